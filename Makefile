@@ -41,10 +41,10 @@ check: setup
 
 # What is compiled at its first use, on the core that the checks leave.
 compiled: setup
-	$(BIN)/python -m tools.compile
+	$(BIN)/python -m tools.compile functions
 
 solvers: setup
-	$(BIN)/python -m tools.compile_solvers
+	$(BIN)/python -m tools.compile solvers
 
 # Random courses, planned, and flown where certified: about 10 s of CPU each.
 fuzz-plans: setup

@@ -1,9 +1,9 @@
 """Exploration of unknown courses: gates found, and errors of the resulting map against the truth.
 
-python benchmarks/exploration.py vq1 vq2 logs/courses/*.yaml --profiles dcl spec --worlds as_believed unknown:100
+python benchmarks/exploration.py vq1 vq2 logs/generated-*.yaml --profiles dcl spec --worlds as_believed unknown:100
 
-In lock-step, with projected corners. A map is compared in the pad's frame after the best rotation about the vertical, since
-north is unobservable. The logs are kept.
+`bootcamp --set generate=seed=7,gates=9` draws courses. In lock-step, with projected corners. A map is compared in the pad's frame
+after the best rotation about the vertical, since north is unobservable. The logs are kept.
 """
 
 import math

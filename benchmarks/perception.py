@@ -73,6 +73,7 @@ class Opening:
     corners_px: Array  # (4, 2) clockwise in the image, NaN behind the camera
     visible: np.ndarray  # (4,) corners in the image and not occluded
     demanded: bool
+    free: bool = True  # no wall, pillar or nearer gate occludes the frame around it
     near_face_px: Array | None = None  # (4, 2) nominal corners of the near face's opening likewise; None: unknown
 
     @property
@@ -189,9 +190,9 @@ def _openings(labels: Labels, near_faces_px: Array, camera: Camera) -> list[Open
     columns = labels.corners_px, labels.visible, labels.free, near_faces_px
     for px, visible, free, face_px in zip(*columns, strict=True):
         inside = bool(((px >= BORDER_PX) & (px <= high)).all())  # NaN is not
-        found = Opening(px, visible, False)
-        demanded = inside and bool(visible.all()) and free >= ALL_FREE and found.size_px >= DEMANDED_PX
-        openings.append(Opening(px, visible, demanded, face_px))
+        found = Opening(px, visible, False, bool(free >= ALL_FREE), face_px)
+        demanded = inside and bool(visible.all()) and found.free and found.size_px >= DEMANDED_PX
+        openings.append(replace(found, demanded=demanded))
     return openings
 
 

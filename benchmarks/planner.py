@@ -3,7 +3,6 @@
 python benchmarks/planner.py published --problems FOLDER     the common planning problems, with published results
 python benchmarks/planner.py scaling                         winding courses of 7 to 200 gates
 python benchmarks/planner.py fuzz --courses 200              random courses: a certified plan must be flown without contact
-python benchmarks/planner.py write --out logs/courses        track files like the qualifiers, not used in tuning, for race-bench
 """
 
 import os
@@ -17,7 +16,6 @@ import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.common.config import write
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.certificate.certificate import certify
@@ -30,7 +28,7 @@ from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.sim.physics.contact import Colliders, body_of
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import VADR_FRAME, Bounds, Obstacle, Start, Track, load_track
+from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 PEERS = ("CPC", "TOGT AOS", "AOS + refine", "Fast-fly")  # the last integrates by Euler steps: not feasible
@@ -43,13 +41,6 @@ MARKS: dict[str, tuple[float | None, ...]] = {  # trajectory time and CPU time o
 GATES = (7, 19, 57, 200)  # of the courses for scaling
 PLACES_M = (8.0, 16.0)  # m, distance between consecutive gates of a fuzzed course
 CONTROLLERS = ("mpcc", "tracking")  # that fly its certified plan
-# Of the courses that are written, like the qualifiers:
-COUNT = 6, 12  # bounds of the number of gates
-FIRST_M = 11.0, 23.0  # m, distance of the first gate, straight ahead of the pad, as on VQ2 and VQ1
-AIMED_DEG = 15.0  # deg, largest angle between a gate's axis and the leg to it
-CLIMB = 0.22  # largest slope of a leg, rise over run
-LOWEST_M, HIGHEST_M = 1.45, 14.0  # m, bounds of the gate centres' height above the pad
-ROOM_M, BELOW_M = 15.0, 0.5  # m, distance from gates to bounds, and from pad to floor
 
 
 def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict[str, Any]:
@@ -152,42 +143,6 @@ def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> FuzzResult:
     return FuzzResult(seed, len(track.gates), "certified", spent, "; ".join(filter(None, faults)))
 
 
-@dataclass(frozen=True)
-class Style:
-    """Bounds of the distance between gates, m, and largest turn between consecutive gates, deg."""
-
-    leg_m: tuple[float, float]
-    turn_deg: float
-
-
-STYLES = {"open": Style((20.0, 38.0), 25.0), "technical": Style((9.0, 16.0), 60.0), "mixed": Style((9.0, 30.0), 50.0)}
-
-
-def random_course(seed: int, style: Style) -> dict[str, Any]:
-    """Return the fields of a track file."""
-    rng = np.random.default_rng(seed)
-    heading, height, p, gates = 0.0, LOWEST_M, np.zeros(2), list[dict[str, Any]]()
-    for k in range(rng.integers(*COUNT, endpoint=True)):
-        leg = rng.uniform(*(style.leg_m if k else FIRST_M))
-        heading += rng.uniform(-style.turn_deg, style.turn_deg) if k else 0.0
-        height = float(np.clip(height + rng.uniform(-CLIMB, CLIMB) * leg * (k > 0), LOWEST_M, HIGHEST_M))
-        p = p + leg * np.array([np.cos(np.radians(heading)), np.sin(np.radians(heading))])
-        yaw = heading + rng.uniform(-AIMED_DEG, AIMED_DEG)
-        gates.append(
-            {"centre_m": [*p.round(3).tolist(), -round(height, 3)], "yaw_deg": round((yaw + 180) % 360 - 180, 1)}
-        )
-    points = np.array([gate["centre_m"] for gate in gates] + [[0.0, 0.0, 0.0]])
-    low, high = points.min(axis=0) - ROOM_M, points.max(axis=0) + ROOM_M
-    return {
-        "name": f"course{seed}",
-        "source": f"benchmarks/planner.py, seed {seed}",
-        "start": {"position_m": [0.0, 0.0, 0.0], "yaw_deg": 0.0},
-        "bounds": {"low_m": low.round(1).tolist(), "high_m": [*high[:2].round(1).tolist(), BELOW_M]},
-        "frame": asdict(VADR_FRAME),
-        "gates": gates,
-    }
-
-
 def published(folder: Path) -> Result:
     heads = [f"{peer} {figure}" for peer in PEERS for figure in ("time s", "CPU s")]
     rows = [
@@ -212,29 +167,16 @@ def fuzz(first: int, courses: int, vehicle: Vehicle, options: PlanOptions) -> tu
     )
 
 
-def write_courses(first: int, courses: int, folder: Path) -> None:
-    """Write random courses as track files, alternately open, technical and mixed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed in range(first, first + courses):
-        path = folder / f"course{seed}.yaml"
-        write(path, random_course(seed, list(STYLES.values())[seed % len(STYLES)]))
-        print(f"{path}: {len(load_track(path).gates)} gates")
-
-
 def main() -> int:
     parser = script(__doc__)
-    parser.add_argument("what", choices=("published", "scaling", "fuzz", "write"))
+    parser.add_argument("what", choices=("published", "scaling", "fuzz"))
     parser.add_argument("--problems", type=Path, default=Path("problems"), help="folder of published planning problems")
     parser.add_argument("--courses", type=int, default=12, help="number of random courses")
     parser.add_argument("--first", type=int, default=0, help="seed of the first of them")
     parser.add_argument(
         "--see", type=float, default=0.0, help="share of each leg with the next gate in view, of fuzzed plans"
     )
-    parser.add_argument("--out", type=Path, default=Path("logs/courses"), help="folder of the track files")
     a, wrong = parser.parse_args(), False
-    if a.what == "write":
-        write_courses(a.first, a.courses, a.out)
-        return 0
     if a.what == "fuzz":
         result, wrong = fuzz(a.first, a.courses, load_vehicle("dcl"), PlanOptions(see=a.see, guesses=1))
     else:

@@ -36,7 +36,7 @@ from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plants import SETTINGS, make_plant, natural
 from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.worlds.forces import forces_of
-from gate_racer.sim.worlds.world import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation, World
+from gate_racer.sim.worlds.world import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation, World, as_believed
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -49,9 +49,8 @@ BACK_ENDS: dict[str, Callable[[Problem, Vehicle], Solver]] = {"acados": AcadosSo
 OPTIONS = PlanOptions(margin_m=0.25)
 FIRST_SEED = 5000  # first seed of starts and gusts; not used in tuning
 RACES = (("vq1", "dcl"), ("vq2", "dcl"), ("splits_swift", "swift"), ("splits_swift", "kolibri"))
-CASES: dict[
-    str, tuple[Deviations, float | None]
-] = {  # deviations, command delay of both model and plant, s; None: the vehicle's
+# Deviations, and the command delay of both model and plant, s; None: the vehicle's.
+CASES: dict[str, tuple[Deviations, float | None]] = {
     "as believed": (AS_BELIEVED, None),
     "delay 0 ms": (AS_BELIEVED, 0.0),
     "delay 60 ms": (AS_BELIEVED, 0.06),
@@ -152,23 +151,21 @@ def fly(
     return flight
 
 
-def race(
-    problem: Problem, solver: Solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int
-) -> TrueStateFlight:
-    """Fly a plan with the true state given."""
-    controller = PlanController(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
-    return fly(controller, plan, World.of("true state", off, track, vehicle), vehicle, seed)
+def race(problem: Problem, solver: Solver, plan: Plan, world: World, vehicle: Vehicle, seed: int) -> TrueStateFlight:
+    """Fly a plan with the true state given; `vehicle` is the controller's model."""
+    controller = PlanController(plan, vehicle, problem, solver, load_adaptation(), world.track.course(plan.laps))
+    return fly(controller, plan, world, vehicle, seed)
 
 
 def timing(plans: Path, starts: int) -> Result:
     """Return the times of every formulation, horizon and back-end on VQ1."""
     track, vehicle, rows = load_track("vq1"), load_vehicle("dcl"), []
-    plan = find_or_make_plan(plans, track, vehicle, OPTIONS, None)
+    plan, world = find_or_make_plan(plans, track, vehicle, OPTIONS, None), as_believed(track, vehicle)
     for name, steps, back_end in product(CONTROLLERS, HORIZONS, BACK_ENDS):
         settings = load_settings(name)
         problem = Problem(replace(settings, horizon=replace(settings.horizon, steps=steps)))
         solver = BACK_ENDS[back_end](problem, vehicle)
-        flights = [race(problem, solver, plan, track, vehicle, AS_BELIEVED, FIRST_SEED + k) for k in range(starts)]
+        flights = [race(problem, solver, plan, world, vehicle, FIRST_SEED + k) for k in range(starts)]
         solve, step, tick = (
             1e3 * np.concatenate([getattr(flight, key) for flight in flights])
             for key in ("solve_s", "step_s", "tick_s")
@@ -186,10 +183,11 @@ def robustness(plans: Path, starts: int) -> Result:
         track, nominal, (off, delay_s) = load_track(course), load_vehicle(name), CASES[case]
         plan = find_or_make_plan(plans, track, nominal, OPTIONS, None)
         vehicle = nominal if delay_s is None else replace(nominal, command_delay_s=delay_s)
+        world = World.of("true state", off, track, vehicle)
         for controller in CONTROLLERS:
             problem = Problem(load_settings(controller))
             solver = AcadosSolver(problem, vehicle)
-            flights = [race(problem, solver, plan, track, vehicle, off, FIRST_SEED + k) for k in range(starts)]
+            flights = [race(problem, solver, plan, world, vehicle, FIRST_SEED + k) for k in range(starts)]
             done = [flight for flight in flights if flight.finished]
             row: dict[str, Any] = {"course": course, "vehicle": name, "case": case, "controller": controller}
             row |= {"finished": len(done), "of": starts}

@@ -22,7 +22,7 @@ from gate_racer.bootcamp.hints import hint_lines
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd
 from gate_racer.bootcamp.scenario import Scenario, make_scenario
 from gate_racer.bootcamp.stages import Job, log_of
-from gate_racer.bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
+from gate_racer.bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
 from gate_racer.common.command import add_common, complain, main_of, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
@@ -57,16 +57,13 @@ class ArenaSettings:
     map: Path | None = key(None, "folder with tiles of the ground: X_Y.png, default.png, boundary.png")
 
     def __post_init__(self) -> None:
-        if self.step_s is not None and not STEP_MIN_S - 1e-9 <= self.step_s <= MOST["step_s"]:
-            raise ValueError(f"step_s {self.step_s:g}: must lie between 1/120 and 1 s")
         if self.map is not None and not self.map.is_dir():
             raise ValueError(f"map {self.map}: is not a folder")
-        width, _, height = (self.camera or "16x16").partition("x")
-        if not all(side.isascii() and side.isdigit() and 16 <= int(side[:9]) <= PX_MAX for side in (width, height)):
+        if self.camera and not re.fullmatch(r"\d{2,4}x\d{2,4}", self.camera, re.ASCII):
             raise ValueError(f"camera {self.camera}: expected WIDTHxHEIGHT in px, such as 1200x900, at most {PX_MAX}")
 
     def arena(self) -> Arena:
-        """Return the world file with the changes. Raises UserError for a missing or malformed one."""
+        """Return the world file with the changes. Raises UserError for a malformed one, or changes beyond its limits."""
         world = load_world(self.file or FILE)
         camera, drone = world.camera, self.drone or world.drone
         if self.camera:
@@ -82,7 +79,10 @@ class ArenaSettings:
                 cy_px=(height - 1) / 2,
             )
         step_s = world.step_s if self.step_s is None else self.step_s
-        return replace(world, step_s=step_s, drone=drone, camera=camera, map=str(self.map or world.map))
+        try:
+            return replace(world, step_s=step_s, drone=drone, camera=camera, map=str(self.map or world.map))
+        except ValueError as error:
+            raise UserError(f"world: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -256,26 +256,16 @@ def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, A
     """Return the result of a flight, for JSON."""
     last, scenario = outcome.report, job.scenario
     nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None
-    return {
+    mistakes = {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()}
+    told = vars(outcome) | vars(verdict) | {"cause": outcome.cause, "why": verdict.cause, "mistakes": mistakes}
+    return told | {
         "seed": scenario.seed,
         "scenario": scenario.name,
-        "program": str(job.program),
+        "program": job.program,
         "mode": "realtime" if job.realtime else "lockstep",
-        "end": outcome.end,
-        "cause": outcome.cause,
-        "why": verdict.cause,
-        "done": verdict.done,
-        "reasons": verdict.reasons,
-        "score": asdict(verdict.score),
         "waypoint": scenario.waypoint,
         "pads": scenario.pads,
         "nearest_pad_m": nearest,
-        "report": asdict(last) if last else None,
-        "counters": outcome.counters,
-        "mistakes": {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()},
-        "drained": outcome.drained,
-        "terminated": outcome.terminated,
-        "traceback": outcome.traceback,
         "version": version("gate-racer"),
     }
 

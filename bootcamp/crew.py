@@ -1,9 +1,12 @@
-"""Supervisor in main: start the workers, monitor them, and shut the flight down in the order of the ring."""
+"""Supervisor in main: start the workers, pass items on from each to the next, monitor them, and shut the flight down in the order
+of the ring.
+"""
 
 import signal
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -14,7 +17,19 @@ from typing import Any
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import Cell, confine, process_context
 from gate_racer.bootcamp.display import BrowserView
-from gate_racer.bootcamp.edges import CounterReport, Desk, Failed, Frame, Mailbox, Queue, Step, counts, receive
+from gate_racer.bootcamp.edges import (
+    ASK,
+    BUSY,
+    ITEM,
+    SENTINEL,
+    CounterReport,
+    Desk,
+    Failed,
+    Frame,
+    Step,
+    counts,
+    unpacked,
+)
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.program import error_in_flight, traceback_text
 from gate_racer.bootcamp.stages import STAGES, Job
@@ -29,7 +44,6 @@ NEXT = {
     "display": (),
 }
 FUNCTIONS = {"detection": "detect", "geolocation": "locate", "decision": "decide"}  # of the program, by worker
-WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
 BESIDE = ("display",)  # workers without which a flight goes on
 LOOK_S = 0.1  # s, period of the watchdog (chosen)
 PATIENCE_S = 30.0  # s, greatest time of a worker on one item (chosen)
@@ -67,20 +81,25 @@ class Crew:
             view: receives the images, if the job wants them for browsers.
         """
         context, self._judge = process_context(), Judge(job.scenario)
-        kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
-        kinds |= {"simulation": Queue, "display": Mailbox}  # commands are never lost, images never waited for
+        newest = {
+            "display",
+            *(FUNCTIONS if job.realtime else ()),
+        }  # workers that get the newest item, and never an older one
+        self._inboxes = {name: deque[bytes](maxlen=1 if name in newest else None) for name in STAGES}
+        self._replaced = Counter[str]()  # items that were replaced by newer ones, by the worker that has put them
+        self._asking, self._ending = set[str](), set[str]()
+        self._busy = dict[str, float]()  # s, monotonic time since which each worker has been busy
+        self._posts = ThreadPoolExecutor(
+            len(STAGES)
+        )  # one that sends to a worker which does not read holds up no other
         self._patience_s, self._view = patience_s, view
-        self._inboxes = {name: kind(context) for name, kind in kinds.items()}
-        self._lights = context.RawArray("d", len(STAGES))
         self._workers = dict[str, Worker]()
         with shielded():
-            for place, (name, stage) in enumerate(STAGES.items()):
-                sinks = tuple(self._inboxes[sink] for sink in NEXT[name])
-                desk = Desk(place, self._inboxes[name], sinks, self._lights)
+            for name, stage in STAGES.items():
                 if name in FUNCTIONS:
-                    worker: Worker = Cell(_work, job.program, stage, job, desk, name=name, tell=partial(printed, name))
+                    worker: Worker = Cell(_work, job.program, stage, job, name=name, tell=partial(printed, name))
                 else:
-                    worker = Worker(_own_work, job.program, stage, job, desk, name=name, context=context)
+                    worker = Worker(_own_work, job.program, stage, job, name=name, context=context)
                 self._workers[name] = worker
         self._lines = {name: worker.pipe for name, worker in self._workers.items()}
         self.processes = {name: worker.process for name, worker in self._workers.items()}
@@ -117,23 +136,48 @@ class Crew:
         for name in [name for name, line in self._lines.items() if line in ready]:
             try:
                 while self._lines[name].poll():
-                    self._take(name, receive(self._lines[name]), tell)
-            except (
-                EOFError,
-                OSError,
-                UnpicklingError,
-                AttributeError,
-            ) as error:  # it has ended, perhaps within a message
-                if isinstance(error, AttributeError) and name not in FUNCTIONS:
-                    raise
-                self._lines.pop(name).close()
+                    self._take(name, self._lines[name].recv_bytes(), tell)
+            except (EOFError, OSError):  # it has ended, perhaps within a message
+                self._lines.pop(name)
+                self._asking.discard(name)
+                self._busy.pop(name, None)
                 worker = self._workers[name]
                 worker.process.join(GRACE_S)
                 if name not in self.outcome.counters and name not in BESIDE:
                     how = f": {worker.how_it_ended()}" if isinstance(worker, Cell) else ""
                     self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {worker.process.exitcode}){how}")
+            except (UnpicklingError, AttributeError):
+                if name not in FUNCTIONS:
+                    raise
+                self._end(ProgramEnd.WORKER_DIED, f"worker {name} has sent what is no message")
 
-    def _take(self, name: str, news: object, tell: Callable[[Report], None]) -> None:
+    def _take(self, name: str, data: bytes, tell: Callable[[Report], None]) -> None:
+        """Process a message of a worker, or pass its item on."""
+        if data == ASK:
+            self._busy.pop(name, None)
+            self._asking.add(name)
+            self._deliver(name)
+        elif data == BUSY:
+            self._busy[name] = time.monotonic()
+        elif data.startswith(ITEM):
+            for sink in NEXT[name]:
+                inbox = self._inboxes[sink]
+                self._replaced[name] += len(inbox) == inbox.maxlen
+                inbox.append(data)
+                self._deliver(sink)
+        else:
+            self._heed(name, unpacked(data), tell)
+
+    def _deliver(self, name: str) -> None:
+        """Send a worker that asks for an item the next one, or after the last one the sentinel."""
+        inbox = self._inboxes[name]
+        if name in self._asking and (inbox or name in self._ending):
+            self._asking.remove(name)
+            if inbox:
+                self._busy[name] = time.monotonic()
+            self._posts.submit(self._lines[name].send_bytes, inbox.popleft() if inbox else SENTINEL)
+
+    def _heed(self, name: str, news: object, tell: Callable[[Report], None]) -> None:
         match news:
             case Frame() if name == "display" and self._view is not None:
                 self._view.show(news.jpeg)
@@ -155,8 +199,8 @@ class Crew:
         """Check for an interrupt, and for workers that are alive but do not respond."""
         if self._interrupted:
             self._end(ProgramEnd.ABORTED, "interrupted")
-        for name, since in zip(STAGES, self._lights, strict=True):
-            if since and time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
+        for name, since in list(self._busy.items()):
+            if time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
                 worker, told = self._workers[name], f"busy with one item for {self._patience_s:g} s"
                 if isinstance(worker, Cell):
                     told = f"{worker.stop_hung() or f'in `{FUNCTIONS[name]}`'}: {told}"
@@ -173,40 +217,29 @@ class Crew:
     def _stands_still(self) -> bool:
         """Check whether an item was lost: after the first step all workers have been idle for `patience_s`."""
         begun = self.outcome.report is not None and self.outcome.report.step > 0
-        return begun and not any(self._lights) and time.monotonic() - self._reported > self._patience_s
+        return begun and not self._busy and time.monotonic() - self._reported > self._patience_s
 
     def _close(self, tell: Callable[[Report], None]) -> None:
         """Shut down in the order of the ring: send each worker the sentinel after its writer's items, and wait for its end."""
         self._over = True
         for name, process in self.processes.items():
-            self._inboxes[name].end()
+            self._ending.add(name)
+            self._deliver(name)
             until = time.monotonic() + (FILM_S if name in BESIDE else GRACE_S)
             while process.is_alive() and time.monotonic() < until:
                 self._receive(tell, LOOK_S / 10)
                 self._look_around()
-                self._drain()
             if process.is_alive():
                 self.outcome.terminated.append(name)
                 process.kill()
             process.join()
-        self._receive(tell, 0.0)
-        self._drain()
-        for worker in self._workers.values():
+            self._receive(tell, 0.0)
+        for name, worker in self._workers.items():
             worker.close(0.0)
-        for inbox in self._inboxes.values():
-            inbox.close()
-
-    def _drain(self) -> None:
-        """Empty the inboxes of ended workers, so that no writer waits for room there."""
-        for name, process in self.processes.items():
-            if process.is_alive():
-                continue
-            if not self.processes[WRITER[name]].is_alive():
-                self._inboxes[name].end()  # an incomplete item ends only with the pipe
-            if process.exitcode:
-                self._inboxes[name].abandon()
-            elif taken := self._inboxes[name].empty():
-                self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
+            if name in self.outcome.counters:
+                self.outcome.counters[name]["replaced by newer"] = self._replaced[name]
+        self._posts.shutdown()
+        self.outcome.drained = {name: len(inbox) for name, inbox in self._inboxes.items() if inbox}
 
     def verdict(self) -> Judgement:
         """Return the verdict on the flight, after its end."""
@@ -220,9 +253,9 @@ def _own_work(main: Connection, *arguments: Any) -> None:
     leave(0)
 
 
-def _work(main: Connection, program: Path, stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
+def _work(main: Connection, program: Path, stage: Callable[[Job, Desk], None], job: Job) -> None:
     """Run a worker's stage; report any exception to main."""
-    desk.open(main)
+    desk = Desk(main)
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()

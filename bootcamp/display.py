@@ -1,15 +1,16 @@
 """Display of the camera image with detections and a pane of information, as a film or in a browser.
 
-In a browser: one page, and images as a stream of JPEG (multipart/x-mixed-replace), shown without a script.
+In a browser: one page, whose script requests the newest image again and again.
 """
 
+import base64
 import contextlib
 import html
 import math
-import socket
 import threading
 import time
 from dataclasses import replace
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from string import Template
@@ -29,11 +30,24 @@ from gate_racer.sim.view.texture import Image
 
 PORT = 8766  # default TCP port of the page (chosen)
 ADDRESS = f"127.0.0.1:{PORT}"
-LINGER_S = 2.0  # s after the last frame for all clients to finish reading, and for each to send its request (chosen)
+AGAIN_S = 2.0  # s from the end of a flight to its repetition (chosen)
+GONE_S = 5.0  # s without a request, after which the page counts as closed (chosen)
 OPEN_S = 120.0  # s to wait for the page to be opened (chosen)
 KEPT_MAX = 1000  # greatest number of frames kept to repeat a flight (chosen)
 QUALITY = 85  # of 100, JPEG quality (chosen)
-BOUNDARY = "frame"  # separator of the stream's parts
+SCRIPT = """
+  const image = document.images[0];
+  async function show() {
+    const answer = await fetch("live");
+    if (answer.status == 200) {
+      const url = URL.createObjectURL(await answer.blob());
+      image.onload = () => URL.revokeObjectURL(url);
+      image.src = url;
+    }
+    setTimeout(show, 40);
+  }
+  show();
+"""
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -45,14 +59,18 @@ PAGE = Template("""<!doctype html>
   img { width: 100%; height: auto }
 </style>
 <p>$title</p>
-<img src="live" alt="state of the drone, its path, and its camera image">
+<img alt="state of the drone, its path, and its camera image">
+<script>$script</script>
 </html>
 """)
-POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; img-src blob:; connect-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    f" script-src 'sha256-{base64.b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
+)
 
 
 class BrowserView:
-    """Server of the newest frame, and then of the whole flight, over and over. Slow clients do not delay the flight."""
+    """Server of the newest frame, which the page requests again and again, and then of the whole flight, over and over."""
 
     def __init__(self, address: str, title: str):
         """Start the server.
@@ -61,19 +79,15 @@ class BrowserView:
             UserError: the address is invalid or in use.
         """
         host, port = parse_address(address, PORT)
-        self._page = PAGE.substitute(title=html.escape(title)).encode()
-        self._news = threading.Condition()
-        self._jpeg, self._number, self._over = b"", 0, False
+        self._page = PAGE.substitute(title=html.escape(title), script=SCRIPT).encode()
+        self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf
         self._kept, self._every, self._shown = list[bytes](), 1, 0  # frames to repeat, each how-manieth, and all
-        self._watching = 0  # number of open pages
-        self._answered = set[socket.socket]()  # connections that a request has come from
         view = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = LINGER_S
+            timeout = GONE_S
 
             def do_GET(self) -> None:
-                self.connection.settimeout(None)  # a client may read as slowly as it likes
                 view.answer(self)
 
             def log_message(self, *_: object) -> None:
@@ -87,6 +101,11 @@ class BrowserView:
         self.url = f"http://{host}:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, name="browser", daemon=True).start()
 
+    @property
+    def watched(self) -> bool:
+        """Whether the page is open."""
+        return time.monotonic() - self._requested_t < GONE_S
+
     def show(self, jpeg: bytes) -> None:
         """Show a JPEG, and keep it if it is due."""
         if self._shown % self._every == 0:
@@ -94,88 +113,43 @@ class BrowserView:
         self._shown += 1
         if len(self._kept) > KEPT_MAX:
             self._kept, self._every = self._kept[::2], 2 * self._every
-        self._publish(jpeg)
-
-    def _publish(self, jpeg: bytes) -> None:
-        with self._news:
-            self._jpeg, self._number = jpeg, self._number + 1
-            self._news.notify_all()
+        self._jpeg = jpeg
 
     def wait_opened(self, within_s: float = OPEN_S) -> bool:
         """Wait until a browser has opened the page; return whether one has."""
-        with self._news:
-            return self._news.wait_for(lambda: self._watching > 0, within_s)
+        return self._opened.wait(within_s)
 
     def play(self, step_s: float) -> None:
         """Repeat the flight, with step_s (s) from step to step, as long as the page is open."""
-        while self._kept and self._watching:
+        while self._kept and self.watched:
             for jpeg in self._kept:
-                self._publish(jpeg)
+                self._jpeg = jpeg
                 time.sleep(step_s * self._every)
-                if not self._watching:
+                if not self.watched:
                     return
-            time.sleep(LINGER_S)
+            time.sleep(AGAIN_S)
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request, in its own thread."""
-        with self._news:
-            self._answered.add(request.connection)
+        kind, content = "text/html; charset=utf-8", self._page
+        if request.path == "/live":
+            kind, content, self._requested_t = "image/jpeg", self._jpeg, time.monotonic()
+            self._opened.set()
         with contextlib.suppress(OSError):  # the client has disconnected
-            if request.path == "/":
-                self._head(request, "text/html; charset=utf-8", len(self._page))
-                request.wfile.write(self._page)
-            elif request.path == "/live":
-                self._head(request, f"multipart/x-mixed-replace; boundary={BOUNDARY}", None)
-                self._stream(request)
+            if request.path in ("/", "/live"):
+                request.send_response(200 if content else 204)
+                request.send_header("Content-Type", kind)
+                request.send_header("Content-Security-Policy", POLICY)
+                request.send_header("Cache-Control", "no-store")
+                request.send_header("Content-Length", str(len(content)))
+                request.end_headers()
+                request.wfile.write(content)
             else:
                 request.send_error(404)
-        with self._news:
-            self._answered.discard(request.connection)
-            self._news.notify_all()
-
-    @staticmethod
-    def _head(request: BaseHTTPRequestHandler, kind: str, length: int | None) -> None:
-        request.send_response(200)
-        request.send_header("Content-Type", kind)
-        request.send_header("Content-Security-Policy", POLICY)
-        request.send_header("Cache-Control", "no-store")
-        if length is not None:
-            request.send_header("Content-Length", str(length))
-        request.end_headers()
-
-    def _stream(self, request: BaseHTTPRequestHandler) -> None:
-        request.wfile.write(f"--{BOUNDARY}\r\n".encode())
-        with self._news:
-            self._watching += 1
-            self._news.notify_all()
-        try:
-            self._send_frames(request)
-        finally:
-            with self._news:
-                self._watching -= 1
-
-    def _send_frames(self, request: BaseHTTPRequestHandler) -> None:
-        sent, over = 0, False
-        while not over:
-            with self._news:
-                while self._number <= sent and not self._over:
-                    self._news.wait()
-                jpeg, sent, over = self._jpeg, self._number, self._over
-            if not jpeg:  # closed before the first frame
-                return
-            head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
-            request.wfile.write(head.encode() + jpeg + f"\r\n--{BOUNDARY}\r\n".encode())
 
     def close(self) -> None:
-        """Send the last frame once more and end all streams; browsers keep showing it."""
+        """End the server; browsers keep showing the last frame."""
         self._server.shutdown()
-        with self._news:
-            self._over = True
-            self._news.notify_all()
-            self._news.wait_for(lambda: not self._answered, LINGER_S)
-            for connection in self._answered:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
 

@@ -7,19 +7,21 @@ import html
 import io
 import statistics
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from hashlib import sha256
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
 import cv2
 
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, confine, process_context
+from gate_racer.bootcamp.crew import PATIENCE_S
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.edges import CounterReport, Failed, counts, receive
@@ -33,7 +35,6 @@ from gate_racer.common.files import read_text, write_file
 from gate_racer.common.process import Worker, leave, no_survivors
 from gate_racer.sim.view.texture import Image
 
-PATIENCE_S = 30.0  # s for one step
 GRACE_S = 60.0  # s over all limits after which an examiner itself is taken to hang (chosen)
 SHOT_PX = 320  # px, width of a landing image on the page
 LINES_MAX = 5  # lines of a program's output kept of each flight
@@ -187,69 +188,47 @@ def failed(reason: str, lasting: bool = True) -> Grade:
     return Grade(Judgement(False, (reason,), Score()), lasting=lasting)
 
 
-class _Examiner(Worker):
-    def __init__(self, limits: Limits) -> None:
-        context = process_context()
-        self.light = context.RawValue("d", 0.0)  # shared: monotonic time (s) at which the current step began
-        self.exam = -1  # index of the current exam; -1: none
-        super().__init__(_serve, self.light, limits, name="grade", daemon=False, context=context)
-
-
 def grade(exams: Sequence[Exam], workers: int, limits: Limits, tell: Callable[[int, Grade], None]) -> None:
     """Fly exams in parallel. A step or a flight over the limits, or the end of the program's process, fails an exam.
 
     Args:
         tell: receives each exam's index and grade as it ends.
     """
-    waiting, crew = deque(range(len(exams))), list[_Examiner]()
-    longest_s = limits.step_s + LOAD_S + GRACE_S
-
-    def over(worker: _Examiner, result: Grade) -> None:
-        tell(worker.exam, result)
-        worker.exam = -1
-
     with no_survivors():
+        pool = ThreadPoolExecutor(workers)
         try:
-            while waiting or any(worker.exam >= 0 for worker in crew):
-                while waiting and len(crew) < workers:
-                    crew.append(_Examiner(limits))
-                for worker in crew:
-                    if waiting and worker.exam < 0:
-                        worker.exam, worker.light.value = waiting.popleft(), time.monotonic()
-                        worker.pipe.send(exams[worker.exam])
-                busy = [worker for worker in crew if worker.exam >= 0]
-                ready = wait([worker.pipe for worker in busy], 0.5)
-                for worker in busy:
-                    if worker.pipe in ready:
-                        try:
-                            over(worker, worker.pipe.recv())
-                        except (EOFError, OSError):
-                            over(worker, failed("the program ended the process that examines it", lasting=False))
-                            crew.remove(worker)
-                    elif time.monotonic() - worker.light.value > longest_s:
-                        worker.process.kill()
-                        over(worker, failed(f"no answer for {longest_s:g} s", lasting=False))
-                        crew.remove(worker)
+            numbers = {pool.submit(_examined, exam, limits): number for number, exam in enumerate(exams)}
+            for flown in as_completed(numbers):
+                tell(numbers[flown], flown.result())
         finally:
-            for worker in crew:
-                worker.close(0.0)
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _serve(line: Connection, light: Any, limits: Limits) -> None:
-    def look(step: SoloStep | None = None, drone: Drone | None = None) -> None:
-        light.value = time.monotonic()
+def _examined(exam: Exam, limits: Limits) -> Grade:
+    """Fly an exam in a process of its own, which the program may kill or hang."""
+    examiner = Worker(_serve, exam, limits, name="grade", daemon=False, context=process_context())
+    longest_s = limits.step_s + LOAD_S + GRACE_S
+    try:
+        while examiner.pipe.poll(longest_s):
+            if (result := examiner.pipe.recv()) is not None:
+                return cast(Grade, result)
+        return failed(f"no answer for {longest_s:g} s", lasting=False)
+    except (EOFError, OSError):
+        return failed("the program ended the process that examines it", lasting=False)
+    finally:
+        examiner.close(0.0)
 
+
+def _serve(main: Connection, exam: Exam, limits: Limits) -> None:
+    """Fly an exam in the examiner's process: main receives None at every step, and then the grade."""
     confine()
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            exam = line.recv()
-            look()
-            try:
-                with no_survivors():
-                    result = examine(exam, limits, look)
-            except Exception as error:  # such as a process of this one that the program has killed
-                result = failed(f"not landed ({error_line(error)})", lasting=False)
-            line.send(result)
+    with contextlib.suppress(OSError):
+        try:
+            with no_survivors():
+                result = examine(exam, limits, lambda step, drone: main.send(None))
+        except Exception as error:  # such as a process of this one that the program has killed
+            result = failed(f"not landed ({error_line(error)})", lasting=False)
+        main.send(result)
     leave(0)
 
 
@@ -263,19 +242,30 @@ def row(exam: Exam, result: Grade) -> str:
     )
 
 
-COLUMNS = [
-    "program",
-    "scenario",
-    "seed",
-    "verdict",
-    "time_s",
-    "distance_m",
-    "commands",
-    "warnings",
-    "reasons",
-    "cause",
-    "key",
-]
+COLUMNS = {  # heads of the page's table by the names of the CSV file's columns
+    "program": "program",
+    "scenario": "scenario",
+    "seed": "seed",
+    "verdict": "verdict",
+    "time_s": "time\xa0[s]",
+    "distance_m": "distance\xa0[m]",
+    "commands": "commands",
+    "warnings": "warnings",
+    "reasons": "reasons",
+    "cause": "cause",
+}
+APART = " | "  # between the reasons in a cell
+
+
+def cells(exam: Exam, result: Grade) -> list[object]:
+    """Return the cells of a row of COLUMNS."""
+    verdict, score = result.verdict, result.verdict.score
+    told = [*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]
+    scenario = exam.scenario.name if exam.scenario else ""
+    return [
+        exam.program, scenario, exam.seed, "done" if verdict.done else "not done", round(score.time_s, 3),
+        round(score.distance_m, 3), score.commands, score.warnings, APART.join(told), verdict.cause,
+    ]  # fmt: skip
 
 
 class GradeBook:
@@ -292,30 +282,23 @@ class GradeBook:
         numbers = {key: number for number, key in enumerate(self._keys)}
         for row in csv.DictReader(io.StringIO(read_text(path))) if path.exists() else ():
             try:
-                score = Score(*(kind(row[name]) for kind, name in zip(SCORE, COLUMNS[4:8], strict=True)))
+                cost = float(row["time_s"]), float(row["distance_m"])
+                score = Score(*cost, int(row["commands"]), int(row["warnings"]))
                 reasons, number = tuple(row["reasons"].split(APART)), numbers.get(row["key"])
                 if number is not None:
                     self.grades[number] = Grade(Judgement(row["verdict"] == "done", reasons, score, row["cause"]))
             except (KeyError, ValueError, TypeError, AttributeError):
                 raise UserError(f"{path}: not a table of grades; remove it, or name another folder for logs") from None
-        write_file(path, ",".join(COLUMNS) + "\n")
+        write_file(path, ",".join([*COLUMNS, "key"]) + "\n")
         for number, result in self.grades.items():
             self.add(number, result)
 
     def add(self, number: int, result: Grade) -> None:
         """Add the grade of an exam, by its number, and a row."""
         self.grades[number] = result
-        exam, verdict, score = self._exams[number], result.verdict, result.verdict.score
         with self._path.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerow([
-                exam.program, exam.scenario.name if exam.scenario else "", exam.seed, "done" if verdict.done else "not done",
-                *(round(value, 3) for value in astuple(score)), APART.join(verdict.reasons), verdict.cause,
-                self._keys[number] if result.lasting else "",
-            ])  # fmt: skip
-
-
-APART = " | "  # between the reasons in a cell
-SCORE = (float, float, int, int)  # types of the columns of a score
+            key = self._keys[number] if result.lasting else ""
+            csv.writer(file).writerow([*cells(self._exams[number], result), key])
 
 
 def programs_in(folder: Path) -> list[Path]:
@@ -327,18 +310,6 @@ def programs_in(folder: Path) -> list[Path]:
     return [path for path in files if path.absolute() not in helpers]
 
 
-HEADS = [
-    "program",
-    "scenario",
-    "seed",
-    "verdict",
-    "time\xa0[s]",
-    "distance\xa0[m]",
-    "commands",
-    "warnings",
-    "reasons",
-    "cause",
-]
 HEAD = f"{'program':<16} {'seed':>6} {'':>5} {'time':>9} {'distance':>9} {'cmds':>6} {'warn.':>6}"
 
 
@@ -359,17 +330,11 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
     """Return HTML with the table, times and distances over the seeds, and images of the landings."""
     from gate_racer.field.page import html_page, html_table  # slow to load
 
-    rows, shots, figures = list[list[object]](), list[str](), list[dict[str, Any]]()
+    shots, figures = list[str](), list[dict[str, Any]]()
     for exam, result in zip(exams, grades, strict=True):
-        verdict, score = result.verdict, result.verdict.score
-        rows.append([
-            exam.program.stem, exam.scenario.name if exam.scenario else "", exam.seed, "done" if verdict.done else "not done",
-            f"{score.time_s:.1f}", f"{score.distance_m:.1f}", score.commands, score.warnings,
-            ", ".join([*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]), verdict.cause,
-        ])  # fmt: skip
         if result.image:
             data = base64.b64encode(result.image).decode()
-            label = html.escape(f"{exam.program.stem}, seed {exam.seed}: {verdict}")
+            label = html.escape(f"{exam.program.stem}, seed {exam.seed}: {result.verdict}")
             shots.append(
                 f'<figure><img src="data:image/jpeg;base64,{data}" alt="{label}"><figcaption>{label}</figcaption></figure>'
             )
@@ -385,7 +350,8 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
         for line in result.output
     ]
     output = f"<h2>Output of the programs</h2><pre>{'<br>'.join(printed)}</pre>" if printed else ""
-    return html_page("grades", above + html_table(HEADS, rows), figures, f"{output}<h2>Landings</h2>{''.join(shots)}")
+    table = html_table(list(COLUMNS.values()), [cells(*graded) for graded in zip(exams, grades, strict=True)])
+    return html_page("grades", above + table, figures, f"{output}<h2>Landings</h2>{''.join(shots)}")
 
 
 def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Work of each process of the ring, and the whole flight in one process.
 
-The ring: simulation, detection, geolocation, decision and back; and a display beside it, fed by a mailbox, which cannot
-delay the others. Every worker ends at the sentinel, and then reports its counters. A flight in one process, for grades
+The ring: simulation, detection, geolocation, decision and back; and a display beside it, which cannot delay the others.
+Every worker ends at the sentinel, and then reports its counters. A flight in one process, for grades
 and figures, draws images on demand only: drawing and detecting cost three times as much as flying.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from gate_racer.bootcamp.display import compose, jpeg_of, landing_image, screenshot
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.edges import Desk, Failed, Frame, Step
+from gate_racer.bootcamp.edges import NOTHING, Desk, Failed, Frame, Step
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.mistakes import UNSEEN, box_mistakes, place_mistakes, sees_pad
@@ -66,42 +66,36 @@ def simulation(job: Job, desk: Desk) -> None:
         if command is None:
             break
         if job.realtime:
-            desk.counters["steps without a command"] += command is desk.nothing
+            desk.counters["steps without a command"] += command is NOTHING
             time.sleep(max(0.0, due - time.monotonic()))
-        with desk.busy():
-            taken = None if command is desk.nothing else command
-            report = drone.step(taken)
-            image = camera.frame(drone.p_wb, report)
-            record.step(taken, report, drone.digest(), image)
-            desk.counters["steps"] += 1
+        taken = None if command is NOTHING else command
+        report = drone.step(taken)
+        image = camera.frame(drone.p_wb, report)
+        record.step(taken, report, drone.digest(), image)
+        desk.counters["steps"] += 1
         desk.put(Packet(report, image))
         desk.tell(Step(report, taken))
         judge.see(report, taken)
         if judge.end is not None:
             break
     record.close()
-    desk.until_sentinel(command)
 
 
 def detection(job: Job, desk: Desk) -> None:
     """Detect pads by the program's own detector, or the built-in one."""
     program = _loaded(job, desk)
-
-    def detect(packet: Packet) -> None:
+    for packet in desk:
         packet.boxes = detected(program, packet.image, packet.report, job.scenario, desk.mistakes)
         desk.counters["boxes"] += len(packet.boxes)
-
-    _each(desk, detect)
+        desk.put(packet)
 
 
 def geolocation(job: Job, desk: Desk) -> None:
     """Locate boxes on the ground, given the drone's pose at the image: by the program's own function, or the built-in one."""
     program = _loaded(job, desk)
-
-    def place(packet: Packet) -> None:
+    for packet in desk:
         packet.pads = located(program, packet.boxes, packet.report, job.scenario, desk.mistakes)
-
-    _each(desk, place)
+        desk.put(packet)
 
 
 def detected(program: Program, image: Image, report: Report, scenario: Scenario, mistakes: Counter[str]) -> list[Box]:
@@ -134,20 +128,19 @@ def located(
 def decision(job: Job, desk: Desk) -> None:
     """Decide one command per step. In real time, reports older than the effect of the last command are skipped."""
     program, sent = _loaded(job, desk), 0
-    while (packet := desk.get(None)) is not None:
+    for packet in desk:
         if packet.report.taken < sent:
             desk.counters["reports passed over"] += 1
             continue
-        with desk.busy():
-            command = program.command(packet.report, packet.pads)
-        desk.put(command)
+        desk.put(program.command(packet.report, packet.pads))
         sent += 1
     desk.counters["commands"] = sent
 
 
 def display(job: Job, desk: Desk) -> None:
     """Show each packet; save the last frame as a screenshot, after a landing with a view from above."""
-    packet, trail, scenario = None, list[Location](), job.scenario
+    packet: Packet | None = None
+    trail, scenario = list[Location](), job.scenario
     film = Film(job.stem.with_name(job.stem.name + ".webm"), scenario.world.step_s)
 
     def show(packet: Packet, image: Image, step: int) -> Image:
@@ -159,8 +152,7 @@ def display(job: Job, desk: Desk) -> None:
         return frame
 
     try:
-        while (coming := desk.get(None)) is not None:
-            packet = coming
+        for packet in desk:
             trail.append(packet.report.position)
             show(packet, packet.image, packet.report.step)
             desk.counters["frames"] += 1
@@ -180,15 +172,8 @@ def log_of(stem: Path) -> Path:
 
 def _loaded(job: Job, desk: Desk) -> Program:
     """Load the program, which may never end."""
-    with desk.busy():
-        return load_program(job.program)
-
-
-def _each(desk: Desk, work: Callable[[Any], None]) -> None:
-    while (packet := desk.get(None)) is not None:
-        with desk.busy():
-            work(packet)
-        desk.put(packet)
+    desk.busy()
+    return load_program(job.program)
 
 
 STAGES: dict[str, Callable[[Job, Desk], None]] = {  # in order of start and shutdown
@@ -217,7 +202,6 @@ class Flight:
     """Result of a flight."""
 
     end: ProgramEnd
-    cause: str
     verdict: Judgement
     report: Report
     warning: str  # the last one
@@ -293,4 +277,4 @@ def fly_alone(
         warning = report.warning or warning
         judge.see(report, step.command)
     look(step_of(report), drone)
-    return Flight(*over, judge.verdict(*over, player.found()), report, warning)
+    return Flight(over[0], judge.verdict(*over, player.found()), report, warning)

@@ -1,6 +1,7 @@
 """Parameters common to all scenarios: the `Arena` of `world.yaml` or another file, and the conditions of flight."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,15 +15,33 @@ WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
 DRONES = SIMULATED, KINEMATIC = "simulated", "kinematic"
 PROFILE = "spec"  # link profile of the simulator; only its physics rate is used here
 PX_MAX = 4096  # px, greatest width and height of an image
-STEP_MIN_S = 1 / 120  # s, one tick of the simulated physics
-MOST = {
-    "step_s": 1.0,
-    "height_m": 200.0,
-    "boundary_m": 200.0,
-    "pad_m": 20.0,
-    "steps_max": 100_000,
-}  # upper limits of what can be drawn
-HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 100}  # upper limits (chosen)
+CONDITIONS = {  # least and most of each (chosen)
+    "wind_m_s": (0.0, 20.0),
+    "gust_m_s": (0.0, 10.0),
+    "noise": (0.0, 100.0),
+    "distractors": (0, 100),
+    "lost": (0.0, 0.99),
+    "lost_steps": (1, 100_000),
+    "camera_tilt_deg": (-90.0, -60.0),
+}
+LIMITS = {  # least and most of what can be drawn and flown (chosen)
+    "step_s": (1 / 120 - 1e-9, 1.0),  # from one tick of the simulated physics
+    "height_m": (1.0, 200.0),
+    "boundary_m": (1.0, 200.0),
+    "speed_m_s": (0.5, 5.0),
+    "acceptance_m": (0.01, 1.0),
+    "arrived_m_s": (0.001, 5.0),
+    "settled_s": (0.001, 10.0),
+    "pad_m": (0.1, 20.0),
+    "steps_max": (1, 100_000),
+}
+
+
+def require_within(settings: object, limits: Mapping[str, tuple[float, float]]) -> None:
+    """Raise ValueError for a field beyond its limits."""
+    for name, (least, most) in limits.items():
+        if not least <= (value := getattr(settings, name)) <= most:
+            raise ValueError(f"{name}: {value:g} does not lie between {least:g} and {most:g}")
 
 
 @dataclass(frozen=True)
@@ -38,15 +57,7 @@ class WorldConditions:
     camera_tilt_deg: float = -90.0  # positive up; -90 is straight down
 
     def __post_init__(self) -> None:
-        for name, most in HARDEST.items():
-            if not 0 <= getattr(self, name) <= most:
-                raise ValueError(f"{name}: {getattr(self, name):g} does not lie between 0 and {most:g}")
-        if self.lost_steps < 1:
-            raise ValueError(f"lost_steps: {self.lost_steps} must be at least 1")
-        if not 0 <= self.lost < 1:
-            raise ValueError(f"lost: {self.lost:g} must be at least 0 and below 1")
-        if not -90 <= self.camera_tilt_deg <= -60:
-            raise ValueError(f"camera_tilt_deg: {self.camera_tilt_deg:g} does not lie between -90 and -60")
+        require_within(self, CONDITIONS)
 
 
 @dataclass(frozen=True)
@@ -70,20 +81,9 @@ class Arena:
     map: str = ""  # folder of tiles; empty for a painted floor
 
     def __post_init__(self) -> None:
-        if not 0 < self.acceptance_m <= 1:
-            raise ValueError(f"acceptance_m: {self.acceptance_m:g} does not lie between 0 and 1 m")
-        for name in ("step_s", "height_m", "boundary_m", "arrived_m_s", "settled_s", "pad_m", "steps_max"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: {getattr(self, name):g} must be positive")
-        if self.step_s < STEP_MIN_S - 1e-9:
-            raise ValueError(f"step_s: {self.step_s:g} is less than 1/120")
-        for name, most in MOST.items():
-            if getattr(self, name) > most:
-                raise ValueError(f"{name}: {getattr(self, name):g} is more than {most:g}")
+        require_within(self, LIMITS)
         if max(self.camera.width_px, self.camera.height_px) > PX_MAX:
             raise ValueError(f"camera: more than {PX_MAX} px on a side")
-        if not 0.5 <= self.speed_m_s <= 5:
-            raise ValueError(f"speed_m_s: {self.speed_m_s:g} does not lie between 0.5 and 5 m/s")
         if self.drone not in DRONES:
             raise ValueError(f"drone: {self.drone!r} is none of {', '.join(DRONES)}")
 

@@ -157,18 +157,19 @@ def write_json(path: Path | None, result: Any) -> None:
         FileError: the file cannot be written.
     """
     if path is not None:
-        write_file(path, json.dumps(_plain(result), indent=2, allow_nan=False) + "\n")
+        write_file(path, json.dumps(plain(result), indent=2, allow_nan=False) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return dataclasses, arrays, paths and mappings as JSON has them; numbers that are not finite become None."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, Sequence | set) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)

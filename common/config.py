@@ -6,7 +6,7 @@ import math
 import reprlib
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -161,8 +161,11 @@ def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
     return load(named_path(name, folder, what), cls)
 
 
-def write(path: Path, fields: dict[str, Any]) -> None:
-    """Write fields atomically, as YAML that the loader reads back to the same numbers; None is omitted.
+def write(path: Path, fields: Any, digits: int | None = None) -> None:
+    """Write named fields or a dataclass atomically, as YAML that the loader reads back; None is omitted.
+
+    Args:
+        digits: significant digits of numbers; None for all.
 
     Raises:
         FileError: the file cannot be written.
@@ -170,14 +173,16 @@ def write(path: Path, fields: dict[str, Any]) -> None:
     yaml = YAML()
     yaml.default_flow_style, yaml.width = None, 120
     text = io.StringIO()
-    yaml.dump(_plain(fields), text)
+    yaml.dump(_plain(asdict(fields) if is_dataclass(fields) else fields, digits), text)  # type: ignore[arg-type]
     write_file(path, text.getvalue())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, digits: int | None) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items() if one is not None}
-    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
+        return {key: _plain(one, digits) for key, one in value.items() if one is not None}
+    if isinstance(value, tuple | list):
+        return [_plain(one, digits) for one in value]
+    return float(f"{value:.{digits}g}") if digits is not None and isinstance(value, float) else value
 
 
 def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:

@@ -27,9 +27,8 @@ NAME = re.compile(r"(.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*|.+\.py")
 SOURCE_BYTES = 4 << 20  # bytes, largest source file (chosen)
 REASON = 200  # characters, longest reason of a failure (chosen)
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, by which equal reasons would differ
-PATIENCE_S = (
-    5.0  # s, longest call where time stands still meanwhile: more than any load of the machine delays one (chosen)
-)
+# s, longest call where time stands still meanwhile: more than any load of the machine delays one (chosen).
+PATIENCE_S = 5.0
 LIVE_PATIENCE_S = 0.1  # s, longest call in real time: some command periods, in which the last command acts (chosen)
 PAGE = "docs/parts.md"
 CLASS = "a class of your own, `package.module:Class` or `file.py:Class`"

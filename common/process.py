@@ -53,26 +53,16 @@ def shielded() -> Iterator[None]:
         yield
         return
     resource_tracker.ensure_running()  # started inside, it would unblock the signal
+    struck: list[int] = []
+    main = threading.current_thread() is threading.main_thread()  # only there handlers can be set
+    handler = signal.signal(signal.SIGINT, lambda number, _: struck.append(number)) if main else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with _held_back():
-            yield
+        yield
     finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _held_back() -> Iterator[None]:
-    """Context that defers Ctrl-C to its end; in threads other than the main thread it does nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    struck: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: struck.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
         if struck:
             signal.raise_signal(signal.SIGINT)
 
@@ -112,19 +102,25 @@ def never_swallowed() -> Iterator[None]:
 def end_with_parent() -> None:
     """End this process as soon as its parent has ended, since a killed parent cannot notify it."""
     parent = multiprocessing.parent_process()
+
+    def watch(parent: BaseProcess) -> None:
+        parent.join()
+        end_descendants(os.getpid())
+        os._exit(1)
+
     if parent is not None:
-        threading.Thread(target=_leave_after, args=(parent,), name="end with parent", daemon=True).start()
+        threading.Thread(target=watch, args=(parent,), name="end with parent", daemon=True).start()
 
 
 def end_with_input() -> None:
     """End this process as soon as its standard input ends, since a killed parent cannot notify it."""
-    threading.Thread(target=_leave_at_end, name="end with input", daemon=True).start()
 
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
 
-def _leave_at_end() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
+    threading.Thread(target=watch, name="end with input", daemon=True).start()
 
 
 def leave(code: int) -> NoReturn:
@@ -150,12 +146,6 @@ def limit_memory(most_bytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     within = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (within, hard))
-
-
-def _leave_after(parent: BaseProcess) -> None:
-    parent.join()
-    end_descendants(os.getpid())
-    os._exit(1)
 
 
 PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl(2)
@@ -293,23 +283,14 @@ def real_time() -> Iterator[None]:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.native_id is not None:
             prefer(thread.native_id)
-    try:
-        with preferred(PERIODIC):
-            yield
-    finally:
-        if not frozen:
-            gc.unfreeze()
-
-
-@contextlib.contextmanager
-def preferred(niceness: int = BESIDE) -> Iterator[None]:
-    """Run this thread, and threads started inside, before default ones."""
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
-    prefer(niceness=niceness)
+    prefer(niceness=PERIODIC)
     try:
         yield
     finally:
         prefer(niceness=before)
+        if not frozen:
+            gc.unfreeze()
 
 
 def prefer(thread: int = 0, niceness: int = BESIDE) -> None:

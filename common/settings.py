@@ -28,6 +28,7 @@ class About(NamedTuple):
     metavar: str | None = None  # of its option
     choices: tuple[str, ...] = ()  # all values; empty for any
     suffix: str = ""  # of files that are values as well
+    ending: str = ""  # suffix that a file must have
     part: bool = False  # whether the name of a user's class is a value as well
     least: float = -inf
     most: float = inf
@@ -41,6 +42,8 @@ class About(NamedTuple):
         fits = (self.suffix and str(value).endswith(self.suffix)) or (self.part and is_part(str(value)))
         if self.choices and value not in self.choices and not fits:
             return f"must be one of {', '.join([*self.choices, *more[:-1]])}" + (f", or {more[-1]}" if more else "")
+        if self.ending and value is not None and Path(value).suffix != self.ending:
+            return f"must end in {self.ending}"
         if value is None or not isinstance(value, float | int):
             return ""
         if self.positive and not value > 0:
@@ -108,15 +111,6 @@ def key_table(settings: Any, options: Mapping[str, Mapping[str, str]]) -> str:
         among = f" ({', '.join(one.about.choices)}{own})" if one.about.choices else ""
         lines.append(f"| `{one.name}` | {option} | {default} | {one.about.doc}{among} |")
     return "\n".join(lines)
-
-
-def as_fields(settings: Any) -> dict[str, Any]:
-    """Return settings as nested fields for JSON, as a file for `--config` has them."""
-    values = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    return {
-        name: as_fields(value) if is_dataclass(value) else str(value) if isinstance(value, Path) else value
-        for name, value in values.items()
-    }
 
 
 def _shown(value: Any) -> str:

@@ -4,9 +4,8 @@ Camera and clock are combined from the calibrations of several flights, weighted
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,29 +51,17 @@ def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
 
 def write_vehicle(path: Path, vehicle: Vehicle) -> None:
     """Write the YAML file for `load_vehicle`."""
-    write_yaml(path, asdict(vehicle))
+    write(path, vehicle, DIGITS)
 
 
-def write_yaml(path: Path, fields: dict[str, Any]) -> None:
-    """Write fields to a file for the strict loader: numbers with six digits, no absent values."""
-    write(path, _rounded(fields))
-
-
-def _rounded(value: Any) -> Any:
-    """Round numbers to six digits."""
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_rounded(one) for one in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
+DIGITS = 6  # significant, of all that is measured
 # Factor on the filter's standard deviations, which are up to 2 too small (docs/worlds.md: NEES of 3.9 per degree of freedom).
 OVERCONFIDENCE = 2.0
 SIGNIFICANT = 2.0  # standard deviations by which a camera must differ from its model
-# Standard deviation that applies to each of `_values`: the axes of one quantity share one.
-LENS = ("focal", "centre_px", "centre_px", "k1", "k2")
-DOUBT_OF = ("yaw_deg", "tilt_deg", "roll_deg", *LENS, "delay_s", "readout_s", *3 * ("position_m",))
+# Values of a camera that are averaged, in addition to the focal length's logarithm and the position, and the standard deviation
+# that applies to each: the axes of one quantity share one.
+SCALARS = ("yaw_deg", "tilt_deg", "roll_deg", "k1", "k2", "delay_s", "readout_s", "cx_px", "cy_px")
+DOUBT_OF = (*SCALARS[:-2], "centre_px", "centre_px", "focal", *3 * ("position_m",))
 
 
 def camera_of(record: Record) -> Camera | None:
@@ -101,27 +88,18 @@ def combined(cameras: Sequence[Camera], nominal: Camera) -> Camera | None:
 
 
 def _values(camera: Camera) -> Array:
-    """Return (13,): mount, logarithm of the focal length, principal point, distortion, exposure times, position."""
-    mount, lens = (camera.yaw_deg, camera.tilt_deg, camera.roll_deg), (camera.cx_px, camera.cy_px, camera.k1, camera.k2)
-    return np.array([*mount, np.log(camera.fx_px), *lens, camera.delay_s, camera.readout_s, *camera.p_bc_m])
+    """Return (13,): SCALARS, logarithm of the focal length, position."""
+    return np.array([*(getattr(camera, name) for name in SCALARS), np.log(camera.fx_px), *camera.p_bc_m])
 
 
 def _camera(nominal: Camera, mean: Array, sigma: Array) -> Camera:
-    (yaw, tilt, roll, log_focal, cx, cy, k1, k2, delay, readout, x, y, z) = np.round(mean, 6).tolist()
+    *scalars, log_focal, x, y, z = np.round(mean, 6).tolist()
     focal = float(np.exp(log_focal)) / nominal.fx_px
     return replace(
         nominal,
-        yaw_deg=yaw,
-        tilt_deg=tilt,
-        roll_deg=roll,
+        **dict(zip(SCALARS, scalars, strict=True)),
         fx_px=focal * nominal.fx_px,
         fy_px=focal * nominal.fy_px,
-        cx_px=cx,
-        cy_px=cy,
-        k1=k1,
-        k2=k2,
-        delay_s=delay,
-        readout_s=readout,
         p_bc_m=(x, y, z),
         doubt=CameraDoubt(**dict(zip(DOUBT_OF, np.round(sigma, 6).tolist(), strict=True))),
     )

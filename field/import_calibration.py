@@ -190,15 +190,8 @@ def _fields(
         min(size) > 0 and max(size) < MOST and min(fx, fy) > 1
     ):
         raise ValueError("a size, focal length, centre or coefficient is not one")
-    found: dict[str, Any] = {
-        "width_px": int(size[0]),
-        "height_px": int(size[1]),
-        "fx_px": fx,
-        "fy_px": fy,
-        "cx_px": cx,
-        "cy_px": cy,
-    }
-    return found | {"lens_model": model} | dict(zip(names, values, strict=False))
+    found: dict[str, Any] = {"width_px": int(size[0]), "height_px": int(size[1]), "fx_px": fx, "fy_px": fy}
+    return found | {"cx_px": cx, "cy_px": cy, "lens_model": model} | dict(zip(names, values, strict=False))
 
 
 def residual(camera: Camera) -> tuple[float, float]:

@@ -8,15 +8,15 @@ its margins and the boldest that did not.
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.config import load
+from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, read_json, reading
-from gate_racer.field.files import camera_of, combined, write_vehicle, write_yaml
+from gate_racer.field.files import DIGITS, camera_of, combined, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.bundle import map_gates
@@ -149,10 +149,8 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] =
 
 
 def _change(what: str, before: str, after: str, why: str, plausible: bool) -> Change:
-    return (
-        Change(what, before, after, why)
-        if plausible
-        else Change(what, before, before, f"{why}: implausible, not applied")
+    return Change(
+        what, before, after if plausible else before, why if plausible else f"{why}: implausible, not applied"
     )
 
 
@@ -231,10 +229,8 @@ def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
         x, y, z = (round(float(value), 3) for value in centre)
         entries[gate] = replace(entries[gate], centre_m=(x, y, z), base_m=None)
     path = unused(plans, track.name, ".track.yaml")
-    fields = asdict(
-        replace(file, gates=tuple(entries), source=f"{file.source} Gates moved by plan.improve: {sorted(moved)}.")
-    )
-    write_yaml(path, fields)
+    source = f"{file.source} Gates moved by plan.improve: {sorted(moved)}."
+    write(path, replace(file, gates=tuple(entries), source=source), DIGITS)
     return load_track(path)
 
 

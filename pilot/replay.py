@@ -111,11 +111,13 @@ def read_log(path: Path) -> LogRecords:
     return log
 
 
-def images(log: LogRecords, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
-    """Yield all events; each image event with its detections, if any."""
+def images(
+    events: Iterable[tuple[str, dict[str, Any]]], detector: Detector | None
+) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
+    """Yield all events, (topic, record); each image event with its detections, if any."""
     frame, number, seen = dict[str, Any](), None, list[Detection]()
     window: SearchWindow | None = None
-    for topic, record in log.events:
+    for topic, record in events:
         if topic == "detection" and detector is None and frame and number in (None, record["frame"]):
             number = record["frame"]
             seen.append(Detection.recorded(record))
@@ -152,7 +154,7 @@ def replay(
     phase, released, frames, sightings = "", False, 0, 0
     states, logged_p, logged_q = [], [], []
     from_pad: deque[list[Detection]] = deque(maxlen=FROM_PAD)
-    for topic, record, detections in images(log, detector):
+    for topic, record, detections in images(log.events, detector):
         if topic == "phase":
             phase = record["phase"]
             if phase == FLYING[0] and not released:

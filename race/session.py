@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.common.command import plain
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
 from gate_racer.common.parts import LIVE_PATIENCE_S, PATIENCE_S
-from gate_racer.common.settings import as_fields
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.guard import GuardedPort
 from gate_racer.link.msp.ports import Port, open_port
@@ -153,9 +153,9 @@ class Session:
         return self.world.as_dict() if self.world is not None else None
 
     @property
-    def described_settings(self) -> dict[str, Any]:
+    def described_settings(self) -> Any:
         """Settings for log and result, as a run file has them."""
-        return as_fields(self.settings)
+        return plain(self.settings)
 
     def save_world(self, log: Path) -> None:
         """Write the world beside a log, where it is known and has deviations."""

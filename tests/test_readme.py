@@ -4,27 +4,11 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
-import gate_racer.about
-import gate_racer.bootcamp.cli
-import gate_racer.field.identify.cli
-import gate_racer.field.import_calibration
-import gate_racer.field.mapping.cli
-import gate_racer.field.preflight.cli
-import gate_racer.field.probe.cli
-import gate_racer.field.report.cli
-import gate_racer.perception.training.cli
-import gate_racer.pilot.detect_gates
-import gate_racer.pilot.replay
-import gate_racer.race.campaign.cli
-import gate_racer.race.excite
-import gate_racer.race.explore
-import gate_racer.race.plan_track
-import gate_racer.race.race_sim
-import gate_racer.race.run_mpc
-import gate_racer.race.training.cli
+from gate_racer import commands
 from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
@@ -53,27 +37,8 @@ def blocks_of(page):
 COMMANDS = sorted({line for page in PAGES for line in blocks_of(page)})
 MADE = re.findall(r"(?:--out |own_profile=)(\S+)", TEXT)  # by an earlier command
 MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
-PARSERS = {
-    "plan-track": gate_racer.race.plan_track.parser,
-    "run-mpc": gate_racer.race.run_mpc.parser,
-    "explore": gate_racer.race.explore.parser,
-    "excite": gate_racer.race.excite.parser,
-    "race-sim": gate_racer.race.race_sim.parser,
-    "replay-flight": gate_racer.pilot.replay.parser,
-    "race-bench": gate_racer.race.campaign.cli.parser,
-    "bootcamp": gate_racer.bootcamp.cli.parser,
-    "fly-report": gate_racer.field.report.cli.parser,
-    "detect-gates": gate_racer.pilot.detect_gates.parser,
-    "train-detector": gate_racer.perception.training.cli.parser,
-    "train-policy": gate_racer.race.training.cli.parser,
-    "probe-link": gate_racer.field.probe.cli.parser,
-    "preflight": gate_racer.field.preflight.cli.parser,
-    "identify-vehicle": gate_racer.field.identify.cli.parser,
-    "map-track": gate_racer.field.mapping.cli.parser,
-    "import-calibration": gate_racer.field.import_calibration.parser,
-    "gate-racer": gate_racer.about.parser,
-    "gate-racer board": gate_racer.race.campaign.cli.parser,
-}
+MODULES = {**commands.COMMANDS, "gate-racer": commands.ABOUT, "gate-racer board": commands.COMMANDS["race-bench"]}
+PARSERS = {name: import_module(module).parser for name, module in MODULES.items()}
 
 
 def words_of(line):

@@ -18,10 +18,8 @@ from pathlib import Path
 import cma
 import numpy as np
 
-from gate_racer.benchmarks.true_state import fly
+from gate_racer.benchmarks.true_state import race as fly
 from gate_racer.common.errors import UserError
-from gate_racer.mpc.adaptation import load_adaptation
-from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.planner.plan import Plan
@@ -88,16 +86,10 @@ def score(settings: Settings, flown: list[TuningRace]) -> float:
     """Return the mean score over races; less is better."""
     problem, total = Problem(settings), 0.0
     for one in flown:
-        course = one.track.course(one.plan.laps)
-        solver = AcadosSolver(problem, one.vehicle)
-        controller = PlanController(one.plan, one.vehicle, problem, solver, load_adaptation(), course)
-        flight = fly(controller, one.plan, one.world, one.vehicle, one.seed)
+        flight = fly(problem, AcadosSolver(problem, one.vehicle), one.plan, one.world, one.vehicle, one.seed)
         if flight.finished:
-            total += (
-                flight.time_s / one.plan.passage_times_s(one.track)[-1]
-                - 1
-                + SHORT * max(MARGIN_M - flight.margin_m, 0.0)
-            )
+            slower = flight.time_s / one.plan.passage_times_s(one.track)[-1] - 1
+            total += slower + SHORT * max(MARGIN_M - flight.margin_m, 0.0)
         else:
             total += CRASH
     return total / len(flown)

@@ -70,9 +70,8 @@ def widened(half: Array, sigma: Array) -> Array:
 
 
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
-LAGS_S = np.array(
-    [2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3]
-)  # s, range of lags (chosen)
+# s, range of lags (chosen)
+LAGS_S = np.array([2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3])
 WIDEST_S = 0.07  # s, interval above which nothing is known of the delay (chosen): the range of what vehicles have
 
 Misfit = Callable[[float, float], float]  # mean square of the residual for delay and lag, s
@@ -137,11 +136,10 @@ def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[f
     delays, lags = DELAYS_S[::every], LAGS_S[::every]
     values = on_grid(against, delays, lags) if grid is None else grid
     i, j = np.unravel_index(int(values.argmin()), values.shape)
-    start = np.array([delays[i], lags[j]])
-    found = minimize(
-        lambda x: against(*bounded(x)), start, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-9}
-    )
-    return bounded(found.x)
+    limits = [(DELAYS_S[0], DELAYS_S[-1]), (LAGS_S[0], LAGS_S[-1])]
+    how = {"method": "Nelder-Mead", "bounds": limits, "options": {"xatol": 1e-4, "fatol": 1e-9}}
+    delay, lag = minimize(lambda x: against(*x), [delays[i], lags[j]], **how).x.tolist()
+    return delay, lag
 
 
 def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> Array:
@@ -192,8 +190,3 @@ def independent_samples(residual: Array, t: Array) -> float:
         _, block = np.unique(np.floor(t / length), return_inverse=True)
         sums.append(float((np.bincount(block, residual) ** 2).sum()))
     return len(residual) * white / max(white, *sums, 1e-12)
-
-
-def bounded(x: Array) -> tuple[float, float]:
-    """Return delay and lag within the grid."""
-    return float(np.clip(x[0], DELAYS_S[0], DELAYS_S[-1])), float(np.clip(x[1], LAGS_S[0], LAGS_S[-1]))

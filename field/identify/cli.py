@@ -7,9 +7,10 @@ from pathlib import Path
 from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import identified, write_vehicle
+from gate_racer.field.identify.cuts import STEP_S
 from gate_racer.field.identify.fit import Fit, identify
 from gate_racer.field.identify.regression import AXES
-from gate_racer.field.identify.signals import STEP_S, Signals, read_signals
+from gate_racer.field.identify.signals import Signals, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
@@ -23,11 +24,7 @@ class IdentificationSettings:
 
     base: str = key("dcl", "vehicle that supplies all other parameters")
     linear_drag: bool = key(False, "also fit drag proportional to speed")
-    out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml")
-
-    def __post_init__(self) -> None:
-        if self.out.suffix != ".yaml":
-            raise ValueError(f"out {self.out}: a vehicle file ends in .yaml")
+    out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml", ending=".yaml")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,10 +10,8 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 
 GAP_S, COMMAND_GAP_S = 0.1, 0.5  # s without samples of the motion, without commands, above which the log has a gap
-FILLED, STRAIGHT = (
-    4,
-    1e-4,
-)  # samples on one line that were filled in; relative error of its slope: no sensor is so even (chosen)
+FILLED = 4  # samples on one line that were filled in (chosen)
+STRAIGHT = 1e-4  # -, relative error of its slope: no sensor is so even (chosen)
 MOST_M_S2 = 16 * GRAVITY  # m/s^2, range of the accelerometers of racing vehicles
 OUTSIDE = 0.02  # -, throttle beyond 0..1 that no rounding explains
 PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)
@@ -22,7 +20,7 @@ CARRIED = 0.8  # -, share of the throttle of hover below which force that equals
 LIFTING = 0.97  # -, that share up to which a vehicle that stands still has not taken off (chosen)
 OFF = 0.02  # -, throttle of motors that are off (chosen)
 AFTER_S = 0.3  # s for which a command may still act, and the body bounce: delay and lags (chosen)
-STEP_S = 0.01  # s, of the grid
+STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
 SPIN_DOWN = 10  # samples for which a motor that was saturated differs from the others (chosen)
 LOST, IMPOSSIBLE = "filled in where the radio lost data", "of impossible values"
 
@@ -38,6 +36,12 @@ class Cut:
     def seconds(self) -> float:
         """Duration of what is cut, s."""
         return float(self.mask.sum()) * STEP_S
+
+
+def averaged(x: Array, n: int) -> Array:
+    """Return centred means (N,) over n samples, about."""
+    half = n // 2
+    return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,7 @@ class Motion:
     @property
     def weighs(self) -> Mask:
         """Where the force is that of rest or of hover."""
-        smooth = np.column_stack(
-            [np.convolve(np.pad(f, 2, mode="edge"), np.ones(5) / 5, "valid") for f in self.force_b.T]
-        )
+        smooth = np.column_stack([averaged(f, 5) for f in self.force_b.T])
         return np.asarray(np.abs(np.linalg.norm(smooth, axis=1) - GRAVITY) < PUSHED_M_S2)
 
 

@@ -23,7 +23,7 @@ from gate_racer.field.identify.bounds import (
     white_widths,
     widened,
 )
-from gate_racer.field.identify.cuts import around
+from gate_racer.field.identify.cuts import STEP_S, around
 from gate_racer.field.identify.regression import (
     AXES,
     EXPONENTS,
@@ -46,7 +46,7 @@ from gate_racer.field.identify.regression import (
     vertical_rows,
     weights,
 )
-from gate_racer.field.identify.signals import STEP_S, Signals
+from gate_racer.field.identify.signals import Signals
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -67,10 +67,8 @@ RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that i
 INFLOW, INFLOW_GAIN = 3.5, 1.15
 # m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
 IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
-EXPONENT_SIGMA, INDEPENDENT_S = (
-    0.15,
-    1.0,
-)  # prior of the battery's exponent about 1; s of a log that count as one sample (chosen)
+EXPONENT_SIGMA = 0.15  # -, prior of the battery's exponent about 1 (chosen)
+INDEPENDENT_S = 1.0  # s of a log that count as one sample (chosen)
 
 
 @dataclass(frozen=True)

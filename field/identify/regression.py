@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.field.identify.bounds import LAGS_S, LOG_S, RATE_SCALE, Interval, half_widths, widened
-from gate_racer.field.identify.signals import STEP_S, Signals
+from gate_racer.field.identify.cuts import STEP_S
+from gate_racer.field.identify.signals import Signals
 from gate_racer.pilot.guidance.exciter import THROTTLES
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import Array, Mask
@@ -27,15 +28,15 @@ DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (ch
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 
 
-def lagged(u: Array, delay: float, lag: float) -> Array:
-    """Return u (N, ...) on the uniform time grid, delayed by `delay` s and filtered by a first-order lag of `lag` s."""
+def lagged(u: Array, delay: float, lag: float, step_s: float = STEP_S) -> Array:
+    """Return u (N, ...), uniform in time, delayed by `delay` s and filtered by a first-order lag of `lag` s."""
     from scipy.signal import lfilter  # slow to load
 
-    shift = delay / STEP_S
+    shift = delay / step_s
     whole, part = int(shift), shift - int(shift)
     late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]
     late = (1 - part) * late[1:] + part * late[:-1]
-    decay = np.exp(-STEP_S / lag)
+    decay = np.exp(-step_s / lag)
     start = decay * late[:1]
     return lfilter([1 - decay], [1.0, -decay], late, axis=0, zi=start)[0]
 

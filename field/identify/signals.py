@@ -6,19 +6,17 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
-from gate_racer.field.identify.cuts import IMPOSSIBLE, LOST, Cut, Motion, cuts_of, filled, within
+from gate_racer.field.identify.cuts import IMPOSSIBLE, LOST, STEP_S, Cut, Motion, averaged, cuts_of, filled, within
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals, Samples, SignalError, calibrated, fresh
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask, matrix
 
-STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
 BEYOND = 0.02  # -, throttle beyond 0..1 by rounding or by a radio that was calibrated by hand (chosen)
 LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
-OUTLIERS = (
-    0.05  # share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen)
-)
+# Share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen).
+OUTLIERS = 0.05
 NO_VELOCITY = "holds no velocity: drag is that of --base, and thrust is best fitted to slow flights"
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
 FULL, NEARLY_FULL, ROUNDED = 0.995, 0.95, 1e-3  # -, of motors and throttle (chosen)
@@ -87,7 +85,7 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     v_w = velocity.at(t) if len(velocity) else np.zeros((len(t), 3))
     q = attitude.at(t) if len(attitude) else np.tile(LEVEL, (len(t), 1))
     R = np.array([matrix(one) for one in q])
-    smooth = np.column_stack([_averaged(v, 5) for v in v_w.T])  # differences of a sampled velocity are noisy
+    smooth = np.column_stack([averaged(v, 5) for v in v_w.T])  # differences of a sampled velocity are noisy
     differenced = np.einsum("nji,nj->ni", R, np.gradient(smooth, STEP_S, axis=0) - G_W)
     force_b, u, voltage = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0], _voltage(log, t)
     speed, saturated = np.linalg.norm(v_w, axis=1) if len(velocity) else None, _saturated(log, t, u)
@@ -117,7 +115,7 @@ def _voltage(log: LoggedSignals, t: Array) -> Array:
     """Return the voltage (N,), averaged; NaN where it is not logged."""
     voltage = log.get("voltage")
     voltage = voltage.where(voltage.values[:, 0] > 0)
-    return _averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
+    return averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
 
 
 def _saturated(log: LoggedSignals, t: Array, throttle: Array) -> Mask:
@@ -172,9 +170,3 @@ def _require_gravity(force: Samples, source: str) -> None:
     for unit, size, cure in FORCE_UNITS:
         if abs(weight / size - 1) < 0.2:
             raise SignalError(f"{source}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")
-
-
-def _averaged(x: Array, n: int) -> Array:
-    """Return centred means over n samples, about."""
-    half = n // 2
-    return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
+from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, key, settings_of
-from gate_racer.field.files import write_yaml
+from gate_racer.field.files import DIGITS
 from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
 from gate_racer.field.mapping.flight import MapError, read_flight
 from gate_racer.link.logs.ratm import read_ratm
@@ -48,11 +49,7 @@ class MappingSettings:
         suffix=TAUGHT,
         part=True,
     )
-    out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE")
-
-    def __post_init__(self) -> None:
-        if self.out is not None and self.out.suffix != ".yaml":
-            raise ValueError(f"out {self.out}: a track file ends in .yaml")
+    out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE", ending=".yaml")
 
     @property
     def frame(self) -> GateFrame:
@@ -102,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     placed = [moved(gate, start, found) for gate in gates]
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
-    write_yaml(out, track_fields(placed, start, frame, out.stem, arguments.log, cut))
+    write(out, track_fields(placed, start, frame, out.stem, arguments.log, cut), DIGITS)
 
     from gate_racer.field.plots import draw_map  # matplotlib takes longer to import than a message to be shown
 

@@ -14,7 +14,6 @@ filter's noise along them (preintegration; Forster et al. 2017, here without the
 normal matrix of the corrections d is block tridiagonal, hence banded, and is factorised by LAPACK.
 """
 
-import base64
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,8 +62,9 @@ from gate_racer.model.states import (
     varied,
 )
 from gate_racer.model.strapdown import integrated, transition
-from gate_racer.perception.detection import Detection, Detector, decode
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.pilot.records.imported import is_imported, is_ratm, read_any_records
+from gate_racer.pilot.replay import images
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, product
 from gate_racer.vehicle.statistics import chi2_limit
@@ -179,41 +179,33 @@ def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
 
 
 def _read(flight: LoggedFlight, detector: Detector | None) -> None:
-    path, flying, frames, logged = flight.path, False, dict[int, LoggedImage](), 0
+    path, flying = flight.path, False
 
     def lost(_: Path, losses: Losses) -> None:
         flight.cut = str(losses)
 
-    begin = "/phase" if is_imported(path) else "/command"
-    for topic, record in read_any_records(path, () if detector else ("/camera",), lost):
+    begin = "phase" if is_imported(path) else "command"
+    records = read_any_records(path, ("/window",) if detector else ("/window", "/camera"), lost)
+    for topic, record, detections in images(((topic.strip("/"), record) for topic, record in records), detector):
         if topic == begin and not flying:
             flying, flight.released = True, record["t"]
-        elif topic == "/imu":
+        elif topic == "imu":
             sample = Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"]))
             if flying and flight.readings and sample.t - flight.readings[-1].t > GAP_S:
                 flight.cut = f"the IMU's clock jumps or stops at {flight.readings[-1].t:.2f} s"
                 break
             _take(flight, sample, flying)
-        elif topic == "/attitude":
-            attitude = Attitude(record["t"], tuple(record["q"]))
-            flight.attitudes.append(attitude)
-            flight.events.append(attitude)
-        elif topic == "/camera" and detector is not None:
-            stamp = record["timestamp"]
-            found = detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
-            frames[logged] = LoggedImage(stamp["sec"] + 1e-9 * stamp["nsec"], found)
-            flight.events.append(frames[logged])
-            logged += 1
-        elif topic == "/detection" and detector is None:
-            if record["frame"] not in frames:
-                frames[record["frame"]] = LoggedImage(record["t"], [])
-                flight.events.append(frames[record["frame"]])
-            frames[record["frame"]].detections.append(Detection.recorded(record))
+        elif topic == "attitude":
+            flight.attitudes.append(Attitude(record["t"], tuple(record["q"])))
+            flight.events.append(flight.attitudes[-1])
+        elif topic == "image":
+            flight.events.append(LoggedImage(record["t"], detections))
     flight.attitudes.sort(key=lambda attitude: attitude.t)
     if not flying or len(flight.readings) < 2:
         raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
     first, last = flight.released, flight.readings[-1].t
-    flight.images = sorted((one for one in frames.values() if first < one.t < last), key=lambda one: one.t)
+    seen = [one for one in flight.events if isinstance(one, LoggedImage) and first < one.t < last]
+    flight.images = sorted(seen, key=lambda one: one.t)
     if not any(image.detections for image in flight.images):
         hint = (
             "no gate was detected in its images"

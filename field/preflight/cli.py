@@ -14,15 +14,16 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
+from gate_racer.common.config import write
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import add_settings, key, settings_of
-from gate_racer.field.files import write_yaml
+from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
 from gate_racer.link.msp.line import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
@@ -330,13 +331,8 @@ class PreflightSettings:
         False, "propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick"
     )
     limit_s: float = key(120.0, "time limit of the rehearsal, s", positive=True)
-    out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE")
-    own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)")
-
-    def __post_init__(self) -> None:
-        for file in filter(None, (self.out, self.own_profile)):
-            if file.suffix != ".yaml":
-                raise ValueError(f"out {file}: must end in .yaml")
+    out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE", ending=".yaml")
+    own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)", ending=".yaml")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -369,7 +365,7 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.own_profile is not None:
             source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
             own = replace(profile, name=settings.own_profile.stem, source=source, rates=found.rates or profile.rates)
-            write_yaml(settings.own_profile, asdict(own))
+            write(settings.own_profile, own, DIGITS)
             remark(f"wrote {settings.own_profile}")
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")

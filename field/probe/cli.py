@@ -5,16 +5,16 @@ The probe flight runs in real time: arm, fly the script, stop the motors in any 
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
-from gate_racer.common.config import names
+from gate_racer.common.config import names, write
 from gate_racer.common.settings import add_settings, key, settings_of
-from gate_racer.field.files import write_yaml
+from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.findings import findings, flight_checks
@@ -133,11 +133,7 @@ class ProbeSettings:
     vehicle: str = key("dcl", "vehicle with which the motion is compared")
     seconds: float = key(5.0, "duration of the measurement at rest, s", least=1, most=600)
     fly: bool = key(True, "measure in a short flight too; else at rest only, motors off")
-    out: Path | None = key(None, "write the measured profile to this file (YAML)", "FILE")
-
-    def __post_init__(self) -> None:
-        if self.out is not None and self.out.suffix != ".yaml":
-            raise ValueError(f"out {self.out}: a profile ends in .yaml")
+    out: Path | None = key(None, "write the measured profile to this file (YAML)", "FILE", ending=".yaml")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -187,7 +183,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"flight ended early: {why}" if flown else f"no flight: {why}")
     if settings.out is not None:
         source = f"Probed; values that were not measured are those of {profile.name}."
-        write_yaml(settings.out, asdict(replace(found, name=settings.out.stem, source=source)))
+        write(settings.out, replace(found, name=settings.out.stem, source=source), DIGITS)
         remark(
             f"wrote {settings.out}"
             + ("; repeat the probe: gains of a part of the flight may be wrong" if flown and why else "")

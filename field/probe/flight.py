@@ -281,16 +281,16 @@ class ProbeFlight(FlightObserver):
         begin = self._t
         sign = yaw_sign(self.series, self._rest, self.motion.signs[YAW], self._lift_t, self._t)
         heading = sign * float(self.series.attitude[-1][1][2])
-        roll0 = to_euler(self.motion.q_wb)[0]
+        roll0 = to_euler(self.motion.x.q_wb)[0]
         for bank, seconds in ((0.0, 0.3), (BANK_RAD, 0.6)):
-            q = from_euler(bank, to_euler(self.motion.q_wb)[1] if bank == 0 else 0.0, heading)
+            q = from_euler(bank, to_euler(self.motion.x.q_wb)[1] if bank == 0 else 0.0, heading)
             start = self._t
-            while self._t - start < seconds and float(np.abs(self.motion.omega_b).max()) < 3.0:
+            while self._t - start < seconds and self.motion.fastest < 3.0:
                 w, x, y, z = q.tolist()
                 yield Order(ATTITUDE, (0.0, 0.0, 0.0), self._throttle(), (w, x, y, z))
         self.series.marks["attitude mode"] = (begin, self._t + 0.3)
-        spun = float(np.abs(self.motion.omega_b).max()) >= 3.0
-        self.notes.bank = math.nan if spun else to_euler(self.motion.q_wb)[0] / BANK_RAD
+        spun = self.motion.fastest >= 3.0
+        self.notes.bank = math.nan if spun else to_euler(self.motion.x.q_wb)[0] / BANK_RAD
         if abs(roll0) > BANK_RAD / 2:
             self.notes.bank = None
 
@@ -306,7 +306,7 @@ class ProbeFlight(FlightObserver):
             yield Order(self._mask, self._rates(), self._throttle())
             force = np.mean([row[1] for row in self.series.imu[-3:]], axis=0)
             touched = float(np.linalg.norm(force)) > self._specific_thrust + 4.0
-            if self._t - begin > 0.5 and (touched or self.motion.p_w[2] > 0.2):
+            if self._t - begin > 0.5 and (touched or self.motion.x.p_wb[2] > 0.2):
                 break
         self.series.marks["flight"] = (self._lift_t, self._t)
         for _ in range(6):
@@ -323,7 +323,7 @@ class ProbeFlight(FlightObserver):
 
     def _steer(self, sink: float | None = None) -> None:
         """Update the thrust for the height, and adapt the hover throttle."""
-        height, v_z = -self.motion.p_w[2], self.motion.v_w[2]
+        height, v_z = -self.motion.x.p_wb[2], self.motion.x.v_w[2]
         v_z_target = sink if sink is not None else float(np.clip(0.8 * (height - HEIGHT_M), -0.8, 0.8))
         thrust = (GRAVITY - 2.0 * (v_z_target - v_z)) / max(self.motion.down, 0.6)
         force = np.mean([row[1][2] for row in self.series.imu[-4:]])
@@ -336,13 +336,13 @@ class ProbeFlight(FlightObserver):
     def _rates(self) -> tuple[float, float, float]:
         """Return the rates on the wire that hold or reach the desired attitude, about the axes with a known response."""
         known = np.array([bool(why) for why in self.notes.why])
-        brake = np.clip(-1.2 * self.motion.v_w - 0.5 * self.motion.p_w, -BRAKE_M_S2, BRAKE_M_S2)
+        brake = np.clip(-1.2 * self.motion.x.v_w - 0.5 * self.motion.x.p_wb, -BRAKE_M_S2, BRAKE_M_S2)
         roll, pitch = self._rest.tilt
         if known[PITCH]:
             pitch = -brake[0] / GRAVITY
         if known[ROLL]:
             roll = brake[1] / GRAVITY
-        error = log(product(conjugate(self.motion.q_wb), from_euler(roll, pitch, 0.0)))
+        error = log(product(conjugate(self.motion.x.q_wb), from_euler(roll, pitch, 0.0)))
         omega = np.clip(5.0 * error, -1.2, 1.2) * self.motion.signs
         on_wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
         return float(on_wire[0]), float(on_wire[1]), float(on_wire[2])

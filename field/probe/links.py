@@ -1,9 +1,7 @@
 """Raw links over UDP: messages as on the wire, with their time of arrival; no convention is applied."""
 
-import contextlib
 import math
 import select
-import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from pymavlink.dialects.v20 import common as dialect
 from gate_racer.link.mavlink import CLIENT, Counters, Framing, SigningKey
 from gate_racer.link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
 from gate_racer.link.race import RaceReader
-from gate_racer.link.sockets import LARGEST_DATAGRAM, Address, LinkError, Peer, bind_udp
+from gate_racer.link.sockets import Address, LinkError, Peer, UdpEndpoint
 from gate_racer.link.video import HEADER, image_reassembler
 
 HEARTBEAT_S = 0.25  # s between heartbeats
@@ -74,14 +72,12 @@ class RawLink:
         self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
-        self._link = bind_udp(*mavlink)
+        self._link = UdpEndpoint(*mavlink)
         try:
-            self._video = bind_udp(*video)
+            self._video = UdpEndpoint(*video)
         except LinkError:
             self._link.close()
             raise
-        for bound in (self._link, self._video):
-            bound.setblocking(False)
 
     def __enter__(self) -> Self:
         return self
@@ -103,8 +99,7 @@ class RawLink:
     @property
     def address(self) -> str:
         """Bound address of the MAVLink socket, HOST:PORT."""
-        host, port = self._link.getsockname()[:2]
-        return f"{host}:{port}"
+        return f"{self._link.address[0]}:{self._link.address[1]}"
 
     def now(self) -> float:
         """Return the time of the local clock that stamps arrivals, s."""
@@ -112,8 +107,8 @@ class RawLink:
 
     def poll(self, received: ReceivedMessages, timeout_s: float = POLL_S) -> tuple[list[Arrival], list[ArrivedFrame]]:
         """Receive into `received`; return the new messages and complete images with their times of arrival, s."""
-        select.select([self._link, self._video], [], [], timeout_s)
-        messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+        select.select([self._link.socket, self._video.socket], [], [], timeout_s)
+        messages = [one for data, sender, _ in self._link.drain() for one in self._messages(received, data, sender)]
         frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
         return messages, frames
 
@@ -133,8 +128,7 @@ class RawLink:
 
     def transmit(self, datagram: bytes, peer: Address) -> None:
         """Send a datagram; UDP may lose it."""
-        with contextlib.suppress(OSError):
-            self._link.sendto(datagram, peer)
+        self._link.transmit(datagram, peer)
 
     def arm(self, now: float, arm: bool = True) -> None:
         """Arm, with repeats at intervals; or disarm at once."""
@@ -182,7 +176,7 @@ class RawLink:
 
     def _video_datagrams(self) -> Iterator[bytes]:
         """Yield the datagrams from the simulator's host."""
-        for data, sender in _all(self._video):
+        for data, sender, _ in self._video.drain():
             if self.peer is None or sender[0] == self.peer[0]:
                 yield data
 
@@ -265,8 +259,8 @@ class LockstepRawLink(RawLink):
         while not any(message.get_type() == "HIGHRES_IMU" for _, message in messages):
             if time.monotonic() - begin > SILENT_S:
                 raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
-            select.select([self._link], [], [], timeout_s)
-            messages += [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+            for data, sender, _ in self._link.drain(timeout_s):
+                messages += self._messages(received, data, sender)
         self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
         frames: list[ArrivedFrame] = []
         while self._coming and self._coming[0][0] <= self._t:
@@ -280,12 +274,3 @@ class LockstepRawLink(RawLink):
                 self._stamp_ms = round(message.time_usec * 1e-3)
                 self._t = math.ceil(message.time_usec * 1e-6 * self._physics_hz - 1e-3) / self._physics_hz
         return self._t
-
-
-def _all(bound: socket.socket) -> Iterator[tuple[bytes, Address]]:
-    """Yield the available datagrams and their senders."""
-    while True:
-        try:
-            yield bound.recvfrom(LARGEST_DATAGRAM)
-        except OSError:  # all is read, or an error report of an earlier datagram without receiver
-            return

@@ -15,17 +15,20 @@ with a and b by linear least squares for given delay and lag (variable projectio
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
 
 from gate_racer.common.images import decode_image
+from gate_racer.field.identify.regression import lagged
 from gate_racer.field.probe.links import ReceivedMessages
-from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S
+from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading
+from gate_racer.model.states import Nominal
+from gate_racer.model.strapdown import integrated
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.dynamics import G_W, GRAVITY
-from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, from_euler, matrix
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
 FEWEST = 12  # least corners for a rotation
@@ -158,30 +161,21 @@ class IntegratedMotion:
         self.begin()
 
     def begin(self) -> None:
-        """Reset to rest at the origin."""
-        self.q_wb = from_euler(*self._rest.tilt, 0.0)
-        self.v_w, self.p_w, self.omega_b = np.zeros(3), np.zeros(3), np.zeros(3)
-        self._last: tuple[float, Array] | None = None  # time and force of the newest sample
+        """Reset to rest at the origin; the readings there tell the biases."""
+        rest, nothing = self._rest, np.zeros(3)
+        biases = {"b_a": rest.force_b * (1 - GRAVITY / rest.weight), "b_g": self.signs * rest.gyro}
+        self.x = Nominal.at(0.0, nothing, nothing, from_euler(*rest.tilt, 0.0), **biases)
+        self._last: ImuReading | None = None
 
     def imu(self, t: float, accel: Array, gyro: Array) -> None:
-        """Integrate one sample, corrected by the accelerometer's error at rest. Repeated values are ignored."""
-        omega_b = self.signs * (gyro - self._rest.gyro)
-        force_b = accel - self._rest.force_b * (1 - GRAVITY / self._rest.weight)
-        last = self._last
-        if (
-            last is not None
-            and t - last[0] < REPEATS_S
-            and (force_b == last[1]).all()
-            and (omega_b == self.omega_b).all()
-        ):
-            return
-        before = last if last is not None else (t, force_b)
-        dt, a_w = min(t - before[0], LONGEST_STEP_S), 0.5 * matrix(self.q_wb) @ before[1]
-        self.q_wb = normalised(product(self.q_wb, exp(0.5 * dt * (self.omega_b + omega_b))))
-        a_w += 0.5 * matrix(self.q_wb) @ force_b + G_W
-        self.p_w = self.p_w + dt * self.v_w
-        self.v_w = self.v_w + dt * a_w
-        self.omega_b, self._last = omega_b, (t, force_b)
+        """Integrate one sample. Repeated values are ignored."""
+        sample, last = ImuReading(t, accel, self.signs * gyro), self._last
+        if last is not None:
+            same = (sample.accel == last.accel).all() and (sample.gyro == last.gyro).all()
+            if same and t - last.t < REPEATS_S:
+                return
+            self.x = integrated(self.x, replace(last, t=max(last.t, t - LONGEST_STEP_S)), sample)
+        self._last = sample
 
     def reintegrate(self, rows: list[tuple[float, Array, Array]], signs: Array) -> None:
         """Integrate all samples since lift-off again, with other signs."""
@@ -191,9 +185,14 @@ class IntegratedMotion:
             self.imu(*row)
 
     @property
+    def fastest(self) -> float:
+        """Largest of the body rates at present, rad/s."""
+        return float(np.abs(self.x.rates(self._last)).max()) if self._last is not None else 0.0
+
+    @property
     def down(self) -> float:
         """Cosine of the tilt."""
-        return float(matrix(self.q_wb)[2, 2])
+        return float(matrix(self.x.q_wb)[2, 2])
 
 
 GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
@@ -224,13 +223,9 @@ class Commands:
 
     def followed(self, delay: float, lag: float, growth: tuple[float, ...] | None) -> Array:
         """Return the responses (N, M) of unit gain; with `growth` None (N, 2 M), to the commands and to their signed squares."""
-        from scipy.signal import lfilter  # slow to load, and rarely needed
-
         square = self.u * np.abs(self.u)
         u = np.column_stack([self.u, square]) if growth is None else self.u + square * np.array(growth)
-        late = np.column_stack([np.interp(self.grid - delay, self.grid, column) for column in u.T])
-        decay = np.exp(-GRID_S / max(lag, GRID_S))
-        response = lfilter([1 - decay], [1.0, -decay], late, axis=0)
+        response = lagged(u, delay, max(lag, GRID_S), GRID_S)
         return np.column_stack([np.interp(self.t, self.grid, column) for column in response.T])
 
     def quick_gain(self, measured: Array) -> float:

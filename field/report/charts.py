@@ -185,12 +185,19 @@ def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) 
     return figures
 
 
+def rounded(values: Array, digits: int) -> list[float | None]:
+    """Return values (N,) rounded, None where there is none."""
+    return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
+
+
+def east_north_up(p: Array) -> list[list[float | None]]:
+    """Return positions (N, 3) in NED as three lists."""
+    return [rounded(axis, 2) for axis in (p[:, [1, 0, 2]] * [1, 1, -1]).T]
+
+
 def _trace(p: Array, name: str, space: bool, **more: Any) -> Figure:
     """Return a trace of positions (N, 3) in NED as east, north, up, right-handed like plotly's axes."""
-    kept = p[evenly(len(p))]
-    east, north, up = (
-        [round(v, 2) if np.isfinite(v) else None for v in axis.tolist()] for axis in (kept[:, [1, 0, 2]] * [1, 1, -1]).T
-    )
+    east, north, up = east_north_up(p[evenly(len(p))])
     at = {"x": east, "y": north, "z": up, "type": "scatter3d"} if space else {"x": east, "y": north}
     return {"mode": "lines", "name": name, "hoverinfo": "skip", **at, **more}
 

@@ -25,7 +25,9 @@ class ReportSettings:
 
     track: str = key("", "name or YAML file; else the log's")
     out: Path | None = key(None, "page to write; else the log's name with .html, or -compared.html", "FILE")
-    film: Path | None = key(None, "also write a film with images, detections, map and estimate", "FILE.webm")
+    film: Path | None = key(
+        None, "also write a film with images, detections, map and estimate", "FILE.webm", ending=".webm"
+    )
     slower: float = key(1.0, "slow-motion factor of the film", least=0.1, most=20)
 
 
@@ -51,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, ReportSettings)
     logs: list[Path] = arguments.log
     first, film = logs[0], settings.film
-    if film is not None and (len(logs) > 1 or film.suffix != ".webm"):
-        raise UserError(f"film {film}: needs a single log, and a file name that ends in .webm")
+    if film is not None and len(logs) > 1:
+        raise UserError(f"film {film}: needs a single log")
     require_named(first)
     out = settings.out or (
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")

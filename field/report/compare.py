@@ -11,7 +11,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.field.report.charts import Figure, charts, line
 from gate_racer.field.report.findings import LOST_S, WORST_LEGS, FlightFinding
-from gate_racer.field.report.flight import ReportedFlight, TimeSeries
+from gate_racer.field.report.flight import ReportedFlight
 from gate_racer.vehicle.rotation import Array
 
 POINTS = 600  # along the course
@@ -58,43 +58,36 @@ def compare(flights: list[ReportedFlight]) -> Comparison:
             raise UserError(
                 f"{other.path}: a flight of {other.track}, {first.path} one of {first.track}: only flights of one track compare"
             )
-    gates = np.cumsum([length for _, length in _legs(first)])
-    if len(gates):
+    if len(first.gate_times_s):
+        gates = np.interp(first.gate_times_s, *_progress(first, None))
         axis, grid = PROGRESS, np.unique(np.concatenate([np.linspace(0, gates[-1], POINTS), gates]))
-        rows = [_moved(flight, _reached(flight, gates, grid)) for flight in flights]
+        reached = [np.interp(grid, m, t, right=np.nan) for t, m in (_progress(flight, gates) for flight in flights)]
     else:
-        axis, grid = SINCE_TAKE_OFF, np.linspace(0.0, max(float(flight.state.t[-1]) for flight in flights), POINTS)
-        rows = [_moved(flight, np.where(grid <= flight.state.t[-1], grid, np.nan)) for flight in flights]
+        last = [float(flight.state.t[-1]) for flight in flights]
+        gates, axis, grid = np.empty(0), SINCE_TAKE_OFF, np.linspace(0.0, max(last), POINTS)
+        reached = [np.where(grid <= end, grid, np.nan) for end in last]
     names = [chr(ord("A") + k % 26) + (str(k // 26) if k >= 26 else "") for k in range(len(flights))]
+    rows = [_moved(flight, t) for flight, t in zip(flights, reached, strict=True)]
     t, p, speed = (np.stack(part) for part in zip(*rows, strict=True))
     return Comparison(names, axis, gates, grid, t, p, speed)
 
 
-def _legs(flight: ReportedFlight) -> list[tuple[tuple[Array, Array], float]]:
-    """Return for each completed leg times (n,) s with distances covered since its start (n,) m, and its length, m."""
-    path, found = flight.path_flown, []
-    for begin, end in zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False):
-        t = np.array([begin, *path.t[(path.t > begin) & (path.t < end)], end])
-        covered = np.cumsum(np.linalg.norm(np.diff(_positions(path, t), axis=0), axis=1))
-        found.append(((t, np.array([0.0, *covered])), float(covered[-1])))
-    return found
+def _progress(flight: ReportedFlight, gates_m: Array | None) -> tuple[Array, Array]:
+    """Return times (n,) s from GO to the last gate, and the progress there (n,) m.
 
-
-def _positions(path: TimeSeries, t: Array) -> Array:
-    """Return positions (n, 3) at times t (n,); a path that ends a tick before its last gate is extrapolated."""
-    p, last = path["p"], path.t[-1] - path.t[-2]
-    beyond = np.maximum(t - path.t[-1], 0.0) / last
-    return path.at("p", t) + beyond[:, None] * (p[-1] - p[-2])
-
-
-def _reached(flight: ReportedFlight, gates_m: Array, grid_m: Array) -> Array:
-    """Return the times (N,) at which a flight has reached the progress of the grid."""
-    t = np.full(len(grid_m), np.nan)
-    begins_m = np.array([0.0, *gates_m[:-1]])
-    for (times, covered), begin, end in zip((leg for leg, _ in _legs(flight)), begins_m, gates_m, strict=False):
-        on = (grid_m >= begin) & (grid_m <= end)
-        t[on] = np.interp((grid_m[on] - begin) / max(end - begin, 1e-9), covered / max(covered[-1], 1e-9), times)
-    return t
+    Args:
+        gates_m: progress at the gates (G,), to which the lengths of the legs are scaled; None for the flight's own lengths.
+    """
+    path, times, metres = flight.path_flown, [0.0], [0.0]
+    for gate, end in enumerate(flight.gate_times_s[: None if gates_m is None else len(gates_m)]):
+        t = np.array([times[-1], *path.t[(path.t > times[-1]) & (path.t < end)], end])
+        covered = np.cumsum(np.linalg.norm(np.diff(path.at("p", t), axis=0), axis=1))
+        scale = 1.0 if gates_m is None else (gates_m[gate] - metres[-1]) / max(covered[-1], 1e-9)
+        metres += (metres[-1] + scale * covered).tolist()
+        times += t[1:].tolist()
+        if gates_m is not None:
+            metres[-1] = float(gates_m[gate])  # without rounding errors
+    return np.array(times), np.array(metres)
 
 
 def _moved(flight: ReportedFlight, t: Array) -> tuple[Array, Array, Array]:

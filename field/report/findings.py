@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.field.report.flight import ReportedFlight
+from gate_racer.link.record_reader import Record
 from gate_racer.mpc.control import Source
 from gate_racer.sim.worlds.world import AS_BELIEVED
 from gate_racer.vehicle.rotation import Array
@@ -126,6 +127,11 @@ CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
 UNSEEN_S, FEW_IMAGES_HZ = 0.5, 20.0
 SILENT_PERIODS = 2.5  # command periods without a command
 UNKNOWN = "not in the log"
+LEARNED = {  # name and word for less of what is estimated in flight
+    "thrust_scale": ("thrust", "short"),
+    "drag_scale": ("drag", "less"),
+    "rate_lag_scale": ("lags of the body rates", "less"),
+}
 
 
 @dataclass(frozen=True)
@@ -210,12 +216,9 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
         shown.append(
             f"throttle at the flight's maximum, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
         )
-        thrust = flight.learned.get("thrust_scale", 1.0)
-        if thrust <= 1 - UNLIKE:
-            shown.append(f"thrust {_percent(thrust, 'short')}")
-        drag = flight.learned.get("drag_scale", 1.0)
-        if drag >= 1 + UNLIKE:
-            shown.append(f"drag {_percent(drag, 'less')}")
+        learned = flight.learned
+        shown += [_scaled("thrust_scale", learned)] if learned.get("thrust_scale", 1.0) <= 1 - UNLIKE else []
+        shown += [_scaled("drag_scale", learned)] if learned.get("drag_scale", 1.0) >= 1 + UNLIKE else []
     spare = sum(
         source != Source.SOLVED
         for source, on in zip(flight.sources, within(flight.command.t, leg.begin_s, leg.end_s), strict=True)
@@ -238,16 +241,8 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
 
 
 def _unlike(flight: ReportedFlight) -> list[FlightFinding]:
-    names = {
-        "thrust_scale": ("thrust", "short"),
-        "drag_scale": ("drag", "less"),
-        "rate_lag_scale": ("lags of the body rates", "less"),
-    }
-    found = [
-        f"{name} {_percent(flight.learned[key], less)}"
-        for key, (name, less) in names.items()
-        if abs(flight.learned.get(key, 1.0) - 1) >= UNLIKE
-    ]
+    learned = flight.learned
+    found = [_scaled(key, learned) for key in LEARNED if abs(learned.get(key, 1.0) - 1) >= UNLIKE]
     return [FlightFinding(f"Estimated in flight, relative to the vehicle's file: {', '.join(found)}.")] if found else []
 
 
@@ -325,13 +320,12 @@ def _commands(flight: ReportedFlight) -> list[FlightFinding]:
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
     """Return the parameters estimated in flight, with the true ones of the world if logged."""
-    names = {"thrust_scale": "thrust learned", "drag_scale": "drag learned", "rate_lag_scale": "rate lags learned"}
     plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
     found = {}
-    for key, name in names.items():
+    for key, (name, _) in LEARNED.items():
         if key in flight.learned:
             true = f" (world x{plant[key]:.2f})" if key in plant else ""
-            found[name] = f"x{flight.learned[key]:.2f}{true}"
+            found[f"{name} learned"] = f"x{flight.learned[key]:.2f}{true}"
     if "delay_s" in flight.learned:
         found["delay learned"] = f"{1e3 * flight.learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}
@@ -349,9 +343,10 @@ def _rounded(value: Any) -> str:
     return np.array2string(np.array(value, float), precision=3, suppress_small=True, separator=", ").replace("\n", "")
 
 
-def _percent(scale: float, less: str) -> str:
-    """Return a scale as a difference in per cent, in words."""
-    return f"{abs(100 * (scale - 1)):.0f} % {less if scale < 1 else 'more'}"
+def _scaled(key: str, learned: Record) -> str:
+    """Return one of LEARNED as a difference from the vehicle's file in per cent, in words."""
+    name, less = LEARNED[key]
+    return f"{name} {abs(100 * (learned[key] - 1)):.0f} % {less if learned[key] < 1 else 'more'}"
 
 
 def _count(counters: dict[str, int], name: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from gate_racer.common.images import decode_image
 from gate_racer.field.page import html_page, html_table
-from gate_racer.field.report.charts import Figure, evenly, path_figures, time_charts
+from gate_racer.field.report.charts import Figure, east_north_up, evenly, path_figures, rounded, time_charts
 from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
 from gate_racer.field.report.findings import FlightFinding, FlownLeg, differences, figures, findings, legs
 from gate_racer.field.report.flight import ReportedFlight, TimedImage
@@ -156,12 +156,8 @@ def _start(listed: list[FlightFinding]) -> float:
 
 def _cursor(x: Array, p: Array, gates: Array, unit: str, start: float) -> dict[str, Any]:
     """Return the data of the cursor: its positions x (N,), and those of the flights (flights, N, 3) as east, north, up."""
-    places = [[_numbers(axis, 2) for axis in (one[:, [1, 0, 2]] * [1, 1, -1]).T] for one in p]
-    return {"x": _numbers(x, 3), "places": places, "gates": _numbers(gates, 3), "unit": unit, "start": start}
-
-
-def _numbers(values: Array, digits: int) -> list[float | None]:
-    return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
+    places = [east_north_up(one) for one in p]
+    return {"x": rounded(x, 3), "places": places, "gates": rounded(gates, 3), "unit": unit, "start": start}
 
 
 def _linked(charts: list[Figure], camera: bool) -> str:

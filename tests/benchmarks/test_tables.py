@@ -28,16 +28,8 @@ def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected"
 
 
 def crash(seed, **options):
-    left = {
-        "status": "crashed",
-        "race_s": None,
-        "gate_s": [2.0],
-        "margin_m": [0.1],
-        "lap_s": [],
-        "rule": "tracking lost",
-        "cause": "hit gate 1",
-    }
-    return row(seed, **(left | options))
+    left = {"status": "crashed", "race_s": None, "gate_s": [2.0], "margin_m": [0.1], "lap_s": []}
+    return row(seed, **(left | {"rule": "tracking lost", "cause": "hit gate 1"} | options))
 
 
 def test_a_cell_sums_up_its_flights():

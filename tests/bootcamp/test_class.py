@@ -1,14 +1,22 @@
-"""A class is graded in one go: whatever a program does, it gets its row, harms no other, and leaves nothing behind."""
+"""Grades of a class or of programs: whatever a program does, it gets its row, harms no other, and leaves nothing behind."""
 
 import csv
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gate_racer.bootcamp.cli import parser, run
+from gate_racer.bootcamp.cli import _race, parser, run
+from gate_racer.bootcamp.grade import Exam, Limits, grade
 from gate_racer.bootcamp.hints import imported
+from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.world import load_world
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import settings_of
+from gate_racer.race.settings import RunSettings
+from gate_racer.tracks.track import load_track
 
 HEAD = "from gate_racer.program import *\nimport os, subprocess, sys, threading, time\nSCENARIO = 'hear'\n"
 FLIES = "def decide(r, p):\n    if r.status is not Status.HALTED: return Null()\n    return Land() if r.reached else Go(10, 0)\n"
@@ -41,6 +49,9 @@ PROGRAMS = {  # text, and what its row says
     "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not done"),
     "moon": ("SCENARIO = 'moon'\n" + FLIES, "no scenario 'moon'"),
     "fails": ("1 / 0\n", "fails.py:4: ZeroDivisionError: division by zero"),
+    "short": (FLIES.replace("r.reached else Go(10, 0)", "r.position.north > 1 else Go(5, 0)"),
+              "landed 5.00 m from the waypoint, at most 1 m are allowed"),
+    "raises": ("def decide(r, p): raise KeyError('<b>')\n", "not landed (KeyError: '<b>' (in `decide` at raises.py:4))"),
 }  # fmt: skip
 
 
@@ -80,7 +91,11 @@ def test_every_program_of_a_class_gets_its_row_and_leaves_nothing(tmp_path, capf
         assert (rows[name]["verdict"] == "done") == (told.startswith("landed 0.0")), rows[name]
     assert not living(*numbers) and not mark.exists()
     out = capfd.readouterr().out
-    assert "xxx" not in out and "yyy" not in out and "flies.py: 1 of 1 seeds done" in out
+    assert "xxx" not in out and "yyy" not in out and "flies.py: 1 of 1 seeds done, median time" in out
+    page = (logs / "grades-class.html").read_text()
+    landed = sum(told.startswith("landed") for _, told in PROGRAMS.values())
+    assert page.count('src="data:image/jpeg') == landed and "KeyError: &#x27;&lt;b&gt;&#x27;" in page
+    assert "Content-Security-Policy" in page and "landed 5.00 m from the waypoint" in page
 
 
 def test_a_class_that_was_graded_is_not_flown_again_unless_it_changes(tmp_path, capsys):
@@ -109,3 +124,34 @@ def test_modules_that_a_program_imports_are_found(tmp_path):
     (tmp_path / "c").mkdir()
     (tmp_path / "c/d.py").write_text("x = 1\n")
     assert imported(tmp_path / "a.py") == [tmp_path / "b.py", tmp_path / "c/d.py"]
+
+
+def test_programs_are_graded_over_seeds_with_a_line_for_each(tmp_path, capsys):
+    path = tmp_path / "flies.py"
+    path.write_text(HEAD + FLIES)
+    words = [str(path), "--grade", "2", "--seed", "5", "--set", "world.drone=kinematic", f"logs={tmp_path}"]
+    assert run(parser().parse_args(words)) == 0
+    told = capsys.readouterr().out
+    assert re.findall(r"(?m)^flies +(\d) +done ", told) == ["5", "6"] and "flies.py: 2 of 2 seeds done" in told
+
+
+def test_one_that_never_answers_is_not_done_and_the_next_is_flown_all_the_same(tmp_path):
+    path, world, told = tmp_path / "hangs.py", replace(load_world(), drone="kinematic"), dict()
+    path.write_text(HEAD + "def decide(r, p):\n    while True: pass\n")
+    exams = [Exam(path, seed, make_scenario("hear", seed, world)) for seed in (0, 1)]
+    grade(exams, 1, Limits(step_s=1.0), told.__setitem__)
+    assert {told[number].verdict.reasons for number in (0, 1)} == {
+        ("not landed (hung in `decide` at hangs.py:5: no answer for 1 s)",)
+    }
+
+
+def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):
+    """The very course: what is planned and flown has the gates that the lesson's program has passed."""
+    raced = []
+    monkeypatch.setattr("gate_racer.race.run_mpc.run", lambda arguments: raced.append(arguments) or 0)
+    scenario = make_scenario("gates", 7)
+    assert _race(scenario, tmp_path) == 0
+    (arguments,) = raced
+    assert load_track(arguments.what).hash == scenario.course.hash
+    settings = settings_of(arguments, RunSettings)
+    assert settings.link.lockstep and settings.world.camera == "projected"

@@ -1,134 +1,53 @@
-"""A queue of one loses nothing; a mailbox keeps nobody waiting and holds the newest; both end at the sentinel."""
+"""A worker asks main for an item and gets it once, or nothing in time; at the sentinel or without main there are no more."""
 
-import contextlib
-import multiprocessing
-import os
-import sys
-import threading
+import pickle
+from multiprocessing import Pipe
 
 import pytest
 
-from gate_racer.bootcamp.edges import NOTHING, Mailbox, Queue
-
-CONTEXT = multiprocessing.get_context("spawn")
-LARGE = bytes(1 << 20)  # more than any pipe holds
+from gate_racer.bootcamp.api import Go
+from gate_racer.bootcamp.edges import ASK, ITEM, NOTHING, SENTINEL, Desk, unpacked
 
 
-@pytest.fixture(params=[Queue, Mailbox])
-def edge(request):
-    made = request.param(CONTEXT)
-    yield made
-    made.close()
+@pytest.fixture
+def ends():
+    """A worker's desk, and main's end of its pipe."""
+    main, theirs = Pipe()
+    with main, theirs:
+        yield Desk(theirs), main
 
 
-def test_a_queue_has_room_for_one_and_keeps_order():
-    queue = Queue(CONTEXT)
-    assert queue.put(0) and not queue.put(1, timeout_s=0.01)
-    got = [queue.get(1.0)]
-    writer = threading.Thread(target=lambda: [queue.put((n, LARGE)) for n in range(1, 6)])
-    writer.start()
-    got += [queue.get(5.0)[0] for _ in range(5)]
-    writer.join()
-    assert got == list(range(6)) and queue.get(0.0) is NOTHING and queue.replaced == 0
+def test_an_item_is_asked_for_once_however_long_it_takes(ends):
+    desk, main = ends
+    assert desk.get(0.0) is NOTHING and desk.get(0.01) is NOTHING
+    assert main.recv_bytes() == ASK and not main.poll()
+    main.send_bytes(ITEM + pickle.dumps(Go(1.0, 2.0)))
+    assert desk.get() == Go(1.0, 2.0) and desk.get(0.0) is NOTHING and main.recv_bytes() == ASK
 
 
-def test_a_mailbox_holds_the_newest_and_counts_what_it_replaced():
-    mailbox = Mailbox(CONTEXT)
-    for n in range(10):  # nobody reads, and nothing waits
-        assert mailbox.put((n, LARGE))
-    assert mailbox.get(5.0)[0] == 9 and mailbox.replaced == 9
-    assert mailbox.get(0.01) is NOTHING
-    mailbox.put("late")
-    assert mailbox.get(5.0) == "late" and mailbox.replaced == 9
+def test_an_item_reaches_the_next_worker_as_it_was_put(ends):
+    desk, main = ends
+    desk.put(Go(3.0, 4.0))
+    main.send_bytes(main.recv_bytes())
+    assert desk.get(1.0) == Go(3.0, 4.0)
 
 
-def test_the_last_item_and_then_the_sentinel_arrive(edge):
-    edge.put("last")
-    got = []
-    reader = threading.Thread(target=lambda: got.extend(edge.get(5.0) for _ in range(2)))
-    reader.start()
-    edge.flush(5.0)
-    while not got:
-        pass
-    edge.end()
-    reader.join()
-    assert got == ["last", None]
+@pytest.mark.parametrize("last", [SENTINEL, ITEM + b"no pickle", ITEM + pickle.dumps(print)])
+def test_nothing_follows_the_sentinel_or_what_is_no_message(ends, last):
+    desk, main = ends
+    main.send_bytes(last)
+    assert desk.get() is None
 
 
-def test_a_message_that_broke_off_ends_the_edge_as_well(edge):
-    edge._writer._send((100).to_bytes(4, "big") + b"half")
-    edge.end()
-    assert edge.get(5.0) is None
+def test_a_worker_without_main_ends_and_tells_nobody(ends):
+    desk, main = ends
+    main.close()
+    desk.tell("anything")
+    assert desk.get() is None
+    with pytest.raises(OSError):
+        desk.put("anything")
 
 
-def test_items_left_in_a_queue_are_counted():
-    queue = Queue(CONTEXT)
-    assert queue.empty() == 0
-    queue.put("left behind")
-    assert queue.empty() == 1 and queue.put("room again", timeout_s=0.01)
-
-
-def _read_some_and_die(edge):
-    edge.keep_reader()
-    edge._room.release()  # as a mailbox's reader asks
-    os.read(edge._reader.fileno(), 1000)
-    os._exit(9)
-
-
-def _write_some_and_die(edge):
-    edge.keep_writer()
-    edge._writer._send((1 << 20).to_bytes(4, "big") + b"half")
-    os._exit(9)
-
-
-def _fill_and_die(edge):
-    edge.keep_writer()
-    fd = edge._writer.fileno()
-    os.set_blocking(fd, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(fd, (1 << 30).to_bytes(4, "big") * 1024)  # a page of the pipe, to the last byte
-    os.set_blocking(fd, True)  # as it is for everybody who has this pipe
-    os._exit(9)
-
-
-def _put(edge, told):
-    edge.keep_writer()
-    told.send([edge.put((n, LARGE), 1.0) for n in range(3)])
-    edge.flush(30.0)
-    told.send("flushed")
-
-
-def ended(work, edge):
-    """A process that does this work with the edge has ended."""
-    process = CONTEXT.Process(target=work, args=(edge,), daemon=True)
-    process.start()
-    process.join()
-
-
-def test_a_reader_that_is_killed_within_an_item_keeps_nobody_waiting(edge):
-    line, theirs = CONTEXT.Pipe(duplex=False)
-    writer = CONTEXT.Process(target=_put, args=(edge, theirs), daemon=True)
-    writer.start()
-    ended(_read_some_and_die, edge)
-    edge.abandon()
-    assert line.poll(60.0) and line.recv() == [True] * 3
-    assert line.poll(60.0) and line.recv() == "flushed"
-    writer.join()
-    edge.end()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are filled otherwise")
-def test_a_writer_and_a_reader_that_are_killed_within_an_item_do_not_hold_main(edge):
-    ended(_fill_and_die, edge)
-    ending = threading.Thread(target=edge.end, daemon=True)
-    ending.start()
-    ending.join(30.0)
-    assert not ending.is_alive()
-    assert edge.get(5.0) is None
-
-
-def test_a_writer_that_is_killed_within_an_item_ends_the_edge_for_its_reader(edge):
-    ended(_write_some_and_die, edge)
-    edge.end()
-    assert edge.get(30.0) is None
+def test_a_message_of_another_type_is_not_made():
+    with pytest.raises(pickle.UnpicklingError, match="is no type of a message"):
+        unpacked(pickle.dumps(print))

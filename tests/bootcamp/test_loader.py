@@ -84,17 +84,10 @@ def test_threads_left_running_and_floods_of_output_end_with_the_flight(mine, tmp
 
 
 def test_a_number_that_nothing_could_be_drawn_at_is_no_answer(mine):
-    program = load_program(mine(""))
-    answers = [
-        (0, 0, 9, 9),
-        (0, 0, 9, 10**400),
-        (0, 0, 1.1 * NUMBER_MAX, 9),
-        (-9, -9, float("inf"), 9),
-        (0, 0, "9", "9"),
-    ]
-    boxed = Program(program.decide, lambda image: answers, lambda box, report: (box.left, 2 * NUMBER_MAX), "hear")
+    program, most = load_program(mine("")), 1.1 * NUMBER_MAX
+    answers = [(0, 0, 9, 9), (0, 0, 9, 10**400), (0, 0, most, 9), (-9, -9, float("inf"), 9), (0, 0, "9", "9")]
+    boxed = Program(program.decide, lambda image: answers, lambda box, report: (box.left, most), "hear")
     boxes, malformed = boxed.boxes(None)
-    assert boxes == [Box(0, 0, 9, 9)] * 2 and malformed.total() == 3
-    assert boxed.places(boxes, None)[1].total() == 2
+    assert boxes == [Box(0, 0, 9, 9)] * 2 and malformed.total() == 3 and boxed.places(boxes, None)[1].total() == 2
     near = Program(program.decide, program.detect, lambda box, report: (box.left, 2.0), "hear")
     assert near.places(boxes[:1], None) == ([Location(0.0, 2.0)], {})

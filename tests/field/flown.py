@@ -1,7 +1,11 @@
 """Logs of flights that never were: along a plan, with what is known to go wrong in them."""
 
+from dataclasses import replace
+
+import cv2
 import numpy as np
 
+from gate_racer.field.report.flight import TimeSeries
 from gate_racer.pilot.records.flight_log import FlightLog
 
 SLOW_LEG, SLOW_PACE = 4, 0.86
@@ -39,3 +43,16 @@ def write_log(path, plan, slow=None, late_s=0.0, throttle=0.5, learned=None, rec
     log.write("referee", passed[-1], status="finished", gate_times_s=passed, gate_margins_m=[0.4] * len(gates))
     log.close()
     return path
+
+
+SQUARE = np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])
+IMAGES_S = 0.5, 0.9
+
+
+def standing(flight, camera, p=(0.0, 0.0, 0.0), q=(1.0, 0.0, 0.0, 0.0)):
+    """The same flight, standing still somewhere, with two images, and a detection of SQUARE in the first."""
+    still = {"p": np.tile(p, (2, 1)), "q": np.tile(q, (2, 1)), "v": np.zeros((2, 3)), "w": np.zeros((2, 3))}
+    state = TimeSeries(np.array([0.0, 1.0]), still | {"sigma_p": np.full((2, 3), 0.1)})
+    jpeg = cv2.imencode(".jpg", np.zeros((360, 640, 3), np.uint8))[1].tobytes()
+    images, seen = tuple((t, jpeg) for t in IMAGES_S), ((IMAGES_S[0], SQUARE),)
+    return replace(flight, state=state, camera=camera, images=images, detections=seen)

@@ -9,22 +9,15 @@ import pytest
 from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
 from gate_racer.field.report.film import DETECTED, EXPECTED, FLOWN, MAP_PX, write_film
-from gate_racer.field.report.flight import TimeSeries, read_logged_flight
+from gate_racer.field.report.flight import read_logged_flight
+from tests.field.flown import IMAGES_S, standing
 from tests.processes import run_here
-
-IMAGES_S = 0.5, 0.9
-SQUARE = np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])
 
 
 @pytest.fixture
 def still(late_flight, vq1, dcl):
     """A flight that stood before the first gate, with two images and a detection in the first."""
-    flight, t = read_logged_flight(late_flight), np.array([0.0, 1.0])
-    jpeg = cv2.imencode(".jpg", np.zeros((360, 640, 3), np.uint8))[1].tobytes()
-    start = {"p": np.tile(vq1.start.p_wb, (2, 1)), "q": np.tile(vq1.start.q_wb, (2, 1)), "v": np.zeros((2, 3))}
-    state = TimeSeries(t, start | {"w": np.zeros((2, 3)), "sigma_p": np.full((2, 3), 0.1)})
-    seen = ((IMAGES_S[0], SQUARE),)
-    return replace(flight, state=state, camera=dcl.camera, images=tuple((s, jpeg) for s in IMAGES_S), detections=seen)
+    return standing(read_logged_flight(late_flight), dcl.camera, vq1.start.p_wb, vq1.start.q_wb)
 
 
 def frames(path):
@@ -58,7 +51,7 @@ def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--set", "film=film.mp4"], "film film.mp4: needs a single log, and a file name that ends in .webm"),
+        (["--set", "film=film.mp4"], "film film.mp4: must end in .webm"),
         (["other.mcap", "--set", "film=film.webm"], "film film.webm: needs a single log"),
         (["--set", "slower=99"], "slower 99: must lie between 0.1 and 20"),
         (["--set", "film=film.webm", "slower=.nan"], "slower: expected a finite number"),

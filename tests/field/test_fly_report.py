@@ -16,11 +16,11 @@ import pytest
 from gate_racer.commands import COMMANDS
 from gate_racer.field.page import unpacked
 from gate_racer.field.report.compare import compare
-from gate_racer.field.report.flight import TimeSeries, read_logged_flight
+from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.field.report.pages import flight_page, overlays
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.gate import Gate
-from tests.field.flown import write_log
+from tests.field.flown import SQUARE, standing, write_log
 from tests.processes import run_here
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
@@ -208,29 +208,14 @@ def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words):
 SEEN_FROM_M, OPENING_M = 6.0, 1.5
 
 
-def looking(flight, camera):
-    """The same flight, standing still 6 m before the first gate of a course, with one image and one detection."""
-    t = np.array([0.0, 1.0])
-    still = {
-        "p": np.zeros((2, 3)),
-        "q": np.tile([1.0, 0.0, 0.0, 0.0], (2, 1)),
-        "v": np.zeros((2, 3)),
-        "w": np.zeros((2, 3)),
-    }
-    jpeg = cv2.imencode(".jpg", np.zeros((360, 640, 3), np.uint8))[1].tobytes()
-    seen = ((0.5, np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])),)
-    state = TimeSeries(t, still | {"sigma_p": np.zeros((2, 3))})
-    return replace(flight, state=state, camera=camera, images=((0.5, jpeg), (0.9, jpeg)), detections=seen)
-
-
 def test_an_image_shows_what_was_detected_in_it_and_the_gates_of_the_map_in_view(late_flight, vq1, dcl):
     """A gate ahead appears in the middle, as wide as f side / range; one behind does not appear."""
     camera = replace(dcl.camera, tilt_deg=0.0)
     ahead, behind = (Gate((x, 0.0, 0.0), 0.0, 0.0, OPENING_M, 2.7, 0.26) for x in (SEEN_FROM_M, -SEEN_FROM_M))
     track = replace(vq1, gates=(behind, ahead))
-    drawn = overlays(looking(read_logged_flight(late_flight), camera), track, [0.5, 0.9])
+    drawn = overlays(standing(read_logged_flight(late_flight), camera), track, [0.5, 0.9])
     assert drawn["size"] == [640, 360]
-    assert drawn["detected"] == [[[[300.5, 160.5], [340.5, 160.5], [340.5, 200.5], [300.5, 200.5]]], []]
+    assert drawn["detected"] == [[(SQUARE + 0.5).tolist()], []]
     for gates in drawn["expected"]:
         ((number, corners),) = gates
         assert number == 1
@@ -239,7 +224,7 @@ def test_an_image_shows_what_was_detected_in_it_and_the_gates_of_the_map_in_view
 
 
 def test_the_page_has_a_legend_and_an_entry_for_every_image(late_flight, vq1, dcl):
-    flight = looking(read_logged_flight(late_flight), dcl.camera)
+    flight = standing(read_logged_flight(late_flight), dcl.camera)
     text = flight_page(flight, vq1)
     more = json.loads(unpacked(Page(text).scripts[0][1]))["more"]
     assert len(more["images"]) == len(more["overlay"]["detected"]) == len(more["overlay"]["expected"]) == 2

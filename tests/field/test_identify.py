@@ -9,9 +9,10 @@ import pytest
 from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
 from gate_racer.field.files import identified, write_vehicle
+from gate_racer.field.identify.cuts import STEP_S
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
-from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.field.identify.signals import read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.processes import run_here
@@ -106,26 +107,20 @@ def test_the_longest_part_of_a_log_whose_clock_was_set_is_used_and_the_rest_repo
     assert log.notes == ("its clock was set 1 times: 5.0 s of 7.0 s are used",)
 
 
-def rows(stamps):
-    return "".join(f"{t:.3f},0.2,{k % 7}\n" for k, t in enumerate(stamps))
+def rows(step_s, head="t,throttle,v_z"):
+    """Five seconds, backwards if the step is negative."""
+    stamps = np.arange(0, 5, step_s) if step_s > 0 else np.arange(5, 0, step_s)
+    return head + "\n" + "".join(f"{t:.3f},0.2,{k % 7}\n" for k, t in enumerate(stamps))
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("a.csv", "t,throttle\n0,1\n", "no velocity (.*v_z)"),
-        (
-            "a.csv",
-            "t,throttle [%,v_z\n" + rows(np.arange(0, 5, 0.02)),
-            "column throttle .%: expected a unit in brackets",
-        ),
-        (
-            "a.csv",
-            "t,throttle,v_z [m/s)\n" + rows(np.arange(0, 5, 0.02)),
-            "column v_z .m/s.: expected a unit in brackets",
-        ),
-        ("a.csv", "t,throttle,v_z\n" + rows(np.arange(5, 0, -0.02)), "its clock runs backwards"),
-        ("a.csv", "t,throttle,v_z\n" + rows(np.arange(5, 0, -0.1)), "its clock runs backwards"),
+        ("a.csv", rows(0.02, "t,throttle [%,v_z"), "column throttle .%: expected a unit in brackets"),
+        ("a.csv", rows(0.02, "t,throttle,v_z [m/s)"), "column v_z .m/s.: expected a unit in brackets"),
+        ("a.csv", rows(-0.02), "its clock runs backwards"),
+        ("a.csv", rows(-0.1), "its clock runs backwards"),
         ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
         ("a.mcap", "nothing", "is not an MCAP file"),

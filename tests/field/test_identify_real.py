@@ -11,9 +11,10 @@ import pytest
 
 from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
+from gate_racer.field.identify.cuts import STEP_S
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
-from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.field.identify.signals import read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.conftest import ROOT
 from tests.link.log_writers import ULogWriter
@@ -224,23 +225,22 @@ def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights):
     assert fit.predicted.velocity_m_s < 0.6 * fit.predicted.steady_velocity_m_s
 
 
-CASE_FILES = (
-    ("field/ulog_landing/landing.ulg", 0.47),
-    ("field/ulog_landing/clean.ulg", 0.47),
-    ("field/tlog_two_vehicles/two.tlog", 0.47),
-    ("field/tlog_sources/ardupilot.tlog", 0.47),
-    ("field/dataflash_plane/plane.bin", 0.47),
-    ("field/ulog_zero_sample_stamp/zero.ulg", 0.47),
-    ("field/ulog_zero_sample_stamp/set.ulg", 0.47),
-)
-
-
-@pytest.mark.parametrize(("name", "hover"), CASE_FILES)
-def test_recorded_cases_hover_where_the_vehicle_does(name, hover, tmp_path):
+def run_case(name, folder):
     if not (CASES / name).exists():
         pytest.skip("needs ../shared/cases")
-    code, said, _ = run(CASES / name, tmp_path)
-    assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(hover, rel=0.02)
+    return run(CASES / name, folder)
+
+
+CASE_FILES = (
+    "ulog_landing/landing.ulg", "ulog_landing/clean.ulg", "tlog_two_vehicles/two.tlog", "tlog_sources/ardupilot.tlog",
+    "dataflash_plane/plane.bin", "ulog_zero_sample_stamp/zero.ulg", "ulog_zero_sample_stamp/set.ulg",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASE_FILES)
+def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path):
+    code, said, _ = run_case(f"field/{name}", tmp_path)
+    assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,5 @@ def test_recorded_cases_hover_where_the_vehicle_does(name, hover, tmp_path):
     ],
 )
 def test_recorded_mistakes_are_one_line_with_their_cause(name, words, tmp_path):
-    if not (CASES / name).exists():
-        pytest.skip("needs ../shared/cases")
-    code, _, error = run(CASES / name, tmp_path)
+    code, _, error = run_case(name, tmp_path)
     assert code == 2 and re.search(words, error.splitlines()[-1]), error

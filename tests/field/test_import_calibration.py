@@ -55,17 +55,7 @@ def test_one_camera_is_the_same_by_every_tool(tmp_path, capsys, write, name):
     assert run(parser().parse_args([str(tmp_path / name), "--out", str(out), "--json", str(told)])) == 0
     camera = load_vehicle(str(out)).camera
     k3 = 0.0 if write is kalibr else D[4]
-    found = (
-        camera.fx_px,
-        camera.fy_px,
-        camera.cx_px,
-        camera.cy_px,
-        camera.k1,
-        camera.k2,
-        camera.p1,
-        camera.p2,
-        camera.k3,
-    )
+    found = [getattr(camera, name) for name in ("fx_px", "fy_px", "cx_px", "cy_px", "k1", "k2", "p1", "p2", "k3")]
     np.testing.assert_allclose(found, (*K, *D[:4], k3), atol=1e-9)
     assert camera.delay_s == pytest.approx(0.0031 if write is kalibr else load_vehicle("dcl").camera.delay_s)
     assert json.loads(told.read_text())["residual_px"] < 1e-8

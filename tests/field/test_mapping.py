@@ -62,29 +62,19 @@ def test_gates_are_placed_within_ten_centimetres_and_the_camera_is_found_out(fou
     assert not found.calibrated, "tilt and clock are never taken for known; all else is as the file says"
 
 
-def test_the_banded_solution_is_that_of_the_dense_system():
+def test_the_banded_solution_and_covariances_are_those_of_the_dense_system():
     rng, K = np.random.default_rng(1), 4
     root = np.kron(np.eye(K), np.ones((N, N))) + np.kron(np.eye(K, k=-1), np.ones((N, N)))
     J = rng.standard_normal((K * N, K * N)) * root
-    dense = J.T @ J + np.eye(K * N)
-    D = np.array([dense[N * k : N * (k + 1), N * k : N * (k + 1)] for k in range(K)])
-    L = np.array([dense[N * (k + 1) : N * (k + 2), N * k : N * (k + 1)] for k in range(K - 1)])
-    right = rng.standard_normal((K * N, 3))
+    dense, right = J.T @ J + np.eye(K * N), rng.standard_normal((K * N, 3))
+
+    def blocks(matrix, below=0):
+        at = [slice(N * k, N * (k + 1)) for k in range(K)]
+        return np.array([matrix[row, column] for row, column in zip(at[below:], at, strict=False)])
+
+    D, L = blocks(dense), blocks(dense, 1)
     assert solve(D, L, right) == pytest.approx(np.linalg.solve(dense, right))
-
-
-def test_the_covariances_of_the_states_are_the_diagonal_of_the_inverse():
-    rng, K = np.random.default_rng(2), 4
-    D, L = np.array([3.0 * np.eye(N)] * K), 0.2 * rng.standard_normal((K - 1, N, N))
-    dense = np.kron(np.eye(K), np.zeros((N, N)))
-    for k in range(K):
-        dense[N * k : N * (k + 1), N * k : N * (k + 1)] = D[k] = D[k] + 4.0 * np.eye(N)
-    for k in range(K - 1):
-        dense[N * (k + 1) : N * (k + 2), N * k : N * (k + 1)] = L[k]
-        dense[N * k : N * (k + 1), N * (k + 1) : N * (k + 2)] = L[k].T
-    inverse = np.linalg.inv(dense)
-    blocks = [inverse[N * k : N * (k + 1), N * k : N * (k + 1)] for k in range(K)]
-    assert diagonal_of_inverse(D, L) == pytest.approx(np.array(blocks))
+    assert diagonal_of_inverse(D, L) == pytest.approx(blocks(np.linalg.inv(dense)))
 
 
 def test_the_gradient_by_the_scale_is_that_of_the_trajectories_share_of_the_posterior(found, dcl):
@@ -148,15 +138,20 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
         assert (r - bundle.residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
 
 
+def by_attitudes(flight, changed):
+    """Change the attitude quaternions of a flight."""
+    other = {id(one): replace(one, q_wb=changed(one.q_wb)) for one in flight.attitudes}
+    flight.attitudes = [other[id(one)] for one in flight.attitudes]
+    flight.events = [other.get(id(one), one) for one in flight.events]
+    return flight
+
+
 LEAN_RAD = (0.008, -0.006, 0.004)  # half a degree
 
 
 def test_attitudes_that_lean_from_the_true_ones_turn_and_bend_no_map(log, dcl):
     """Tilt the attitudes, as an autopilot's own filter or a misaligned IMU does."""
-    flight, lean = read_flight(log, None), exp(LEAN_RAD)
-    leaning = {id(one): replace(one, q_wb=product(one.q_wb, lean)) for one in flight.attitudes}
-    flight.attitudes = [leaning[id(one)] for one in flight.attitudes]
-    flight.events = [leaning.get(id(one), one) for one in flight.events]
+    flight = by_attitudes(read_flight(log, None), lambda q_wb: product(q_wb, exp(LEAN_RAD)))
     found = map_gates([flight], dcl, VADR_FRAME, GateAppearance())
     assert found.calibrated and found.chains[0].states[-1][LEAN] == pytest.approx(LEAN_RAD, abs=0.002)
     for got, gate in zip(passed_in_order(found, VADR_FRAME), TRACK.gates, strict=True):
@@ -172,13 +167,10 @@ def test_camera_and_imu_are_estimated_if_they_differ_from_the_file_by_more_than_
 
 
 def test_flights_that_share_no_gate_make_no_map(log, dcl):
-    flight, other = read_flight(log, None), read_flight(log, None)
     quarter = from_euler(0.0, 0.0, np.pi / 2)
-    turned = {id(one): replace(one, q_wb=product(quarter, one.q_wb)) for one in other.attitudes}
-    other.attitudes = [turned[id(one)] for one in other.attitudes]
-    other.events = [turned.get(id(one), one) for one in other.events]
+    other = by_attitudes(read_flight(log, None), lambda q_wb: product(quarter, q_wb))
     with pytest.raises(MapError, match="another course, pad or north"):
-        map_gates([flight, other], dcl, VADR_FRAME, GateAppearance())
+        map_gates([read_flight(log, None), other], dcl, VADR_FRAME, GateAppearance())
 
 
 def test_a_log_without_the_needed_data_is_refused_in_one_line(log, dcl, tmp_path):

@@ -2,14 +2,13 @@
 
 import re
 import threading
-import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-import gate_racer.field.preflight.cli
-import gate_racer.race.run_mpc
 from gate_racer.common.errors import UserError
+from gate_racer.field.preflight import cli
 from gate_racer.field.preflight.cli import at_rest
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.link.msp.codec import Frame, pack
@@ -25,6 +24,7 @@ from gate_racer.link.msp.preflight import (
     require_unchanged,
 )
 from gate_racer.link.msp.profile import STICKS, load_betaflight
+from gate_racer.race import run_mpc
 from gate_racer.sim.betaflight.flight_controller import settings
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.preflights import LEVEL, running
@@ -35,9 +35,7 @@ SWITCHED = replace(BF, aux=replace(BF.aux, override=replace(BF.aux.override, cha
 
 
 def preflight(*arguments):
-    return gate_racer.field.preflight.cli.run(
-        gate_racer.field.preflight.cli.parser().parse_args([str(a) for a in arguments])
-    )
+    return cli.run(cli.parser().parse_args(list(map(str, arguments))))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def file(tmp_path_factory):
     """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_racer.field.preflight.cli, "LATE", 100.0)  # a busy machine is no slow line
+        patch.setattr(cli, "LATE", 100.0)  # a busy machine is no slow line
         assert preflight(where, "--set", "seconds=1.5", "--out", path) == 0
     return path
 
@@ -138,38 +136,28 @@ def test_an_aircraft_that_is_not_safe_to_read_is_refused(line, words):
 
 
 def test_a_line_on_which_another_client_speaks_is_refused():
-    with running(BF) as where:
-        one, other = open_port(where, BF.baud), open_port(where, BF.baud)
+    with running(BF) as where, closing(open_port(where, BF.baud)) as one, closing(open_port(where, BF.baud)) as other:
+        require_alone(one)
+        stop = threading.Event()
+
+        def speak():
+            while not stop.wait(0.05):
+                other.write(pack(Frame(Code.ATTITUDE)))
+
+        thread = threading.Thread(target=speak)
+        thread.start()
         try:
-            require_alone(one)
-            stop = threading.Event()
-
-            def speak():
-                while not stop.is_set():
-                    other.write(pack(Frame(Code.ATTITUDE)))
-                    time.sleep(0.05)
-
-            thread = threading.Thread(target=speak)
-            thread.start()
-            try:
-                with pytest.raises(UserError, match="end the other client on this line"):
-                    require_alone(one)
-            finally:
-                stop.set()
-                thread.join()
+            with pytest.raises(UserError, match="end the other client on this line"):
+                require_alone(one)
         finally:
-            one.close()
-            other.close()
+            stop.set()
+            thread.join()
 
 
 def test_changes_since_the_file_are_named(file):
-    with running(OWN) as where:
-        port = open_port(where, BF.baud)
-        try:
-            with pytest.raises(UserError, match=r"archer\.yaml: tuning\.rate_roll was 75, is 80: run preflight again"):
-                require_unchanged(port, file, load_preflight(file), BF)
-        finally:
-            port.close()
+    words = r"archer\.yaml: tuning\.rate_roll was 75, is 80: run preflight again"
+    with running(OWN) as where, closing(open_port(where, BF.baud)) as port, pytest.raises(UserError, match=words):
+        require_unchanged(port, file, load_preflight(file), BF)
 
 
 def test_a_switch_that_was_added_is_a_change():
@@ -214,11 +202,8 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
     given = [word for text in arguments for word in ("--set", text.replace("FILE", str(file)))]
     live = ["--live"] * any("link.msp" in text for text in arguments)
     with pytest.raises(UserError, match=words):
-        gate_racer.race.run_mpc.run(
-            gate_racer.race.run_mpc.parser().parse_args(
-                ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
-            )
-        )
+        words = ["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given]
+        run_mpc.run(run_mpc.parser().parse_args(words))
 
 
 WRONG = {

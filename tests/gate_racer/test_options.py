@@ -7,8 +7,9 @@ from importlib import import_module
 import pytest
 
 from gate_racer.commands import ABOUT, COMMANDS
+from gate_racer.common.command import plain
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import add_settings, as_fields, settings_of
+from gate_racer.common.settings import add_settings, settings_of
 from gate_racer.race import race_sim, run_mpc
 from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
@@ -83,7 +84,7 @@ def test_consent_is_typed_and_never_in_a_file(tmp_path):
 
 def test_settings_are_recorded_in_the_form_of_a_file(tmp_path):
     given = settings("--vehicle", "swift", "--log", str(tmp_path), "--set", "link.timeout_s=5")
-    (tmp_path / "run.yaml").write_text(json.dumps(as_fields(given)))
+    (tmp_path / "run.yaml").write_text(json.dumps(plain(given)))
     assert settings("--config", str(tmp_path / "run.yaml")) == given
 
 
