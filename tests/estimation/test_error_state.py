@@ -30,12 +30,11 @@ from gate_racer.model.states import (
     P,
     column,
     pad_attitude,
-    turn,
     varied,
 )
 from gate_racer.model.strapdown import integrated, propagated, transition
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import conjugate, exp, matrix, normalised, product
+from gate_racer.vehicle.rotation import conjugate, exp, matrix, normalised, product, turn
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
 
 # Every state by its own prior, and those that have none in the table by one that is usual in flight.
