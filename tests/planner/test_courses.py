@@ -65,7 +65,7 @@ def test_the_faster_side_of_a_wall_is_taken_though_longer(dcl):
     plan, certificate = make_plan(replace(course, obstacles=(wall,)), dcl, free)
     left = planned(replace(course, obstacles=(closed,)), dcl, free)
     assert plan.total_time == pytest.approx(left.total_time, rel=2e-3)
-    assert certificate.point_mass_bound_s < plan.total_time
+    assert certificate.effort.point_mass_bound_s < plan.total_time
 
 
 def test_a_vehicle_rises_from_its_pad_before_diving(dcl):
@@ -146,8 +146,8 @@ def test_a_triangle_is_passed_inside_and_a_prism_costs_more(dcl):
 @pytest.mark.parametrize("guesses", [1, 3])
 def test_several_guesses_are_as_good_as_the_best_of_them(guesses, dcl):
     plan, certificate = make_plan(straight(gate(12.0, 1.0)), dcl, PlanOptions(guesses=guesses))
-    assert certificate.ok and len(certificate.guesses_s) == guesses
-    assert plan.total_time <= min(T for T in certificate.guesses_s.values() if T is not None) * 1.02
+    assert certificate.ok and len(certificate.effort.guesses_s) == guesses
+    assert plan.total_time <= min(T for T in certificate.effort.guesses_s.values() if T is not None) * 1.02
 
 
 def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
@@ -188,7 +188,7 @@ def test_a_published_trajectory_is_certified_or_refused():
     task = Task(course, cpc, AS_PUBLISHED)
     refused = certify(read_peer_plan(PEERS, task), task, IMPORTED)
     assert "gate 11 is not passed" in refused.status and "body rate" in refused.status
-    assert refused.step_defect_m < 1e-5 and refused.step_defect_m_s < 1e-3
+    assert refused.defects["position_m"] < 1e-5 and refused.defects["velocity_m_s"] < 1e-3
     wide = replace(
         course,
         gates=tuple(replace(g, radius_m=0.31) for g in course.gates),
