@@ -22,10 +22,10 @@ from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 
-def progress_line(iteration: int, total_time: float) -> None:
+def progress_line(iterations: int, total_time: float) -> None:
     """Rewrite one line of progress on a terminal; print nothing if stderr is not a terminal."""
     if sys.stderr.isatty():
-        print(f"\r  iteration {iteration:3d}  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
+        print(f"\r  {iterations:3d} iterations  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
 
 
 OPTIONS = {
