@@ -54,10 +54,12 @@ class RivalTracker(Protocol):
     """Estimator of the rivals' states. Nothing raises."""
 
     def receive(self, rival: RivalState) -> None:
-        """Process a rival's state as received from the simulator."""
+        """Process a rival's state as received from the simulator; by default ignore it."""
+        return None
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Process the rivals detected in an image exposed at t (s), seen from p_wb (3,) m with the attitude of `at`."""
+        """Process the rivals detected in an image exposed at t (s), seen from p_wb (3,) m with the attitude of `at`; likewise."""
+        return None
 
     def estimates(self) -> list[RivalEstimate]:
         """Return the newest estimate of each known rival."""
@@ -81,9 +83,6 @@ class ReceivedRivals(RivalTracker):
                 return
             a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
         self._known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w, np.zeros((6, 6)))
-
-    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Ignore detections: received states are exact."""
 
     def estimates(self) -> list[RivalEstimate]:
         return list(self._known.values())
@@ -126,9 +125,6 @@ class SeenRivals(RivalTracker):
         self._tracks: list[_Track] = []
         self._begun = 0
         singer(0.0)  # SciPy is slow to load, which must not be in flight
-
-    def receive(self, rival: RivalState) -> None:
-        """Ignore received states."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
         """Correct tracks by the detections assigned to them, and begin new tracks from the others.

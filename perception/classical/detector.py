@@ -20,7 +20,7 @@ from gate_racer.perception.classical.proposals import complete, measure, propose
 from gate_racer.perception.classical.refine import Rims, refine
 from gate_racer.perception.classical.scene import PreparedImage, View
 from gate_racer.perception.classical.style import FrameStyle, StyleTracker, possible_styles, ratio_of
-from gate_racer.perception.detection import Detection, ImageDetector, overlap, suppress_duplicates
+from gate_racer.perception.detection import Detection, Detector, overlap, suppress_duplicates
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
@@ -58,7 +58,7 @@ def is_same_gate(a: Detection, b: Detection, config: DuplicateConfig) -> bool:
 IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
 
 
-class ColourDetector(ImageDetector):
+class ColourDetector(Detector):
     """Gate detector by the style of the frames, for openings of at least 8 px.
 
     Until a gate of the expected style is seen with high confidence, and when none is seen any more, images are searched for

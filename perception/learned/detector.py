@@ -31,7 +31,7 @@ from gate_racer.model.quadrilateral import (
     skew_px,
 )
 from gate_racer.model.rims import DRAWN_GATE
-from gate_racer.perception.detection import Detection, ImageDetector, suppress_duplicates
+from gate_racer.perception.detection import Detection, Detector, suppress_duplicates
 from gate_racer.perception.edges import fit_edges
 from gate_racer.perception.learned.config import (
     AcceptanceConfig,
@@ -331,7 +331,7 @@ def is_same_gate(a: Detection, b: Detection, config: AcceptanceConfig) -> bool:
     return int(near.any(1).sum()) >= (2 if a.visible.all() and b.visible.all() else 1)
 
 
-class LearnedDetector(ImageDetector):
+class LearnedDetector(Detector):
     """Gate detector by a network, for gates with at least two visible corners."""
 
     def __init__(self, camera: Camera, config: LearnedConfig | None = None):

@@ -9,14 +9,14 @@ import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
-from gate_racer.perception.detection import Detection, ImageDetector, overlap
+from gate_racer.perception.detection import Detection, Detector, overlap
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.taught.network import GateNetwork, NetworkCard, Proposals, TaughtConfig
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
 
-class TaughtDetector(ImageDetector):
+class TaughtDetector(Detector):
     """Gate detector by a network, for gates with at least two visible corners."""
 
     def __init__(self, camera: Camera, file: Path, config: TaughtConfig | None = None):
