@@ -17,6 +17,7 @@ from gate_racer.planner.certificate.replay import (
     local,
     passage,
 )
+from gate_racer.planner.models import C, P, Q, V, W
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.planning import find_or_make_plan, make_plan
 from gate_racer.planner.task import PlanOptions, Task
@@ -27,8 +28,6 @@ from gate_racer.vehicle.rotation import exp, product
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import refused
 from tests.planner.test_planner import SOLVED, gate, straight
-
-P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
 
 
 def judged(plan, track, vehicle, options=None):
