@@ -18,7 +18,7 @@ end_m: [20.0, 0.0, -2.0]
 FIELDS = [  # what stands in the file, what stands there instead, what the line says
     ("[12.0, 0.0, -2.0]", "[.nan, 0.0, -2.0]", "gates[0].centre_m[0]: expected a finite number, found nan"),
     ("[12.0, 0.0, -2.0]", "[1.0e300, 0.0, -2.0]", "gates[0]: (1e+300, 0.0, -2.0) lies outside the bounds"),
-    ("depth_m: 0.26", "depth_m: 1.0e300", "gates[0]: frame: no length of a gate may exceed 100 m"),
+    ("depth_m: 0.26", "depth_m: 1.0e300", "frame: no length of a gate may exceed 100 m"),
     ("0.0], yaw_deg: 0.0}", "0.0], yaw_deg: .inf}", "start.yaw_deg: expected a finite number"),
     ("end_m: [20.0", "end_m: [.nan", "end_m[0]: expected a finite number"),
 ]
