@@ -105,10 +105,6 @@ class _Track:
             self.x, self.cov = transition @ self.x, transition @ self.cov @ transition.T + noise
             self.t = t
 
-    def distance2(self, p_w: Array, cov: Array) -> float:
-        """Return the squared Mahalanobis distance of a position (3,) m with covariance (3, 3) m^2."""
-        return mahalanobis2(p_w - self.x[:3], self.cov[:3, :3] + cov)
-
     def correct(self, p_w: Array, cov: Array) -> None:
         """Correct by a position (3,) m with covariance (3, 3) m^2."""
         gain, self.cov = joseph(self.cov, FIX, cov)
@@ -159,7 +155,10 @@ class SeenRivals(RivalTracker):
         if self._tracks and fixes:
             limit = chi2_limit(3, FALSE_ALARM)
             unseen = [limit] * len(self._tracks)  # a track may have no detection
-            cost = np.array([[*(track.distance2(*fix) for fix in fixes), *unseen] for track in self._tracks])
+            apart = [
+                [mahalanobis2(p_w - one.x[:3], one.cov[:3, :3] + cov) for p_w, cov in fixes] for one in self._tracks
+            ]
+            cost = np.array([[*row, *unseen] for row in apart])
             for i, k in enumerate(assign(cost).tolist()):
                 if k < len(fixes):
                     self._tracks[i].correct(*fixes[k])

@@ -225,10 +225,8 @@ def stretches(sections: list[list[int]]) -> Iterator[tuple[int, int, int]]:
 
 
 LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
-PROMISING, OTHER_WAYS = (
-    1.1,
-    2,
-)  # -, times of the point mass up to which ways past solids are solved, and their number (chosen)
+PROMISING = 1.1  # -, times of the point mass up to which other ways past solids are solved (chosen),
+OTHER_WAYS = 2  # and their number
 EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (chosen)
 
 
@@ -283,7 +281,8 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, O
     deadline = problem.deadline
     task = partial(_explore_afresh, problem.course, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
     with shielded():
-        crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), _leave_interrupts_to_the_parent)
+        left_to_the_parent = signal.SIGINT, signal.SIG_IGN
+        crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), signal.signal, left_to_the_parent)
     with crew as pool:
         for name, optimum in pool.imap(task, chosen):
             optima[name] = optimum
@@ -298,10 +297,6 @@ def _explore_afresh(
     name, way, guess = variant
     problem = TimeOptimalProblem(course, Deadline.after(limit_s, left_s))
     return name, from_guess(problem, way, guess, LEVELS)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:

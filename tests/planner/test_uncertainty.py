@@ -26,7 +26,7 @@ from gate_racer.planner.uncertainty.covariance import (
     transitions,
 )
 from gate_racer.planner.uncertainty.prediction import FALLS_SHORT, Tails, displacement, limited, predict
-from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated, uniform
+from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated
 from gate_racer.planner.uncertainty.tracking import LOOP, Response, tracking_covariance
 from gate_racer.planner.uncertainty.tracking import transitions as loop_transitions
 from gate_racer.tracks.gate import CLEAR_M
@@ -162,7 +162,7 @@ def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
 @pytest.mark.parametrize("total", [1e-5, 1e-3, 0.1])
 def test_a_risk_is_shared_out_whole(total):
     rng = np.random.default_rng(3)
-    tails, shares = Tails.normal(rng.uniform(0.01, 0.1, 24)), uniform(total, 24)
+    tails, shares = Tails.normal(rng.uniform(0.01, 0.1, 24)), np.full(24, total / 24)
     room = tails.rooms(shares) * np.where(rng.random(24) < 0.3, 1.0, rng.uniform(1.5, 4.0, 24))
     for _ in range(5):
         after = reallocated(shares, room, tails)
