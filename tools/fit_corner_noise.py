@@ -6,12 +6,10 @@ python -m tools.fit_corner_noise --write    and makes it the simulator's, sim/vi
 """
 
 import argparse
-from dataclasses import replace
 
 import numpy as np
 
 from gate_racer.benchmarks.perception import SAME_GATE, outward_offset, pose
-from gate_racer.perception.classical.config import ClassicalConfig
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.sim.simulator import Exposure
@@ -25,8 +23,6 @@ from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
-# The visible hole, as projected.
-HOLES = replace(ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf))
 # Ideal detection of all gates from the least size on.
 FIT_FROM = CornerNoise("", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9)
 WILD = 4.0  # robust standard deviations beyond which an error counts as gross
@@ -73,7 +69,10 @@ def sample(
     """Return rows (side, corners, errors or None, sigma, score) of all gates entirely in the images, rows (side, found) of
     those cut by the border, both without gates occluded by a wall or pillar, and the number of false detections."""
     rng, style = np.random.default_rng(seed), load_style(style_name)
-    feed, detector = Feed(track, vehicle, style, seed), ColourDetector(vehicle.camera, HOLES)
+    feed, detector = (
+        Feed(track, vehicle, style, seed),
+        ColourDetector(vehicle.camera, np.inf),
+    )  # the visible hole, as projected
     ideal = ProjectedCamera(track, vehicle.camera, style, seed, FIT_FROM)
     labeller, depth = Labeller(track, vehicle.camera, style), RenderedCamera(track, vehicle.camera, style, seed)
     gates = [gate for gate in track.gates if not gate.is_ball]
