@@ -128,20 +128,17 @@ FLAT = 3.0  # -, standard deviations from a blurred step beyond which it is cons
 RIDGE = 1e-3  # -, regularisation of the levels where the hole lies outside the profile
 
 
-@dataclass(frozen=True, slots=True)
-class LineFitConfig:
-    """Parameters of line search and acceptance."""
-
-    blurs_px: tuple[float, ...] = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
-    segments: int = 8  # segments of a side, each with its own position
-    profiles: int = 4  # profiles per segment: their median rejects lettering
-    end_share: float = 0.1  # -, share of a side left out at either end
-    beyond_px: float = 3.0  # px of a profile beyond the line's search range: the width of a blurred line
-    inlier_px: float = 0.8  # px, greatest distance of an inlier from the straight line
-    agree_min: int = 5  # least number of inlier segments
-    height: float = 10.0  # grey levels, least height above the face: JPEG noise is under 5 (measured)
-    misfit: float = 0.4  # -, greatest rms residual of the template over the height
-    floor_px: float = 0.1  # px, standard deviation of the error common to all profiles of a side
+# Search and acceptance of lines.
+BLURS_PX = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
+SEGMENTS = 8  # segments of a side, each with its own position
+PROFILES = 4  # profiles per segment: their median rejects lettering
+END_SHARE = 0.1  # -, share of a side left out at either end
+BEYOND_PX = 3.0  # px of a profile beyond the line's search range: the width of a blurred line
+INLIER_PX = 0.8  # px, greatest distance of an inlier from the straight line
+AGREE_MIN = 5  # least number of inlier segments
+HEIGHT_MIN = 10.0  # grey levels, least height above the face: JPEG noise is under 5 (measured)
+MISFIT_MOST = 0.4  # -, greatest rms residual of the template over the height
+LINE_FLOOR_PX = 0.1  # px, standard deviation of the error common to all profiles of a side
 
 
 class LineFits(NamedTuple):
@@ -153,8 +150,7 @@ class LineFits(NamedTuple):
 
 
 def fit_lines(
-    channel: Image, start: Array, outward: Array, reach_px: Array, width_px: Array, wall_px: Array, hole_px: Array,
-    config: LineFitConfig,
+    channel: Image, start: Array, outward: Array, reach_px: Array, width_px: Array, wall_px: Array, hole_px: Array
 ) -> LineFits:  # fmt: skip
     """Fit a line near each side of quads.
 
@@ -172,12 +168,12 @@ def fit_lines(
     smooth = channel.astype(np.float32)
     for q, k in np.ndindex(*reach_px.shape):
         template = float(width_px[q, k]), float(wall_px[q, k]), float(hole_px[q, k])
-        line = _fit_line(smooth, start[q, k], outward[q, k], float(reach_px[q, k]), template, config)
+        line = _fit_line(smooth, start[q, k], outward[q, k], float(reach_px[q, k]), template)
         if line is not None:
             level, slope, first, last, agree = line
             place[q, k] = level - slope / 2, level + slope / 2
-            sigma[q, k] = np.hypot(config.floor_px, [first, last])
-            measured[q, k] = agree >= config.agree_min
+            sigma[q, k] = np.hypot(LINE_FLOOR_PX, [first, last])
+            measured[q, k] = agree >= AGREE_MIN
     return LineFits(place, sigma, measured)
 
 
@@ -187,26 +183,25 @@ def _fit_line(
     outward: Array,
     reach_px: float,
     template: tuple[float, float, float],
-    config: LineFitConfig,
 ) -> tuple[float, float, float, float, float] | None:
     """Return the result of `robust_line` for the line along one side with ends (2, 2) px; None if there is no line."""
-    s = np.linspace(config.end_share - 0.5, 0.5 - config.end_share, config.segments * config.profiles)
-    x = np.arange(-reach_px - config.beyond_px, reach_px + config.beyond_px, STEP_PX)
+    s = np.linspace(END_SHARE - 0.5, 0.5 - END_SHARE, SEGMENTS * PROFILES)
+    x = np.arange(-reach_px - BEYOND_PX, reach_px + BEYOND_PX, STEP_PX)
     feet = ends[0] + (s[:, None] + 0.5) * (ends[1] - ends[0])
     profiles, known = _sampled(channel, feet, outward, x)
     if known.sum() < len(s) // 2:
         return None
     whole = np.median(profiles[known], 0)
     coarse_px = np.arange(-reach_px, reach_px + STEP_PX / 2, STEP_PX)
-    about, *_ = _best_line(whole, x, coarse_px, config.blurs_px[len(config.blurs_px) // 2], *template)
-    fits = [(_best_line(whole, x, about + FINE_PX, blur, *template), blur) for blur in config.blurs_px]
+    about, *_ = _best_line(whole, x, coarse_px, BLURS_PX[len(BLURS_PX) // 2], *template)
+    fits = [(_best_line(whole, x, about + FINE_PX, blur, *template), blur) for blur in BLURS_PX]
     (about, misfit, height), blur = min(fits, key=lambda fit: fit[0][1])
-    if height < config.height or misfit > config.misfit * height:
+    if height < HEIGHT_MIN or misfit > MISFIT_MOST * height:
         return None
-    parts = np.median(profiles.reshape(config.segments, -1, len(x)), 1)
+    parts = np.median(profiles.reshape(SEGMENTS, -1, len(x)), 1)
     places = _places(parts, x, about + FINE_PX, blur, *template)
-    places[~known.reshape(config.segments, -1).all(-1)] = np.nan
-    return robust_line(s.reshape(config.segments, -1).mean(-1), places, config.inlier_px)
+    places[~known.reshape(SEGMENTS, -1).all(-1)] = np.nan
+    return robust_line(s.reshape(SEGMENTS, -1).mean(-1), places, INLIER_PX)
 
 
 def _sampled(channel: Float32, feet: Array, outward: Array, x: Array) -> tuple[Array, Mask]:

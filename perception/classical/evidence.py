@@ -22,7 +22,9 @@ SILHOUETTE_MISS_PX = 1.2  # ... and at least this: quantisation to pixels and th
 DEPTH_SCALE = (-1.0, 0.6)  # -, range of (true - drawn depth) / drawn depth; -1: a flat gate
 DOUBT_BACKGROUND = 0.3  # -, share of the gates' colour beyond the frame above which a side is uncertain
 # Criteria by which a hypothesis is accepted as a gate. Tuned.
-COLOURED_MIN_FITS = 0.2  # -, as `COLOURED_MIN`, beside a side whose silhouette fits: the frame may be overexposed to white
+COLOURED_MIN_FITS = (
+    0.2  # -, as `COLOURED_MIN`, beside a side whose silhouette fits: the frame may be overexposed to white
+)
 FULL = 0.8  # -, least share on the frame, and ...
 FREE = 0.1  # ... greatest share beyond it, that show the frame's end as well as an edge does
 THREE_SIDES = 3  # sides that must fit where a fourth is overexposed or hidden

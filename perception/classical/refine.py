@@ -22,7 +22,7 @@ from gate_racer.model.rims import DRAWN_GATE, GateModel
 from gate_racer.perception.classical.evidence import BORDER_PX, Evidence
 from gate_racer.perception.classical.proposals import fourth_sides
 from gate_racer.perception.classical.scene import PreparedImage
-from gate_racer.perception.edges import OPENING_EDGES, LineFitConfig, LineFits, fit_lines
+from gate_racer.perception.edges import OPENING_EDGES, LineFits, fit_lines
 from gate_racer.perception.pose import CORNERS, ippe
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
@@ -40,7 +40,6 @@ GAP_SHARE_MIN = 0.5  # -, least share of the rims' gaps on sides with a visible 
 GAP_DOUBT = 0.3
 SQUARE_DOUBT = 0.1  # -, of a side, two standard deviations of the fourth side predicted by three (rendered)
 OUTLINE_DOUBT = 0.1  # -, standard deviation of the nominal edge within the outline, over its width (guess)
-RIM_LINES = LineFitConfig()
 
 
 class Rims(NamedTuple):
@@ -126,7 +125,6 @@ def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> Li
         width_px,
         DRAWN_GATE.outline_width_ratio / DRAWN_GATE.depth_ratio * gap_px,
         (middles * outward).sum(-1),
-        RIM_LINES,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import concentric
-from gate_racer.perception.sampling import EXPOSURE, GATE_REGION, PixelBox, count_red, gate_region, normalise_exposure
+from gate_racer.perception.sampling import PixelBox, count_red, gate_region, normalise_exposure
 from gate_racer.vehicle.rotation import Array, exp, matrix
 
 # Limits of the gates' colour, and positions of its samples about an opening.
@@ -108,9 +108,9 @@ class PreparedImage(NamedTuple):
         """Prepare an image (H, W, 3) BGR for gates of a hue; `own_background` for a background in a paler shade of it."""
         image = image if hue_deg == RED_DEG else cv2.transform(image, _hue_turn(hue_deg))
         image = _foreground(image) if own_background else image
-        image = normalise_exposure(image, EXPOSURE)
+        image = normalise_exposure(image)
         red, red_over_green = _views(image)
-        return cls(image, red, red_over_green, *gate_region(red_over_green.opening, GATE_REGION))
+        return cls(image, red, red_over_green, *gate_region(red_over_green.opening))
 
     @property
     def empty(self) -> bool:

@@ -40,7 +40,7 @@ from gate_racer.perception.edges import OPENING_EDGES, fit_edges
 from gate_racer.perception.learned.network import CornerGroup, GateNetwork, NetworkCard, group_corners, padded
 from gate_racer.perception.networks import STRIDE, to_image
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.sampling import EXPOSURE, GATE_REGION, PixelBox, gate_region, normalise_exposure
+from gate_racer.perception.sampling import PixelBox, gate_region, normalise_exposure
 from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
@@ -377,7 +377,7 @@ class LearnedDetector(Detector):
 
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         card = self._network.card
-        image = normalise_exposure(image, EXPOSURE)
+        image = normalise_exposure(image)
         red = cv2.extractChannel(image, 2)
         box = self._reddish(image, red, window)
         groups = self._propose(image, box) if box.width else []
@@ -392,7 +392,7 @@ class LearnedDetector(Detector):
     def _reddish(self, image: Image, red: Image, window: SearchWindow) -> PixelBox:
         """Return the part of the image, or of its window, in which gates may be."""
         rows, columns = window.region or (slice(0, image.shape[0]), slice(0, image.shape[1]))
-        box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]), GATE_REGION)[1]
+        box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]))[1]
         return box._replace(u=box.u + columns.start, v=box.v + rows.start)
 
     def _propose(self, image: Image, box: PixelBox) -> list[CornerGroup]:
