@@ -25,7 +25,6 @@ from gate_racer.perception.classical.refine import RIM_FROM_PX, Rims, refine
 from gate_racer.perception.classical.scene import PreparedImage, View
 from gate_racer.perception.classical.style import FrameStyle, StyleTracker, possible_styles, ratio_of
 from gate_racer.perception.detection import Detection, Detector, overlap, suppress_duplicates
-from gate_racer.perception.edges import SILHOUETTE_EDGES
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
@@ -34,7 +33,7 @@ from gate_racer.vehicle.rotation import Array, Indices
 def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims) -> list[Detection]:
     """Return the accepted hypotheses, best first, with corners in image order; a silhouette only if wholly visible."""
     silhouette = evidence.silhouette
-    silhouette_cov_px2 = silhouette.cov_px2(SILHOUETTE_EDGES.floor_px)
+    silhouette_cov_px2 = silhouette.cov_px2
     found = []
     for n, i in enumerate(accepted):
         turn = (np.arange(4) + first_corner(rims.corners_px[n])) % 4

@@ -22,7 +22,7 @@ from gate_racer.model.rims import DRAWN_GATE, GateModel
 from gate_racer.perception.classical.evidence import BORDER_PX, Evidence
 from gate_racer.perception.classical.proposals import fourth_sides
 from gate_racer.perception.classical.scene import PreparedImage
-from gate_racer.perception.edges import OPENING_EDGES, LineFits, fit_lines
+from gate_racer.perception.edges import LineFits, fit_lines
 from gate_racer.perception.pose import CORNERS, ippe
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
@@ -58,7 +58,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
         rim_from_px: least side of a hole beside which rims are looked for.
     """
     opening = evidence.opening.select(accepted)
-    cov_px2, none = opening.cov_px2(OPENING_EDGES.floor_px), np.zeros(len(accepted), bool)
+    cov_px2, none = opening.cov_px2, np.zeros(len(accepted), bool)
     rims = Rims(opening.corners_px.copy(), cov_px2, evidence.visible[accepted], none)
     large = side_lengths(opening.corners_px).min(-1) > rim_from_px
     which = np.flatnonzero(opening.measured.all(-1) & large)

@@ -246,7 +246,7 @@ def measure(red: Image, groups: list[CornerGroup], card: NetworkCard, focal_px: 
     # One side or corner of a whole gate may merge with a bright background; its ends are then those of the map.
     trusted = mapped.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
     mapped_cov = start.sigma_px[..., None, None] ** 2 * np.eye(2)
-    cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2(OPENING_EDGES.floor_px), mapped_cov)
+    cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2, mapped_cov)
     expected = mapped | mapped[:, NEXT] | fits & fits[:, NEXT]
     score = start.score * np.where(measured & expected, edges.support, 0.0).sum(-1) / expected.sum(-1)
 
