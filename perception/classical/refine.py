@@ -18,7 +18,7 @@ from gate_racer.model.quadrilateral import (
     outward_normals,
     side_lengths,
 )
-from gate_racer.model.rims import DRAWN_GATE, GateModel
+from gate_racer.model.rims import DEPTH_RATIO, HOLE_RATIO, OUTLINE_WIDTH_RATIO, GateModel
 from gate_racer.perception.classical.evidence import BORDER_PX, Evidence
 from gate_racer.perception.classical.proposals import fourth_sides
 from gate_racer.perception.classical.scene import PreparedImage
@@ -97,7 +97,7 @@ def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)
     best = np.nan_to_num(error_px, nan=np.inf).argmin(-1)
     rows = np.arange(len(holes))
-    corners_c, half_depth = corners_c[rows, best], DRAWN_GATE.depth_ratio / 2 * R_cg[rows, best, :, 0][:, None]
+    corners_c, half_depth = corners_c[rows, best], DEPTH_RATIO / 2 * R_cg[rows, best, :, 0][:, None]
     apart_px = camera.project(corners_c - half_depth) - camera.project(corners_c + half_depth)  # (Q, 4, 2)
     outward = outward_normals(holes, holes[:, NEXT])
     ends = [(apart * outward).sum(-1) for apart in (apart_px, apart_px[:, NEXT])]
@@ -109,21 +109,21 @@ def _near_faces(holes: Array, gaps_px: Array) -> Array:
     outward = outward_normals(holes, holes[:, NEXT])
     start = holes + gaps_px[..., :1] * outward
     end = holes[:, NEXT] + gaps_px[..., 1:] * outward
-    return enlarged(intersect_lines(start, end - start), 1 / DRAWN_GATE.hole_ratio)
+    return enlarged(intersect_lines(start, end - start), 1 / HOLE_RATIO)
 
 
 def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> LineFits:
     """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
-    width_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)
+    width_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)
     return fit_lines(
         np.ascontiguousarray(scene.image[..., 1]),
         np.stack([faces, faces[:, NEXT]], -2),
         outward,
         MISS_PX + DEPTH_RANGE[1] * gap_px,
         width_px,
-        DRAWN_GATE.outline_width_ratio / DRAWN_GATE.depth_ratio * gap_px,
+        OUTLINE_WIDTH_RATIO / DEPTH_RATIO * gap_px,
         (middles * outward).sum(-1),
     )
 
@@ -157,7 +157,7 @@ def _completed(
     place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
     start, end = (faces[:, at] + place_px[..., k, None] * outward for k, at in enumerate((PLACES, NEXT)))
     corners_px = _squared(intersect_lines(start, end - start), measured, model)
-    outline_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)[..., None]
+    outline_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)[..., None]
     seen_px = np.hypot(lines.sigma_px, OUTLINE_DOUBT * outline_px)
     guess_px = np.hypot(MISS_PX, GAP_DOUBT * gaps_px)
     return corners_px, np.where(measured[..., None], seen_px, guess_px)

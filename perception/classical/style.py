@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.rims import DRAWN_GATE, GateModel
+from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel
 from gate_racer.perception.classical.proposals import whole_holes
 from gate_racer.perception.classical.scene import RED_DEG, PreparedImage, colour_by_scale
 from gate_racer.perception.detection import Detection
@@ -47,13 +47,13 @@ class FrameStyle:
     """Colour and proportions of gates."""
 
     hue_deg: float = RED_DEG  # green is at 120, blue at 240
-    ratio: float = DRAWN_GATE.silhouette_ratio  # apparent silhouette over hole
+    ratio: float = SILHOUETTE_RATIO  # apparent silhouette over hole
     own_background: bool = False  # background in a paler shade of the gates' hue, or gates too dark for the red view
 
     @classmethod
     def of_frame(cls, frame_ratio: float) -> "FrameStyle":
         """Return the style of red gates with a nominal frame over opening."""
-        return cls(ratio=DRAWN_GATE.silhouette_ratio_of(frame_ratio))
+        return cls(ratio=OUTLINE_RATIO * frame_ratio)
 
     def like(self, other: "FrameStyle") -> bool:
         """Check whether two styles may be the same."""
@@ -79,14 +79,14 @@ def ratio_of(detection: Detection, camera: Camera) -> float:
     """Return the frontal silhouette over hole of a gate with both measured."""
     assert detection.outer_px is not None
     quads = np.stack([detection.corners_px, detection.outer_px])
-    model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
+    model = GateModel(camera, np.zeros(2), SILHOUETTE_RATIO)
     size_px, depth_px = _sizes(quads), _across(model.depth_extent_px(quads[:1]))[0]
     return float(((size_px[1] - depth_px) / (size_px[0] + depth_px))[depth_px.argmin()])
 
 
 def _ratio_in(scene: PreparedImage, camera: Camera) -> float | None:
     """Return silhouette over hole of the first frame in the views of a scene, or None."""
-    model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
+    model = GateModel(camera, np.zeros(2), SILHOUETTE_RATIO)
     for view in (scene.red, scene.red_over_green):
         holes = whole_holes(scene.mask(view), OPENINGS_MOST) + scene.box_origin_px
         ratio = _ratio_about(scene.image, holes, model.depth_extent_px(holes)) if len(holes) else None

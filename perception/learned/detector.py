@@ -34,7 +34,7 @@ from gate_racer.model.quadrilateral import (
     side_lengths,
     skew_px,
 )
-from gate_racer.model.rims import DRAWN_GATE
+from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO
 from gate_racer.perception.detection import Detection, Detector, suppress_duplicates
 from gate_racer.perception.edges import OPENING_EDGES, fit_edges
 from gate_racer.perception.learned.network import CornerGroup, GateNetwork, NetworkCard, group_corners, padded
@@ -231,7 +231,7 @@ def measure(red: Image, groups: list[CornerGroup], card: NetworkCard, focal_px: 
     """Measure groups in an image (H, W) in which gates are bright; return those with enough edges."""
     start = _start(groups, card, focal_px)
     mapped, nearby = start.mapped, ~start.mapped & start.nearby[:, None]
-    edges = fit_edges(red, start.corners_px, DRAWN_GATE.silhouette_ratio, OPENING_EDGES)
+    edges = fit_edges(red, start.corners_px, SILHOUETTE_RATIO, OPENING_EDGES)
     side_px = side_lengths(start.corners_px).max(-1, keepdims=True)
     moved_px = np.linalg.norm(edges.corners_px - start.corners_px, axis=-1)
     most_px = np.where(mapped, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * start.guess_px)
@@ -385,7 +385,7 @@ class LearnedDetector(Detector):
             return []
         measured = measure(red, groups, card, self.camera.fx_px)
         # The depth of frames narrower than usual appears as wide as theirs.
-        ratio = max(DRAWN_GATE.silhouette_ratio_of(window.frame_ratio), DRAWN_GATE.silhouette_ratio)
+        ratio = max(OUTLINE_RATIO * window.frame_ratio, SILHOUETTE_RATIO)
         found = verify(red, measured, ratio, card)
         return suppress_duplicates(found, is_same_gate)
 

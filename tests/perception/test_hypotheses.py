@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from drawing import CAMERA, View, square_gate
 
-from gate_racer.model.rims import DRAWN_GATE, GateModel
+from gate_racer.model.rims import DEPTH_RATIO, GateModel
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.classical.proposals import fourth_sides
 
@@ -32,7 +32,7 @@ def test_a_quad_tells_how_far_depth_reaches_across_its_sides():
         near, far = view.project(gate.p_wg + np.outer([-1e-4, 1e-4], gate.R_wg[:, 0]))
         along = np.roll(quad, -1, 0) - quad
         normal = np.stack([along[:, 1], -along[:, 0]], -1) / np.linalg.norm(along, axis=-1, keepdims=True)
-        depth_px = np.abs(normal @ (far - near)) / 2e-4 * DRAWN_GATE.depth_ratio * gate.opening_m
+        depth_px = np.abs(normal @ (far - near)) / 2e-4 * DEPTH_RATIO * gate.opening_m
         at_px = rng.uniform(-9, 9, 2)
         extent_px = GateModel(CAMERA, at_px, 1.8).depth_extent_px((quad - at_px)[None])[0]
         np.testing.assert_allclose(extent_px, depth_px, rtol=1e-3, atol=1e-3)
@@ -42,7 +42,7 @@ def test_a_quad_tells_how_far_depth_reaches_across_its_sides():
 def test_the_silhouette_is_what_both_faces_cover(yaw_deg):
     gate = square_gate(yaw_deg=yaw_deg)
     view = View([-40.0, 0.0, 0.0], gate)
-    out_m = np.outer([-0.5, 0.5], gate.R_wg[:, 0]) * DRAWN_GATE.depth_ratio * gate.opening_m
+    out_m = np.outer([-0.5, 0.5], gate.R_wg[:, 0]) * DEPTH_RATIO * gate.opening_m
     (h0, h1), (s0, s1) = ([view.project(gate.corners(side) + move) for move in out_m] for side in (1.5, 2.7))
     signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     hole, silhouette = (np.minimum(signs * h0, signs * h1) * signs, np.maximum(signs * s0, signs * s1) * signs)
