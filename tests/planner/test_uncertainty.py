@@ -27,7 +27,7 @@ from gate_racer.planner.uncertainty.covariance import (
 )
 from gate_racer.planner.uncertainty.prediction import FALLS_SHORT, Tails, displacement, limited, predict
 from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated
-from gate_racer.planner.uncertainty.tracking import LOOP, Response, tracking_covariance
+from gate_racer.planner.uncertainty.tracking import LOOP, tracking_covariance
 from gate_racer.planner.uncertainty.tracking import transitions as loop_transitions
 from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.tracks.track import load_track
@@ -37,7 +37,7 @@ from gate_racer.vehicle.uncertainty import Doubt
 from tests.planner.test_planner import SOLVED, gate, mirrored, straight
 
 ONE = PlanOptions(guesses=1)
-DOUBT, LOOP_ALONE = Doubt(), Response(line_m=0.0)
+DOUBT = Doubt()
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +130,12 @@ def test_more_is_never_more_doubt(task, path, plan, images):
 
 def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan, images):
     estimate = estimate_covariance(path, images, flown_to(path, plan), task, DOUBT)
-    cov = tracking_covariance(path, estimate, task, DOUBT, LOOP_ALONE)
+    cov = tracking_covariance(path, estimate, task, DOUBT)
     rng, count, n = np.random.default_rng(2), 2000, LOOP.size
     off = np.zeros((n, count))
     sigma = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, 0.0, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])
     off[12:] = sigma[:, None] * rng.standard_normal((7, count))
-    for k, step in enumerate([np.eye(n), *loop_transitions(path, task.vehicle, Response())]):
+    for k, step in enumerate([np.eye(n), *loop_transitions(path, task.vehicle)]):
         off = step @ off
         values, turn = np.linalg.eigh(estimate.moved[k])
         off[:6] += turn @ (np.sqrt(np.maximum(values, 0.0))[:, None] * rng.standard_normal((6, count)))
@@ -146,7 +146,7 @@ def test_a_loop_without_errors_stays_on_its_plan(task, path, plan, images):
     estimate = estimate_covariance(path, images, flown_to(path, plan), task, DOUBT)
     still = replace(estimate, moved=np.zeros_like(estimate.moved))
     sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
-    assert np.abs(tracking_covariance(path, still, task, sure, LOOP_ALONE)).max() < 1e-12
+    assert np.abs(tracking_covariance(path, still, task, sure)).max() < 1e-12
 
 
 def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
@@ -203,9 +203,9 @@ def test_one_sided_laws_have_the_moments_of_their_samples():
 def test_a_longer_corridor_draws_more_to_the_middle():
     t, planned = np.linspace(0.0, 0.8, 97), np.array([0.3, -0.1])
     wide, narrow = np.full(97, 0.35), np.full(97, 0.1)
-    assert not displacement(planned, t, wide, Response()).any()
-    opened = [displacement(planned, t, np.where(t < at, narrow, wide), Response())[0] for at in (0.2, 0.5, 0.7)]
-    always = displacement(planned, t, narrow, Response())
+    assert not displacement(planned, t, wide).any()
+    opened = [displacement(planned, t, np.where(t < at, narrow, wide))[0] for at in (0.2, 0.5, 0.7)]
+    always = displacement(planned, t, narrow)
     assert 0 > opened[0] > opened[1] > opened[2] > always[0] > -0.22 and always[1] == 0.0
 
 
