@@ -57,7 +57,7 @@ def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
     return folder
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(function: Function) -> Function:
     """Declare a function that is inlined into its compiled callers, so that wide tuples stay in registers; from Python it runs
     uncompiled."""
     _INLINED.append(function)

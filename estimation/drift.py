@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.estimation.estimator import INFLATION_P_M, INFLATION_V_M_S, ExposureState, State
+from gate_racer.estimation.estimator import INFLATION, ExposureState, MapEstimator, State
 from gate_racer.estimation.odometry import OdometryEstimator, Pose, estimated
 from gate_racer.model.kalman import joseph
 from gate_racer.model.measurements import POSITION_SIGMA_M
@@ -142,17 +142,17 @@ class DriftFilter:
         self.x = self.x + K @ (drifts.ravel() - H_all @ self.x)
         self.P = 0.5 * (P + P.T)
 
-    def inflate(self, sigma_p: float, sigma_v: float) -> None:
-        """Inflate the covariance by standard deviations of position (m) and velocity (m/s)."""
-        self.P = self.P + np.diag([sigma_p**2] * 3 + [sigma_v**2] * 3)
+    def inflate(self, sigma: float) -> None:
+        """Inflate the covariance by a standard deviation of position (m) and velocity (m/s)."""
+        self.P = self.P + sigma**2 * np.eye(6)
 
 
 ATTITUDE_SIGMA_RAD = 0.01  # standard deviation of the odometry's attitude about each axis (chosen)
 LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is rejected
 
 
-class DriftEstimator(OdometryEstimator):
-    """Swift's drift estimator; implements `estimation.estimator.MapEstimator`."""
+class DriftEstimator(OdometryEstimator, MapEstimator):
+    """Swift's drift estimator."""
 
     def __init__(self, start: Start, noise: DriftNoise, fix: PoseFix | None = None):
         """Start at rest on the pad. `fix` computes the position fix of a sighting; None to use that of the association."""
@@ -173,21 +173,6 @@ class DriftEstimator(OdometryEstimator):
 
     def state(self) -> State:
         return self._state(self.odometry.pose)
-
-    def calibration(self) -> Camera | None:
-        return None  # the camera is not calibrated in flight
-
-    def refocus(self, scale: float) -> None:
-        pass  # the camera belongs to the associator
-
-    def gate_offset(self, gate: int, at_w: Array) -> Array:
-        return np.zeros(3)  # the map is taken as exact
-
-    def gate_covariance(self, gate: int, at_w: Array) -> Array | None:
-        return None
-
-    def relocate(self, gate: int, cov: Array) -> None:
-        pass  # gate offsets are not estimated
 
     def _state(self, pose: Pose) -> State:
         return estimated(pose, *self.drift.at(pose.t), ATTITUDE_SIGMA_RAD)
@@ -226,7 +211,7 @@ class DriftEstimator(OdometryEstimator):
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
         if self.health.should_inflate(used > 0, unexplained + len(sightings)):
-            self.drift.inflate(INFLATION_P_M, INFLATION_V_M_S)
+            self.drift.inflate(INFLATION)
         return used
 
     def _update(self, t: float, drifts: np.ndarray, covariances: np.ndarray, nis: list[float]) -> int:

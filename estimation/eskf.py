@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gate_racer.estimation.estimator import AHEAD_S, INFLATION_P_M, INFLATION_V_M_S, ExposureState, Health, State
+from gate_racer.estimation.estimator import AHEAD_S, INFLATION, ExposureState, Health, MapEstimator, State
 from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
 from gate_racer.estimation.widths import COURSE, MOUNT, PriorWidths
 from gate_racer.link.messages import Attitude, Imu
@@ -151,8 +151,8 @@ SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and ma
 READINGS_KEPT = 60  # newest readings, 0.25 to 0.5 s: they span the uncertainty of an exposure's time
 
 
-class ErrorStateEstimator:
-    """Error-state Kalman filter on a known map; implements `estimation.estimator.MapEstimator`."""
+class ErrorStateEstimator(MapEstimator):
+    """Error-state Kalman filter on a known map."""
 
     def __init__(
         self, start: Start, camera: Camera, noise: Noise, look: GateAppearance, agility: Agility | None = None
@@ -301,8 +301,8 @@ class ErrorStateEstimator:
             return 0
         fitting = self._see(exposure.stamp, sightings)
         if self.health.should_inflate(0 in fitting, unexplained + len(sightings)):
-            for what, sigma in ((P, INFLATION_P_M), (V, INFLATION_V_M_S)):
-                self.propagator.correct(inflate_covariance(self.delayed, what, sigma))
+            for what in (P, V):
+                self.propagator.correct(inflate_covariance(self.delayed, what, INFLATION))
         return len(fitting)
 
     def calibration(self) -> Camera:

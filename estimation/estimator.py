@@ -26,7 +26,7 @@ NIS_GATES = 30  # gates, time constant of the mean NIS
 # Consecutive images whose nearest gate does not fit before inflation, and those once the priors are contradicted (chosen).
 # With two from the start a rendered flight of VQ1 as believed takes 6.41 s, with four 6.35 s.
 INFLATE_AFTER, INFLATE_AFTER_CONTRADICTED = 4, 2
-INFLATION_P_M, INFLATION_V_M_S = 0.3, 0.3  # m and m/s, standard deviations added per such image (chosen)
+INFLATION = 0.3  # m and m/s, standard deviation added to each axis of position and velocity per such image (chosen)
 LOST_M = 0.75  # m, standard deviation of the position beyond which a gate can be missed
 
 
@@ -141,7 +141,8 @@ class Estimator(Protocol):
         """Bridge a telemetry gap by model-predicted, bias-free samples, with correspondingly greater process noise."""
 
     def inflate_image_delay(self, sigma: float) -> None:
-        """Raise the standard deviation of the common offset of image times to at least sigma (s)."""
+        """Raise the standard deviation of the common offset of image times to at least sigma (s), if it is estimated."""
+        return None
 
     def restart_rest(self) -> None:
         """Discard the readings at rest on the pad collected so far."""
@@ -154,7 +155,10 @@ class Estimator(Protocol):
 
 
 class MapEstimator(Estimator, Protocol):
-    """Estimator that localises the vehicle by the gates of a map, and owns the estimated offsets of gates from the map."""
+    """Estimator that localises the vehicle by the gates of a map, and owns the estimated offsets of gates from the map.
+
+    By default the map is taken as exact, and the camera is not calibrated in flight.
+    """
 
     def predict(self, stamp: float) -> ExposureState | None:
         """Return the state at the exposure of an image; None, and counted in `health`, if it is too old or in the future."""
@@ -169,19 +173,24 @@ class MapEstimator(Estimator, Protocol):
         """
 
     def calibration(self) -> Camera | None:
-        """Return the camera as calibrated in flight, with its standard deviations; None from estimators without calibration."""
+        """Return the camera as calibrated in flight, with its standard deviations; None without calibration."""
+        return None
 
     def refocus(self, scale: float) -> None:
         """Multiply the camera's focal length by `scale`, as measured at rest far from its nominal value."""
+        return None
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """Return the estimated displacement (3,) m, world NED, of a gate from at_w (3,) m, its place on the map."""
+        return np.zeros(3)
 
     def gate_covariance(self, gate: int, at_w: Array) -> Array | None:
-        """Return the covariance (3, 3) m^2 of the position relative to a gate, seen or not; None from estimators without one."""
+        """Return the covariance (3, 3) m^2 of the position relative to a gate, seen or not; None without one."""
+        return None
 
     def relocate(self, gate: int, cov: Array) -> None:
         """Reset the offset of a gate that was moved on the map, where its place has covariance (3, 3) m^2."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.estimation.estimator import Landmark, State
+from gate_racer.estimation.estimator import Landmark, Mapper, State
 from gate_racer.estimation.imu_samples import levelled
 from gate_racer.estimation.odometry import InertialOdometry, OdometryEstimator, Pose, estimated
 from gate_racer.link.messages import Attitude, Imu
@@ -110,8 +110,8 @@ class _Track:
     last_t: float = 0.0  # s, exposure of the newest image
 
 
-class LandmarkEstimator(OdometryEstimator):
-    """Linear SLAM with gates as landmarks; implements `estimation.estimator.Mapper`."""
+class LandmarkEstimator(OdometryEstimator, Mapper):
+    """Linear SLAM with gates as landmarks."""
 
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         super().__init__(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))

@@ -94,19 +94,16 @@ def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequenc
 EYE3 = np.eye(3)
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationConfig:
-    """Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m."""
-
-    reach_m: float = 1.2  # standard deviation of a displacement, each axis
-    usual_m: float = 0.15  # standard deviation of a map's usual errors, each axis: the filter's
-    # Greatest probability with which a gate within the usual errors is taken for displaced. It costs little, as the gate is put
-    # where it was seen; with smaller values a gate whose sightings the association rejects is found too late.
-    false_alarm: float = 0.03
-    images: int = 2  # least number that agree: a single one may be a gross error, or no gate
-    within_s: float = 0.4  # s within which they were exposed
-    apart: float = 1e-3  # share of agreeing images that are taken to disagree (chosen)
-    corners: int = 2  # least number in view: a lone corner gives no position without the prior
+# Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m.
+REACH_M = 1.2  # standard deviation of a displacement, each axis
+USUAL_M = 0.15  # standard deviation of a map's usual errors, each axis: the filter's
+# Greatest probability with which a gate within the usual errors is taken for displaced. It costs little, as the gate is put
+# where it was seen; with smaller values a gate whose sightings the association rejects is found too late.
+FALSE_ALARM = 0.03
+IMAGES_LEAST = 2  # least number that agree: a single one may be a gross error, or no gate
+WITHIN_S = 0.4  # s within which they were exposed
+APART = 1e-3  # share of agreeing images that are taken to disagree (chosen)
+CORNERS_LEAST = 2  # least number in view: a lone corner gives no position without the prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +138,7 @@ class _Suspect:
 class GateRelocator:
     """Finds displaced gates among detections left unexplained by the association, and sightings that the filter may refuse."""
 
-    def __init__(self, config: RelocationConfig | None = None):
-        self._config = config or RelocationConfig()
+    def __init__(self) -> None:
         self._evidence: dict[int, deque[_Evidence]] = {}
 
     def look(
@@ -156,11 +152,11 @@ class GateRelocator:
         """
         if found.at is None or not asked:
             return None
-        at, config = found.at.state, self._config
+        at = found.at.state
         explained = {sighting.detection for sighting in found.sightings}
         seen = {sighting.gate for sighting in found.sightings}
-        left = [d for k, d in enumerate(detections) if k not in explained and d.visible.sum() >= config.corners]
-        wide = at.cov_p + config.reach_m**2 * EYE3
+        left = [d for k, d in enumerate(detections) if k not in explained and d.visible.sum() >= CORNERS_LEAST]
+        wide = at.cov_p + REACH_M**2 * EYE3
         others, _ = associator.associate(at.t, left, at.p_wb, wide, at.q_wb, at.sigma_attitude_rad, found.at.camera)
         candidates = [*found.sightings, *(other for other in others if other.gate not in seen)]
         moved = self._judge([self._add(one, at.p_wb, at.cov_p) for one in candidates], asked, at.sigma_attitude_rad)
@@ -169,12 +165,12 @@ class GateRelocator:
         return moved
 
     def _add(self, sighting: GateSighting, p_w: Array, cov_p: Array) -> _Suspect:
-        config, step_w = self._config, p_w - sighting.p_wb
+        step_w = p_w - sighting.p_wb
         newest = _Evidence(sighting.t, step_w, sighting.cov, sighting.by_turn, cov_p)
         before = self._evidence.setdefault(sighting.gate, deque())
-        while before and newest.t - before[0].t > config.within_s:
+        while before and newest.t - before[0].t > WITHIN_S:
             before.popleft()
-        most = chi2_limit(3, config.apart)
+        most = chi2_limit(3, APART)
         some = [one for one in before if _distance2(one.step_w - newest.step_w, one.cov + newest.cov) < most]
         some.append(newest)
         before.append(newest)
@@ -185,30 +181,30 @@ class GateRelocator:
 
     def _judge(self, suspects: list[_Suspect], asked: Collection[int], sigma_rad: float) -> Relocation | None:
         """Return the displacement of the gate with the greatest ratio, if that suffices and the gate is asked for."""
-        if not any(one.gate in asked and one.images >= self._config.images for one in suspects):
+        if not any(one.gate in asked and one.images >= IMAGES_LEAST for one in suspects):
             return None
-        d, S = np.concatenate([one.step_w for one in suspects]), _standing(suspects, self._config.usual_m, sigma_rad)
-        reach = self._config.reach_m**2 * EYE3
+        d, S = np.concatenate([one.step_w for one in suspects]), _standing(suspects, sigma_rad)
+        reach = REACH_M**2 * EYE3
         hypotheses = []
         for one, own in zip(suspects, _blocks(len(suspects)), strict=True):
             S_i = S.copy()
-            S_i[own, own] += reach - self._config.usual_m**2 * EYE3
+            S_i[own, own] += reach - USUAL_M**2 * EYE3
             hypotheses.append((_log_normal(d, S_i), one, own, S_i))
         likelihood, one, own, S_i = max(hypotheses, key=lambda hypothesis: hypothesis[0])
-        surely = likelihood - _log_normal(d, S) >= -math.log(self._config.false_alarm)
-        if not surely or one.gate not in asked or one.images < self._config.images:
+        surely = likelihood - _log_normal(d, S) >= -math.log(FALSE_ALARM)
+        if not surely or one.gate not in asked or one.images < IMAGES_LEAST:
             return None
         gain = reach @ np.linalg.inv(S_i)[own]
         return Relocation(one.gate, gain @ d, reach - gain[:, own] @ reach)
 
 
-def _standing(suspects: list[_Suspect], usual_m: float, sigma_rad: float) -> Array:
+def _standing(suspects: list[_Suspect], sigma_rad: float) -> Array:
     """Return the covariance S (3 n, 3 n), m^2, of the displacements of n gates that stand as usual."""
     turned = sigma_rad * np.concatenate([one.newest.by_turn for one in suspects])
     common = min((one.cov_p for one in suspects), key=np.trace)
     S = np.tile(common, (len(suspects), len(suspects))) + turned @ turned.T
     for one, own in zip(suspects, _blocks(len(suspects)), strict=True):
-        S[own, own] = common + one.newest.cov + usual_m**2 * EYE3
+        S[own, own] = common + one.newest.cov + USUAL_M**2 * EYE3
     return S
 
 

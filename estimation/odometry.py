@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.estimation.estimator import Health, State
+from gate_racer.estimation.estimator import Estimator, Health, State
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, plausible
 from gate_racer.vehicle.dynamics import G_W
@@ -149,8 +149,8 @@ class InertialOdometry:
         return Pose(t, mix(a.p_w, b.p_w), mix(a.v_w, b.v_w), between(a.q_wb, b.q_wb, s), mix(a.omega_b, b.omega_b))
 
 
-class OdometryEstimator:
-    """Part of `estimation.estimator.Estimator` that the odometry gives to filters of its drift."""
+class OdometryEstimator(Estimator):
+    """What the odometry gives to filters of its drift."""
 
     def __init__(self, p_w: Array, q_wb: Array):
         """Start at rest at a known pose."""
@@ -175,9 +175,6 @@ class OdometryEstimator:
         used = self.odometry.attitude(sample)
         self.health.samples_refused += not used
         return used
-
-    def inflate_image_delay(self, sigma: float) -> None:
-        pass  # the image delay is not estimated
 
     def restart_rest(self) -> None:
         self.odometry.restart_rest()

@@ -54,10 +54,12 @@ class RivalTracker(Protocol):
     """Estimator of the rivals' states. Nothing raises."""
 
     def receive(self, rival: RivalState) -> None:
-        """Process a rival's state as received from the simulator."""
+        """Process a rival's state as received from the simulator; by default ignore it."""
+        return None
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Process the rivals detected in an image exposed at t (s), seen from p_wb (3,) m with the attitude of `at`."""
+        """Process the rivals detected in an image exposed at t (s), seen from p_wb (3,) m with the attitude of `at`; likewise."""
+        return None
 
     def estimates(self) -> list[RivalEstimate]:
         """Return the newest estimate of each known rival."""
@@ -82,9 +84,6 @@ class ReceivedRivals(RivalTracker):
             a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
         self._known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w, np.zeros((6, 6)))
 
-    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Ignore detections: received states are exact."""
-
     def estimates(self) -> list[RivalEstimate]:
         return list(self._known.values())
 
@@ -106,10 +105,6 @@ class _Track:
             self.x, self.cov = transition @ self.x, transition @ self.cov @ transition.T + noise
             self.t = t
 
-    def distance2(self, p_w: Array, cov: Array) -> float:
-        """Return the squared Mahalanobis distance of a position (3,) m with covariance (3, 3) m^2."""
-        return mahalanobis2(p_w - self.x[:3], self.cov[:3, :3] + cov)
-
     def correct(self, p_w: Array, cov: Array) -> None:
         """Correct by a position (3,) m with covariance (3, 3) m^2."""
         gain, self.cov = joseph(self.cov, FIX, cov)
@@ -126,9 +121,6 @@ class SeenRivals(RivalTracker):
         self._tracks: list[_Track] = []
         self._begun = 0
         singer(0.0)  # SciPy is slow to load, which must not be in flight
-
-    def receive(self, rival: RivalState) -> None:
-        """Ignore received states."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
         """Correct tracks by the detections assigned to them, and begin new tracks from the others.
@@ -163,7 +155,10 @@ class SeenRivals(RivalTracker):
         if self._tracks and fixes:
             limit = chi2_limit(3, FALSE_ALARM)
             unseen = [limit] * len(self._tracks)  # a track may have no detection
-            cost = np.array([[*(track.distance2(*fix) for fix in fixes), *unseen] for track in self._tracks])
+            apart = [
+                [mahalanobis2(p_w - one.x[:3], one.cov[:3, :3] + cov) for p_w, cov in fixes] for one in self._tracks
+            ]
+            cost = np.array([[*row, *unseen] for row in apart])
             for i, k in enumerate(assign(cost).tolist()):
                 if k < len(fixes):
                     self._tracks[i].correct(*fixes[k])

@@ -15,7 +15,6 @@ variance -r / (r - 1). In a linear filter that gives state and covariance of one
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,13 +35,10 @@ FACTORS: Mapping[str, tuple[str, ...]] = {  # states whose priors have one width
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WidthConfig:
-    """Thresholds of the tests."""
-
-    false_alarm: float = 1e-3  # of a test, of all factors or of one, after one image
-    observed: float = 0.5  # least degrees of freedom of a test (chosen)
-    widest: float = 3.0  # greatest width common to all factors, and greatest ratio of a factor's to it (chosen)
+# Thresholds of the tests.
+FALSE_ALARM = 1e-3  # of a test, of all factors or of one, after one image
+OBSERVED = 0.5  # least degrees of freedom of a test (chosen)
+WIDEST = 3.0  # greatest width common to all factors, and greatest ratio of a factor's to it (chosen)
 
 
 class PriorWidths:
@@ -52,11 +48,11 @@ class PriorWidths:
     each image once a test has failed; a factor that is contradicted even then is widened alone.
     """
 
-    def __init__(self, start: FilterState, walks: Array, config: WidthConfig = WidthConfig()):
+    def __init__(self, start: FilterState, walks: Array):
         """Create it with the state at rest, and the growth of the variances per second, (N,)."""
         self.contradicted_t: float | None = None  # s, when the first test failed
         self._common, self._own = 1.0, dict.fromkeys(FACTORS, 1.0)
-        self._config, self._quantile = config, math.sqrt(chi2_limit(1, 2 * config.false_alarm))
+        self._quantile = math.sqrt(chi2_limit(1, 2 * FALSE_ALARM))
         variances = start.cov.diagonal()
         rows = {one: np.concatenate([np.arange(N)[ERROR[name].at] for name in FACTORS[one]]) for one in FACTORS}
         rows = {one: some[variances[some] > 0] for one, some in rows.items()}
@@ -100,7 +96,7 @@ class PriorWidths:
         return state
 
     def _bounded(self, width: float) -> float:
-        return min(max(width, 1.0), self._config.widest)
+        return min(max(width, 1.0), WIDEST)
 
     def _evidence(self, state: FilterState, gates: Constants, factors: Iterable[str]) -> "Evidence":
         """Return what the state says of the priors of some factors."""
@@ -113,7 +109,7 @@ class PriorWidths:
         if COURSE in factors and len(gates.H):
             H, mean = np.concatenate([H, gates.H]), np.append(mean, np.zeros(len(gates.H)))
             sigma = np.append(sigma, self.width(COURSE) * gates.sigma)
-        return Evidence(state, H, mean, sigma, self._config.observed)
+        return Evidence(state, H, mean, sigma, OBSERVED)
 
 
 _TESTS = [list(FACTORS), *([one] for one in FACTORS)]

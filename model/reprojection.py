@@ -40,10 +40,9 @@ from gate_racer.model.states import (
     N,
     Nominal,
     P,
-    turn,
 )
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, Mask, matrix, product
+from gate_racer.vehicle.rotation import Array, Mask, matrix, product, turn
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
 

@@ -29,37 +29,15 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
 from gate_racer.vehicle.uncertainty import Doubt
 
-
-@dataclass(frozen=True, slots=True)
-class DrawnGate:
-    """Proportions of the gates drawn by the real simulator, over the side of the opening. Dimensionless.
-
-    Source: boxes fitted to about 50 gates in public frames of AI Grand Prix builds 3364 to 3391.
-    """
-
-    depth_ratio: float = 0.16 / 1.5  # between the faces; the telemetry's 0.26 m fits clearly worse
-    # Silhouette over hole, relative to the nominal frame over opening: the outline, 2 cm wide, straddles the nominal edges and
-    # leaves 1.48 m of 1.50 m; the depth of the frame adds a little.
-    outline_ratio: float = 1.037
-    frame_ratio: float = 2.72 / 1.5  # nominal frame over opening, by telemetry
-    outline_width_ratio: float = 0.02 / 1.5  # of the orange line that straddles the nominal edges of both faces
-
-    @property
-    def silhouette_ratio(self) -> float:
-        """Side of the silhouette over that of the hole."""
-        return self.frame_ratio * self.outline_ratio
-
-    @property
-    def hole_ratio(self) -> float:
-        """Inner flank of a face's outline over its nominal opening."""
-        return 1 - self.outline_width_ratio
-
-    def silhouette_ratio_of(self, frame_ratio: float) -> float:
-        """Return silhouette over hole for gates with another frame over opening."""
-        return self.outline_ratio * frame_ratio
-
-
-DRAWN_GATE = DrawnGate()
+# Proportions of the gates drawn by the real simulator, over the side of the opening: boxes fitted to about 50 gates in public
+# frames of AI Grand Prix builds 3364 to 3391.
+DEPTH_RATIO = 0.16 / 1.5  # between the faces; the telemetry's 0.26 m fits clearly worse
+OUTLINE_WIDTH_RATIO = 0.02 / 1.5  # of the orange line that straddles the nominal edges of both faces
+HOLE_RATIO = 1 - OUTLINE_WIDTH_RATIO  # inner flank of a face's outline over its nominal opening
+# Silhouette over hole, relative to the nominal frame over opening: the outline, 2 cm wide, straddles the nominal edges and
+# leaves 1.48 m of 1.50 m; the depth of the frame adds a little.
+OUTLINE_RATIO = 1.037
+SILHOUETTE_RATIO = 2.72 / 1.5 * OUTLINE_RATIO  # silhouette over hole of the frames that telemetry gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +51,7 @@ class GateModel:
     def depth_extent_px(self, openings: Array) -> Array:
         """Return the extent (Q, 4) px of the gates' depth across each side of obliquely seen openings (Q, 4, 2)."""
         cx_px, cy_px = self.camera.cx_px - self.origin_px[0], self.camera.cy_px - self.origin_px[1]
-        return DRAWN_GATE.depth_ratio * rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
+        return DEPTH_RATIO * rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
 
     def silhouettes(self, openings: Array, depth_extent_px: Array) -> Array:
         """Return silhouettes (Q, 4, 2) of the frames about openings (Q, 4, 2).

@@ -18,7 +18,7 @@ from gate_racer.model.imu import ImuReading
 from gate_racer.model.rims import GateAppearance
 from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.dynamics import layout
-from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
+from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product, turn
 from gate_racer.vehicle.uncertainty import Doubt
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle
 
@@ -195,13 +195,6 @@ class Nominal:
         for name, value in others.items():
             values[ERROR[name].at] = value
         return replace(self, values=values)
-
-
-def turn(x: float, y: float, z: float) -> tuple[float, float, float, float]:
-    """Return the quaternion wxyz of a rotation vector (rad), in scalars."""
-    angle = math.sqrt(x * x + y * y + z * z)
-    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
-    return math.cos(angle / 2), s * x, s * y, s * z
 
 
 def cross(a: Array) -> Array:

@@ -9,7 +9,6 @@ and an ambiguous detection is rejected: the assignment is one-to-one, and restri
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -105,20 +104,17 @@ UNSEEN_PX = 1e6  # px, standard deviation of an unobserved corner: its informati
 CERTAIN_M2 = 1e-9  # m^2, least variance of a prior, so that it has an inverse
 
 
-@dataclass(frozen=True, slots=True)
-class AssociationConfig:
-    """Acceptance thresholds of fixes. Tuned on rendered flights with perturbed priors, except where a source is named."""
-
-    false_alarm: float = 1e-3  # -, share of true fixes rejected by the prior (chosen)
-    misfit: float = 0.06  # -, greatest mean reprojection error over the diagonal, both in px (Swift's released code)
-    miss: float = 0.25  # -, greatest rms distance between rays and corners over the opening, for an order to fit
-    reach_sigmas: float = 4.0  # -, standard deviations of the prior within which a cut opening is matched
-    # A partial view has less redundancy against a wrong match, and a single corner has the prior alone: more of the true ones
-    # are rejected.
-    part_false_alarm: float = 0.01
-    lone_false_alarm: float = 0.1  # likewise of single corners
-    part_m: float = 1.5  # m, least range of a partial view: nearer, corners outside the image dominate
-    lone_m: tuple[float, float] = (2.5, 12.0)  # m, ranges of a single corner; farther it adds nothing to the prior
+# Acceptance thresholds of fixes. Tuned on rendered flights with perturbed priors, except where a source is named.
+FALSE_ALARM = 1e-3  # -, share of true fixes rejected by the prior (chosen)
+MISFIT = 0.06  # -, greatest mean reprojection error over the diagonal, both in px (Swift's released code)
+MISS = 0.25  # -, greatest rms distance between rays and corners over the opening, for an order to fit
+REACH_SIGMAS = 4.0  # -, standard deviations of the prior within which a cut opening is matched
+# A partial view has less redundancy against a wrong match, and a single corner has the prior alone: more of the true ones
+# are rejected.
+PART_FALSE_ALARM = 0.01
+LONE_FALSE_ALARM = 0.1  # likewise of single corners
+PART_M = 1.5  # m, least range of a partial view: nearer, corners outside the image dominate
+LONE_M = (2.5, 12.0)  # m, ranges of a single corner; farther it adds nothing to the prior
 
 
 class Pairs(NamedTuple):
@@ -151,11 +147,9 @@ class Associator:
         gates: Sequence[Gate],
         camera: Camera,
         appearance: GateAppearance | None = None,
-        config: AssociationConfig | None = None,
     ):
         self._gates, self.camera = gates, camera
         self.appearance = appearance or GateAppearance()
-        self._config = config or AssociationConfig()
         shown: list[tuple[int, Gate]] = []
         for j, gate in enumerate(gates):
             if gate.visible and not gate.is_ball and not any(gate.same_frame(other) for _, other in shown):
@@ -165,11 +159,11 @@ class Associator:
 
     def on(self, gates: Sequence[Gate]) -> "Associator":
         """Return a copy for another map."""
-        return Associator(gates, self.camera, self.appearance, self._config)
+        return Associator(gates, self.camera, self.appearance)
 
     def through(self, camera: Camera) -> "Associator":
         """Return a copy for another camera."""
-        return Associator(self._gates, camera, self.appearance, self._config)
+        return Associator(self._gates, camera, self.appearance)
 
     def centre(self, gate: int) -> Array:
         """Return the centre (3,) m, world NED, of a gate by its index in the course."""
@@ -201,7 +195,7 @@ class Associator:
         pairs = self._pairs_by_shape(detections, camera, R_wc, prior_w, cov_p, sigma_attitude_rad)
         range_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - pairs.start_w, axis=-1)
         fix, cov_px = self._fixes(pairs, range_m, camera, R_wc, cov_p, sigma_attitude_rad)
-        surprise = chi2_limit(3, self._config.false_alarm)
+        surprise = chi2_limit(3, FALSE_ALARM)
 
         S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
         pull = np.linalg.solve(S, innovation[..., None])[..., 0]
@@ -254,10 +248,10 @@ class Associator:
         right_way = before == FROM_FRONT[:, None]  # else a gate could match its mirror image
         miss = np.where(right_way, miss, np.inf)
         range_m = np.linalg.norm(rims.p_wg - p_wc, axis=-1)
-        fits = miss < self._config.miss * 2 * rims.half_m
+        fits = miss < MISS * 2 * rims.half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
-        reach_m = self._config.reach_sigmas * greatest_sigma(cov_p)
+        reach_m = REACH_SIGMAS * greatest_sigma(cov_p)
         near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (rims.half_m + 3 * sigma_rad * range_m)
         ahead = ((rims.corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1)
         i, order, j = np.nonzero(np.where(alone, ahead & right_way, fits & np.where(whole, best, near)))
@@ -293,19 +287,19 @@ class Associator:
     ) -> Mask:
         """Check which fixes (N,) reproject onto their corners, with a tolerance of half the diagonal times the attitude error."""
         diagonal_px = 2 * np.sqrt(2) * self.rims.half_m[pairs.gate] * camera.fx_px / range_m
-        misfit = self._config.misfit + sigma_attitude_rad / 2
+        misfit = MISFIT + sigma_attitude_rad / 2
         return np.asarray(fix.reprojection_px < misfit * diagonal_px)
 
     def _in_range(self, pairs: Pairs, range_m: Array, away_m: Array) -> Mask:
         """Check which pairs (N,) are whole, or partial views at a range at which these may be used."""
-        nearest_m, farthest_m = self._config.lone_m
+        nearest_m, farthest_m = LONE_M
         lone_in_range = (nearest_m < np.minimum(range_m, away_m)) & (range_m < farthest_m)
-        return np.asarray(pairs.whole | ((away_m > self._config.part_m) & (~pairs.lone | lone_in_range)))
+        return np.asarray(pairs.whole | ((away_m > PART_M) & (~pairs.lone | lone_in_range)))
 
     def _likely(self, pairs: Pairs, d2: Array) -> tuple[Mask, Mask]:
         """Check which pairs (N,) agree with the prior, and which may be reported; all of them count as alternatives."""
-        likely = pairs.whole | (d2 < chi2_limit(3, self._config.part_false_alarm))
-        return likely, likely & (~pairs.lone | (d2 < chi2_limit(3, self._config.lone_false_alarm)))
+        likely = pairs.whole | (d2 < chi2_limit(3, PART_FALSE_ALARM))
+        return likely, likely & (~pairs.lone | (d2 < chi2_limit(3, LONE_FALSE_ALARM)))
 
 
 def _best_orders(pairs: Pairs, cost: Array, detections: int) -> tuple[Array, dict[tuple[int, int], int]]:

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -98,33 +98,15 @@ def _unpacked(rows: list[list[float]]) -> Array:
     return np.asarray(np.array(rows)[:, [0, 1, 1, 2]].reshape(-1, 2, 2))
 
 
-class Detector(Protocol):
-    """Gate detector. Never raises: an image of the wrong form gives an empty list and is counted in `refused`."""
-
-    @property
-    def refused(self) -> int:
-        """Number of images of the wrong form."""
-        ...
-
-    @property
-    def camera(self) -> Camera:
-        """Camera of the images."""
-        ...
-
-    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first. Pixel centres at integers."""
-        ...
-
-
-class ImageDetector(ABC):
-    """Detector for images of a camera's size; `refused` counts others."""
+class Detector(ABC):
+    """Gate detector for images of a camera's size. Never raises: others give an empty list and are counted in `refused`."""
 
     def __init__(self, camera: Camera):
         self.camera, self.refused = camera, 0
         self._shape = camera.height_px, camera.width_px, 3
 
     def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first."""
+        """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first. Pixel centres at integers."""
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
             self.refused += 1
             return []

@@ -32,27 +32,27 @@ class EdgePass:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeFitConfig:
-    """Parameters of edge search and line fit. Tuned on rendered flights and real frames, except where a source is named."""
+class EdgeSearch:
+    """Where the edges of quadrilaterals are searched for."""
 
     passes: tuple[EdgePass, ...]
     reach_ratio_max: float  # -, greatest half-length over the frame's width: excludes the frame's other edge
     bright_inside: bool = False  # whether the image is bright inside the quadrilaterals instead of outside
-    end_share: float = 0.1  # -, share of a side left out at either end, blurred by the neighbouring edge
-    step_px: float = 0.5  # px between samples of a profile: the sampling theorem for edges of one pixel
-    contrast: float = 50.0  # grey levels, least difference between the two ends of a profile
-    inlier_px: float = 0.8  # greatest distance of an inlier from the line; quantisation gives up to 0.5 (derived)
-    agree_share: float = 0.25  # -, least share of inliers among a side's profiles, in the image or not
-    support_min: float = 0.3  # -, least share of inliers among a side's profiles in the image
-    # px, standard deviation of the error common to all profiles of a side: blur, compression, the drawn edge itself. By the
-    # errors of rendered corners, whose median is 0.1 px, with a reserve for edges drawn differently.
-    floor_px: float = 0.15
 
 
-# A coarse and a fine pass; values tuned as those of `EdgeFitConfig`.
-OPENING_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.34, 16), EdgePass(3.0, 0.0, 32)), reach_ratio_max=0.57)
+# Tuned on rendered flights and real frames, except where a source is named. A coarse and a fine pass.
+OPENING_EDGES = EdgeSearch(passes=(EdgePass(6.0, 0.34, 16), EdgePass(3.0, 0.0, 32)), reach_ratio_max=0.57)
 # The silhouette's position changes with the viewing angle, so its single pass reaches farther.
-SILHOUETTE_EDGES = EdgeFitConfig(passes=(EdgePass(6.0, 0.57, 32),), reach_ratio_max=0.8, bright_inside=True)
+SILHOUETTE_EDGES = EdgeSearch(passes=(EdgePass(6.0, 0.57, 32),), reach_ratio_max=0.8, bright_inside=True)
+END_SHARE = 0.1  # -, share of a side left out at either end, blurred by the neighbouring edge
+STEP_PX = 0.5  # px between samples of a profile: the sampling theorem for edges of one pixel
+CONTRAST = 50.0  # grey levels, least difference between the two ends of a profile
+INLIER_PX = 0.8  # greatest distance of an inlier from the straight line; quantisation gives up to 0.5 (derived)
+AGREE_SHARE = 0.25  # -, least share of inliers among a side's profiles, in the image or not
+SUPPORT_MIN = 0.3  # -, least share of inliers among a side's profiles in the image
+# px, standard deviation of the error common to all profiles of a side: blur, compression, the drawn edge itself. By the
+# errors of rendered corners, whose median is 0.1 px, with a reserve for edges drawn differently.
+FLOOR_PX = 0.15
 
 
 class QuadEdges(NamedTuple):
@@ -69,26 +69,27 @@ class QuadEdges(NamedTuple):
         ends_px, measured, support = self.ends_px[which], self.measured[which], self.support[which]
         return QuadEdges(self.corners_px[which], self.outward[which], ends_px, measured, support)
 
-    def cov_px2(self, floor_px: float) -> Array:
-        """Return covariances (Q, 4, 2, 2) px^2 of the corners; floor_px is the error common to all profiles of a side."""
-        return corner_covariance_px2(self.corners_px, self.measured, np.hypot(floor_px, self.ends_px))
+    @property
+    def cov_px2(self) -> Array:
+        """Covariances (Q, 4, 2, 2) px^2 of the corners."""
+        return corner_covariance_px2(self.corners_px, self.measured, np.hypot(FLOOR_PX, self.ends_px))
 
 
-def fit_edges(channel: Image, quads: Array, ratio: float, config: EdgeFitConfig, wide: bool = True) -> QuadEdges:
+def fit_edges(channel: Image, quads: Array, ratio: float, search: EdgeSearch, wide: bool = True) -> QuadEdges:
     """Fit the sides of quads (Q, 4, 2) in a one-channel image; a side with too few edges keeps its position.
 
     Args:
         ratio: silhouette over hole of the frames.
         wide: False to use the least reach, where lettering interrupts the frame.
     """
-    for edge_pass in config.passes:
-        edges = _fit_once(channel, quads, edge_pass, ratio, config, wide)
+    for edge_pass in search.passes:
+        edges = _fit_once(channel, quads, edge_pass, ratio, search, wide)
         quads = edges.corners_px
     return edges
 
 
 def _fit_once(
-    channel: Image, quads: Array, edge_pass: EdgePass, ratio: float, config: EdgeFitConfig, wide: bool
+    channel: Image, quads: Array, edge_pass: EdgePass, ratio: float, search: EdgeSearch, wide: bool
 ) -> QuadEdges:
     along = quads[:, NEXT] - quads
     side_px = np.maximum(np.sqrt((along * along).sum(-1)), 1.0)
@@ -96,52 +97,44 @@ def _fit_once(
     outward = np.stack([along[..., 1], -along[..., 0]], -1)
 
     profiles = edge_pass.profiles
-    reach = _reach_px(quads, side_px, edge_pass, ratio, config, wide)
-    s = np.linspace(config.end_share - 0.5, 0.5 - config.end_share, profiles)
-    n = 2 * round(edge_pass.reach_px / config.step_px) + 1
-    found = fit_sides(channel, quads, outward, reach, s, n, config.contrast, config.inlier_px)
+    reach = _reach_px(quads, side_px, edge_pass, ratio, search, wide)
+    s = np.linspace(END_SHARE - 0.5, 0.5 - END_SHARE, profiles)
+    n = 2 * round(edge_pass.reach_px / STEP_PX) + 1
+    found = fit_sides(channel, quads, outward, reach, s, n, CONTRAST, INLIER_PX)
     level, slope, ends_px, agree, inside = found[..., 0], found[..., 1], found[..., 2:4], found[..., 4], found[..., 5]
     start = quads + (level - slope * 0.5)[..., None] * outward
     end = start + side_px[..., None] * along + slope[..., None] * outward
     # Profiles on a short side share pixels, and their errors: count each pixel once.
-    ends_px = ends_px * np.sqrt(np.maximum(profiles / ((1 - 2 * config.end_share) * side_px), 1.0))[..., None]
+    ends_px = ends_px * np.sqrt(np.maximum(profiles / ((1 - 2 * END_SHARE) * side_px), 1.0))[..., None]
     support = agree / np.maximum(inside, 1)
-    measured = (agree >= int(config.agree_share * profiles)) & (support > config.support_min)
+    measured = (agree >= int(AGREE_SHARE * profiles)) & (support > SUPPORT_MIN)
     return QuadEdges(intersect_lines(start, end - start), outward, ends_px, measured, support)
 
 
-def _reach_px(
-    quads: Array, side_px: Array, edge_pass: EdgePass, ratio: float, config: EdgeFitConfig, wide: bool
-) -> Array:
+def _reach_px(quads: Array, side_px: Array, edge_pass: EdgePass, ratio: float, search: EdgeSearch, wide: bool) -> Array:
     """Return half-lengths (Q,) px of profiles, positive if the bright end lies outward, by the frame's least width."""
     diagonal = quads[:, 2:] - quads[:, :2]
     area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
-    width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if config.bright_inside else 1.0)
+    width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if search.bright_inside else 1.0)
     least_px = np.maximum(edge_pass.reach_px, (edge_pass.reach_ratio if wide else 0.0) * width_px)
-    reach_px = np.minimum(least_px, config.reach_ratio_max * width_px)
-    return np.asarray(-reach_px if config.bright_inside else reach_px)
+    reach_px = np.minimum(least_px, search.reach_ratio_max * width_px)
+    return np.asarray(-reach_px if search.bright_inside else reach_px)
 
 
-STEP_PX = 0.5  # px, step of the coarse search and of samples: the sampling theorem for edges of one pixel
 FINE_PX = np.arange(-0.8, 0.81, 0.4)  # px, positions of the fine search about the coarse one
 FLAT = 3.0  # -, standard deviations from a blurred step beyond which it is constant
 RIDGE = 1e-3  # -, regularisation of the levels where the hole lies outside the profile
 
 
-@dataclass(frozen=True, slots=True)
-class LineFitConfig:
-    """Parameters of line search and acceptance."""
-
-    blurs_px: tuple[float, ...] = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
-    segments: int = 8  # segments of a side, each with its own position
-    profiles: int = 4  # profiles per segment: their median rejects lettering
-    end_share: float = 0.1  # -, share of a side left out at either end
-    beyond_px: float = 3.0  # px of a profile beyond the line's search range: the width of a blurred line
-    inlier_px: float = 0.8  # px, greatest distance of an inlier from the straight line
-    agree_min: int = 5  # least number of inlier segments
-    height: float = 10.0  # grey levels, least height above the face: JPEG noise is under 5 (measured)
-    misfit: float = 0.4  # -, greatest rms residual of the template over the height
-    floor_px: float = 0.1  # px, standard deviation of the error common to all profiles of a side
+# Search and acceptance of lines.
+BLURS_PX = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
+SEGMENTS = 8  # segments of a side, each with its own position
+PROFILES = 4  # profiles per segment: their median rejects lettering
+BEYOND_PX = 3.0  # px of a profile beyond the line's search range: the width of a blurred line
+AGREE_MIN = 5  # least number of inlier segments
+HEIGHT_MIN = 10.0  # grey levels, least height above the face: JPEG noise is under 5 (measured)
+MISFIT_MOST = 0.4  # -, greatest rms residual of the template over the height
+LINE_FLOOR_PX = 0.1  # px, standard deviation of the error common to all profiles of a side
 
 
 class LineFits(NamedTuple):
@@ -153,8 +146,7 @@ class LineFits(NamedTuple):
 
 
 def fit_lines(
-    channel: Image, start: Array, outward: Array, reach_px: Array, width_px: Array, wall_px: Array, hole_px: Array,
-    config: LineFitConfig,
+    channel: Image, start: Array, outward: Array, reach_px: Array, width_px: Array, wall_px: Array, hole_px: Array
 ) -> LineFits:  # fmt: skip
     """Fit a line near each side of quads.
 
@@ -172,12 +164,12 @@ def fit_lines(
     smooth = channel.astype(np.float32)
     for q, k in np.ndindex(*reach_px.shape):
         template = float(width_px[q, k]), float(wall_px[q, k]), float(hole_px[q, k])
-        line = _fit_line(smooth, start[q, k], outward[q, k], float(reach_px[q, k]), template, config)
+        line = _fit_line(smooth, start[q, k], outward[q, k], float(reach_px[q, k]), template)
         if line is not None:
             level, slope, first, last, agree = line
             place[q, k] = level - slope / 2, level + slope / 2
-            sigma[q, k] = np.hypot(config.floor_px, [first, last])
-            measured[q, k] = agree >= config.agree_min
+            sigma[q, k] = np.hypot(LINE_FLOOR_PX, [first, last])
+            measured[q, k] = agree >= AGREE_MIN
     return LineFits(place, sigma, measured)
 
 
@@ -187,26 +179,25 @@ def _fit_line(
     outward: Array,
     reach_px: float,
     template: tuple[float, float, float],
-    config: LineFitConfig,
 ) -> tuple[float, float, float, float, float] | None:
     """Return the result of `robust_line` for the line along one side with ends (2, 2) px; None if there is no line."""
-    s = np.linspace(config.end_share - 0.5, 0.5 - config.end_share, config.segments * config.profiles)
-    x = np.arange(-reach_px - config.beyond_px, reach_px + config.beyond_px, STEP_PX)
+    s = np.linspace(END_SHARE - 0.5, 0.5 - END_SHARE, SEGMENTS * PROFILES)
+    x = np.arange(-reach_px - BEYOND_PX, reach_px + BEYOND_PX, STEP_PX)
     feet = ends[0] + (s[:, None] + 0.5) * (ends[1] - ends[0])
     profiles, known = _sampled(channel, feet, outward, x)
     if known.sum() < len(s) // 2:
         return None
     whole = np.median(profiles[known], 0)
     coarse_px = np.arange(-reach_px, reach_px + STEP_PX / 2, STEP_PX)
-    about, *_ = _best_line(whole, x, coarse_px, config.blurs_px[len(config.blurs_px) // 2], *template)
-    fits = [(_best_line(whole, x, about + FINE_PX, blur, *template), blur) for blur in config.blurs_px]
+    about, *_ = _best_line(whole, x, coarse_px, BLURS_PX[len(BLURS_PX) // 2], *template)
+    fits = [(_best_line(whole, x, about + FINE_PX, blur, *template), blur) for blur in BLURS_PX]
     (about, misfit, height), blur = min(fits, key=lambda fit: fit[0][1])
-    if height < config.height or misfit > config.misfit * height:
+    if height < HEIGHT_MIN or misfit > MISFIT_MOST * height:
         return None
-    parts = np.median(profiles.reshape(config.segments, -1, len(x)), 1)
+    parts = np.median(profiles.reshape(SEGMENTS, -1, len(x)), 1)
     places = _places(parts, x, about + FINE_PX, blur, *template)
-    places[~known.reshape(config.segments, -1).all(-1)] = np.nan
-    return robust_line(s.reshape(config.segments, -1).mean(-1), places, config.inlier_px)
+    places[~known.reshape(SEGMENTS, -1).all(-1)] = np.nan
+    return robust_line(s.reshape(SEGMENTS, -1).mean(-1), places, INLIER_PX)
 
 
 def _sampled(channel: Float32, feet: Array, outward: Array, x: Array) -> tuple[Array, Mask]:

@@ -5,7 +5,7 @@ from typing import Protocol
 from gate_racer.common.compiled import Image
 from gate_racer.common.config import shown
 from gate_racer.common.parts import Part, array_of
-from gate_racer.perception.detection import Detection
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 
@@ -31,18 +31,14 @@ class GateDetector(Protocol):
         ...
 
 
-class PartDetector:
-    """`Detector` of a user's class: no gates where it fails, which `refused` counts."""
+class PartDetector(Detector):
+    """Detector of a user's class: no gates where it fails, which `refused` counts as well."""
 
     def __init__(self, part: Part, camera: Camera):
-        self._part, self.camera = part, camera
-        self.refused = 0
+        super().__init__(camera)
+        self._part = part
 
-    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
-        """Return the part's detections, best first; none in an image of the wrong form, or where it fails."""
-        if image is None or image.shape[:2] != (self.camera.height_px, self.camera.width_px):
-            self.refused += 1
-            return []
+    def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         found, why = self._part.call("detect", image)
         checked = [_checked(one) for one in found] if isinstance(found, list) and len(found) <= MOST else [None]
         detections = [one for one in checked if one is not None]

@@ -6,7 +6,6 @@ factor s, and hardly in shape, gives it:   s = size / predicted size,   |u - c -
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,18 +14,14 @@ from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 
-
-@dataclass(frozen=True, slots=True)
-class RestingFocalConfig:
-    """Thresholds of the focal-length estimate. Chosen, except where a source is named."""
-
-    least: float = 0.6  # -, smallest factor considered: 118 deg of view for a nominal 90
-    most: float = 1.7  # -, greatest factor considered: 61 deg
-    nominal: float = 0.095  # -, deviation from 1 that is ignored: a published map was 7.5 % too small
-    same: float = 0.05  # -, relative difference of one factor by two gates, whose ranges are known to 1 or 2 %
-    off_rad: float = 0.08  # rad, greatest offset of a gate from its prediction: mount and pad, three sigma, both axes
-    misshapen: float = 0.07  # -, greatest rms error of the corners about their centre over the size: 6 deg of roll
-    images: int = 5  # least number of images with one agreed factor; also more than half of all
+# Thresholds. Chosen, except where a source is named.
+LEAST = 0.6  # -, smallest factor considered: 118 deg of view for a nominal 90
+MOST = 1.7  # -, greatest factor considered: 61 deg
+NOMINAL = 0.095  # -, deviation from 1 that is ignored: a published map was 7.5 % too small
+SAME = 0.05  # -, relative difference of one factor by two gates, whose ranges are known to 1 or 2 %
+OFF_RAD = 0.08  # rad, greatest offset of a gate from its prediction: mount and pad, three sigma, both axes
+MISSHAPEN = 0.07  # -, greatest rms error of the corners about their centre over the size: 6 deg of roll
+IMAGES_LEAST = 5  # least number of images with one agreed factor; also more than half of all
 
 
 def resting_focal(
@@ -35,7 +30,6 @@ def resting_focal(
     camera: Camera,
     p_wb: Array,
     q_wb: Array,
-    config: RestingFocalConfig | None = None,
 ) -> float | None:
     """Return the ratio of the true focal length to the camera's; None if it is near 1, or the images are inconclusive.
 
@@ -44,18 +38,17 @@ def resting_focal(
         rims: of the map's gates.
         p_wb, q_wb: (3,) m and (4,), of the body at rest.
     """
-    config = config or RestingFocalConfig()
     expected = _expected(rims, camera, p_wb, q_wb)
     found: list[float] = []
     for detections in images:
-        factors = _factors(detections, expected, camera, config)
-        near_nominal = any(abs(s - 1) < config.nominal for s in factors)
-        if (best := 1.0 if near_nominal else _agreed(factors, config)) is not None:
+        factors = _factors(detections, expected, camera)
+        near_nominal = any(abs(s - 1) < NOMINAL for s in factors)
+        if (best := 1.0 if near_nominal else _agreed(factors)) is not None:
             found.append(best)
     middle = float(np.median(found)) if found else 1.0
-    agree = int((np.abs(np.array(found) / middle - 1) < config.same).sum())
-    sure = agree >= max(config.images, len(images) // 2 + 1)
-    return middle if sure and abs(middle - 1) >= config.nominal else None
+    agree = int((np.abs(np.array(found) / middle - 1) < SAME).sum())
+    sure = agree >= max(IMAGES_LEAST, len(images) // 2 + 1)
+    return middle if sure and abs(middle - 1) >= NOMINAL else None
 
 
 def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
@@ -67,9 +60,7 @@ def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array
     return np.asarray(ahead[..., :2] / ahead[..., 2:] * [camera.fx_px, camera.fy_px])
 
 
-def _factors(
-    detections: Sequence[Detection], expected: Array, camera: Camera, config: RestingFocalConfig
-) -> list[float]:
+def _factors(detections: Sequence[Detection], expected: Array, camera: Camera) -> list[float]:
     """Return every factor that maps a predicted gate onto a gate wholly in view."""
     result, sizes, centres = [], np.array([_size(px) for px in expected]), expected.mean(1)
     for detection in detections:
@@ -80,18 +71,18 @@ def _factors(
         factors = size / sizes
         off = np.linalg.norm(centre - factors[:, None] * centres, axis=-1) / (factors * camera.fx_px)
         bent = px - centre - factors[:, None, None] * (expected - centres[:, None])
-        alike = np.sqrt((bent**2).sum(-1).mean(-1)) < config.misshapen * size
-        possible = (off < config.off_rad) & alike & (factors > config.least) & (factors < config.most)
+        alike = np.sqrt((bent**2).sum(-1).mean(-1)) < MISSHAPEN * size
+        possible = (off < OFF_RAD) & alike & (factors > LEAST) & (factors < MOST)
         result += factors[possible].tolist()
     return result
 
 
-def _agreed(factors: list[float], config: RestingFocalConfig) -> float | None:
+def _agreed(factors: list[float]) -> float | None:
     """Return the factor with which most others agree; None if two different ones have equal support."""
     if not factors:
         return None
     ratio = np.array(factors) / np.array(factors)[:, None]
-    agree = np.abs(ratio - 1) < config.same
+    agree = np.abs(ratio - 1) < SAME
     votes = agree.sum(1)
     best = votes == votes.max()
     return float(np.median(np.array(factors)[best])) if agree[np.ix_(best, best)].all() else None

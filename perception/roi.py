@@ -11,21 +11,16 @@ from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import greatest_sigma
 
-
-@dataclass(frozen=True, slots=True)
-class RoiConfig:
-    """Size of windows, and times at which whole images are searched. Chosen for races at up to 25 m/s, unless noted."""
-
-    whole_every_s: float = 0.5  # s, period of searches of whole images
-    whole_for_s: float = 0.04  # s, duration of such a search: an image or two at 30 Hz (derived)
-    loss_s: float = 0.3  # s without a recognised gate after which whole images are searched
-    age_s: float = 0.05  # s, greatest time difference between pose and exposure (measured)
-    sigmas: float = 3.0  # -, margin of a window in standard deviations of the pose
-    map_m: float = 0.5  # m, margin for offsets of gates from the map
-    outline: float = 1.15  # -, size of the window over the frame's, so that the frame's end is in it
-    least_px: float = LEAST_SIDE_PX  # px, least side of an opening that is searched; detectors need about 8 px
-    near_m: float = 0.3  # m, least depth of a corner with a usable projection
-    passing_m: float = 8.0  # m, range beyond which a gate with a nearer corner is beside or behind the camera
+# Size of windows, and times at which whole images are searched. Chosen for races at up to 25 m/s, unless noted.
+WHOLE_EVERY_S = 0.5  # s, period of searches of whole images
+WHOLE_FOR_S = 0.04  # s, duration of such a search: an image or two at 30 Hz (derived)
+LOSS_S = 0.3  # s without a recognised gate after which whole images are searched
+AGE_S = 0.05  # s, greatest time difference between pose and exposure (measured)
+SIGMAS = 3.0  # -, margin of a window in standard deviations of the pose
+MAP_M = 0.5  # m, margin for offsets of gates from the map
+OUTLINE = 1.15  # -, size of the window over the frame's, so that the frame's end is in it
+NEAR_M = 0.3  # m, least depth of a corner with a usable projection
+PASSING_M = 8.0  # m, range beyond which a gate with a nearer corner is beside or behind the camera
 
 
 class SearchWindow(NamedTuple):
@@ -60,12 +55,12 @@ class PredictedPose:
 class RoiPredictor:
     """Predictor of search windows on the gates of a course."""
 
-    def __init__(self, gates: Sequence[Gate], camera: Camera, config: RoiConfig | None = None):
-        self._camera, self._config = camera, config or RoiConfig()
+    def __init__(self, gates: Sequence[Gate], camera: Camera):
+        self._camera = camera
         square = [gate for gate in gates if gate.visible and gate.opening_m > 0]
         ratios = [gate.outer_m / gate.opening_m for gate in square]
         self._frame_ratio = max(set(ratios), key=ratios.count, default=0.0)
-        outlines = [gate.corners(self._config.outline * gate.outer_m) for gate in square]
+        outlines = [gate.corners(OUTLINE * gate.outer_m) for gate in square]
         self._corners_w = np.array(outlines).reshape(-1, 4, 3)
         self._opening_m = np.array([gate.opening_m for gate in square])
 
@@ -76,24 +71,24 @@ class RoiPredictor:
 
     def next_window(self, t: float, unseen_s: float, pose: PredictedPose) -> SearchWindow:
         """Return the window for an image near t (s): whole periodically or if no gate was seen for `unseen_s`, else `predict`."""
-        if unseen_s > self._config.loss_s or t % self._config.whole_every_s < self._config.whole_for_s:
+        if unseen_s > LOSS_S or t % WHOLE_EVERY_S < WHOLE_FOR_S:
             return self.whole_image
         return self.predict(pose)
 
     def predict(self, pose: PredictedPose) -> SearchWindow:
         """Return the smallest window that contains all gates of the course in view, given the uncertainty of the pose."""
-        camera, config = self._camera, self._config
+        camera = self._camera
         p_wc, R_wc = camera.pose(pose.p_wb, pose.q_wb)
         corners_c = (self._corners_w - p_wc) @ R_wc
         depth, range_m = corners_c[..., 2], np.linalg.norm(corners_c.mean(1), axis=-1)
-        ahead = depth.min(-1) > config.near_m
-        passing = ~ahead & (depth.max(-1) > config.near_m) & (range_m < config.passing_m)
-        seen = ahead & (self._opening_m * camera.fx_px > config.least_px * range_m)
+        ahead = depth.min(-1) > NEAR_M
+        passing = ~ahead & (depth.max(-1) > NEAR_M) & (range_m < PASSING_M)
+        seen = ahead & (self._opening_m * camera.fx_px > LEAST_SIDE_PX * range_m)
         if passing.any() or not seen.any():
             return self.whole_image
         sigma_m = greatest_sigma(pose.cov_p)
-        off_m = config.sigmas * sigma_m + config.map_m + config.age_s * np.linalg.norm(pose.v_w)
-        off_rad = config.sigmas * pose.sigma_attitude_rad + config.age_s * np.linalg.norm(pose.omega_b)
+        off_m = SIGMAS * sigma_m + MAP_M + AGE_S * np.linalg.norm(pose.v_w)
+        off_rad = SIGMAS * pose.sigma_attitude_rad + AGE_S * np.linalg.norm(pose.omega_b)
         margin_px = camera.fx_px * (off_rad + off_m / depth[seen].min(-1))[:, None, None]
         px = camera.project(corners_c[seen])
         size = camera.width_px, camera.height_px

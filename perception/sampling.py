@@ -5,7 +5,6 @@ some thousand samples in small batches, for which NumPy's call overhead exceeds 
 the cache of compiled code tracks one file only, so they stay in one.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import cv2
@@ -14,31 +13,18 @@ import numpy as np
 from gate_racer.common.compiled import Image, compiled
 from gate_racer.vehicle.rotation import Array
 
-
-@dataclass(frozen=True, slots=True)
-class ExposureConfig:
-    """Parameters of the exposure estimate. Levels are of 255; tuned on real and rendered frames, except where noted."""
-
-    every_px: int = 4  # px, sampling step of rows and columns: 14,400 samples of an image suffice
-    saturation: float = 0.45  # -, least (red - green) / red of a sample that may be a lit gate
-    red_min: int = 60  # least red of such a sample
-    samples_min: int = 12  # least number of such samples
-    gate: float = 250.0  # red of a lit gate after normalisation; 234 to 255 in real frames (measured)
-    span_min: float = 75.0  # least red of a lit gate over black before it, so that noise is not amplified to gates
-    tolerance: float = 0.1  # -, relative change below which normalisation is skipped
-
-
-@dataclass(frozen=True, slots=True)
-class RegionConfig:
-    """Parameters of the region that may contain gates. Tuned on real frames to contain all of their gates."""
-
-    cell_px: int = 8  # px, resolution of the search
-    red_over_green: int = 8  # of 255, least mean in a cell that may show a gate
-    grow_cells: int = 5  # cells, width of the dilation: an overexposed frame is partly white
-
-
-EXPOSURE = ExposureConfig()
-GATE_REGION = RegionConfig()
+# Estimate of the exposure. Levels are of 255; tuned on real and rendered frames, except where noted.
+EVERY_PX = 4  # px, sampling step of rows and columns: 14,400 samples of an image suffice
+SATURATION = 0.45  # -, least (red - green) / red of a sample that may be a lit gate
+RED_MIN = 60  # least red of such a sample
+SAMPLES_MIN = 12  # least number of such samples
+GATE_RED = 250.0  # red of a lit gate after normalisation; 234 to 255 in real frames (measured)
+SPAN_MIN = 75.0  # least red of a lit gate over black before it, so that noise is not amplified to gates
+TOLERANCE = 0.1  # -, relative change below which normalisation is skipped
+# Region that may contain gates. Tuned on real frames to contain all of their gates.
+CELL_PX = 8  # px, resolution of the search
+RED_OVER_GREEN = 8  # of 255, least mean in a cell that may show a gate
+GROW_CELLS = 5  # cells, width of the dilation: an overexposed frame is partly white
 
 
 class PixelBox(NamedTuple):
@@ -50,29 +36,29 @@ class PixelBox(NamedTuple):
     height: int  # px
 
 
-def normalise_exposure(image: Image, config: ExposureConfig) -> Image:
+def normalise_exposure(image: Image) -> Image:
     """Scale an image (H, W, 3) BGR so that saturated red is as bright as a gate of the real simulator."""
-    step = config.every_px
+    step = EVERY_PX
     red, green = (image[::step, ::step, k].astype(np.float32) for k in (2, 1))
-    vivid = np.sort(red[(red > config.red_min) & (green < (1 - config.saturation) * red)])
-    if len(vivid) < config.samples_min:
+    vivid = np.sort(red[(red > RED_MIN) & (green < (1 - SATURATION) * red)])
+    if len(vivid) < SAMPLES_MIN:
         return image
     some = np.sort(red[::2, ::2], None)
     gate, black = vivid[len(vivid) * 3 // 4], some[len(some) // 20]
-    gain = config.gate / max(gate - black, config.span_min)
-    if abs(gain - 1) < config.tolerance and black < config.tolerance * config.gate:
+    gain = GATE_RED / max(gate - black, SPAN_MIN)
+    if abs(gain - 1) < TOLERANCE and black < TOLERANCE * GATE_RED:
         return image
     table = np.clip((np.arange(256) - black) * gain, 0, 255).astype(np.uint8)
     return np.asarray(cv2.LUT(image, table))
 
 
-def gate_region(red_over_green: Image, config: RegionConfig) -> tuple[Image, PixelBox]:
+def gate_region(red_over_green: Image) -> tuple[Image, PixelBox]:
     """Return a mask (0 or 255) of where gates may be, by red over green (H, W), and its bounding box, empty if there is none."""
     height, width = red_over_green.shape
-    size = max(width // config.cell_px, 1), max(height // config.cell_px, 1)
+    size = max(width // CELL_PX, 1), max(height // CELL_PX, 1)
     cells = cv2.resize(red_over_green, size, interpolation=cv2.INTER_AREA)
-    grow = np.ones((config.grow_cells, config.grow_cells), np.uint8)
-    cells = cv2.dilate(cv2.threshold(cells, config.red_over_green, 255, cv2.THRESH_BINARY)[1], grow)
+    grow = np.ones((GROW_CELLS, GROW_CELLS), np.uint8)
+    cells = cv2.dilate(cv2.threshold(cells, RED_OVER_GREEN, 255, cv2.THRESH_BINARY)[1], grow)
     mask = cv2.resize(cells, (width, height), interpolation=cv2.INTER_NEAREST)
     return mask, PixelBox(*cv2.boundingRect(mask))
 

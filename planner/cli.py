@@ -22,10 +22,10 @@ from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 
-def progress_line(iteration: int, total_time: float) -> None:
+def progress_line(iterations: int, total_time: float) -> None:
     """Rewrite one line of progress on a terminal; print nothing if stderr is not a terminal."""
     if sys.stderr.isatty():
-        print(f"\r  iteration {iteration:3d}  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
+        print(f"\r  {iterations:3d} iterations  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
 
 
 OPTIONS = {
@@ -148,7 +148,8 @@ def _warm(path: Path, task: Task) -> Plan:
 
 
 def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
-    bound, times = certificate.point_mass_bound_s, [T for T in certificate.guesses_s.values() if T is not None]
+    effort = certificate.effort
+    bound, times = effort.point_mass_bound_s, [T for T in effort.guesses_s.values() if T is not None]
     margins_m = [m for m, gate in zip(certificate.gate_margins_m, cycle(track.gates), strict=False) if not gate.is_ball]
     return (
         f"{track.name}, {vehicle.name}: {certificate.total_time_s:.3f} s"
@@ -156,11 +157,7 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
         + f", {certificate.max_speed_m_s:.1f} m/s"
         + (f", margins from {min(margins_m):.2f} m" if margins_m else "")
         + (f", risk {certificate.risk.total:.1e}" if certificate.risk is not None else "")
-        + (
-            f"; {len(times)} of {len(certificate.guesses_s)} guesses converged"
-            if len(certificate.guesses_s) > 1
-            else ""
-        )
+        + (f"; {len(times)} of {len(effort.guesses_s)} guesses converged" if len(effort.guesses_s) > 1 else "")
         + (f" within {max(times) / min(times) - 1:.2%}" if len(times) > 1 else "")
-        + f"; {certificate.iterations} iterations, {certificate.build_s:.1f} s build, {certificate.solve_s:.1f} s solve"
+        + f"; {effort.iterations} iterations, {effort.build_s:.1f} s build, {effort.solve_s:.1f} s solve"
     )

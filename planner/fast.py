@@ -128,36 +128,36 @@ def _bounds(found: Rows, course: Course, mesh: Mesh, point: Point, parts: np.nda
     for i in range(3):
         for sign, bound in ((1.0, low[i]), (-1.0, high[i])):
             room = sign * (path[i] - bound)
-            given = np.zeros((len(k), 7))
-            given[:, i], given[:, 6] = sign, -sign * bound - AHEAD_M
+            given = np.zeros((len(k), 4))
+            given[:, 0], given[:, 1 + i] = -sign * bound - AHEAD_M, sign
             close, between = room < BOUND_M, halved & (room < BOUND_PART_M)
             found.add(k[close] + 1, st.LINEAR, given[close])
             found.add(k[between], st.LINEAR, given[between], at=parts[between] // 2)
     if math.isfinite(most):
-        found.add(k + 1, st.SPEED, ((1 - AHEAD) * most,))
-        found.add(k[halved], st.SPEED, ((1 - AHEAD) * most,), at=parts[halved] // 2)
+        limit = ((1 - AHEAD) * most, 0, 0, 0, 1)
+        found.add(k + 1, st.BALL, limit)
+        found.add(k[halved], st.BALL, limit, at=parts[halved] // 2)
 
 
 def _leg_end(found: Rows, course: Course, leg: Leg, end: int) -> None:
     """Add the conditions at the end of a leg: on its plane within the opening, in its ball, or at rest."""
     gate, body = leg.gate, course.task.body_m
     if gate is None:
-        found.add(np.full(6, end), st.LINEAR, np.column_stack([np.eye(6), [*-leg.target, 0, 0, 0]]), equal=True)
-        found.add(np.full(3, end), st.STILL, np.arange(3)[:, None], equal=True)
+        found.add(np.full(9, end), st.LINEAR, np.column_stack([[*-leg.target, *[0] * 6], np.eye(9)]), equal=True)
         found.add(np.full(2, end), st.LEVEL, np.arange(2)[:, None], equal=True)
         return
     if gate.is_ball:
-        found.add(end, st.BALL, (*leg.target, gate.half - leg.keep_m[0]))
+        found.add(end, st.BALL, (gate.half - leg.keep_m[0], *leg.target))
         return
     axis = gate.R_wg[:, 0]
-    found.add(end, st.LINEAR, (*axis, 0, 0, 0, -axis @ leg.target), equal=True)
+    found.add(end, st.LINEAR, (-axis @ leg.target, *axis), equal=True)
     if leg.passes:
-        found.add(end, st.LINEAR, (0, 0, 0, *axis, -CROSSING_SPEED_MIN))
+        found.add(end, st.LINEAR, (-CROSSING_SPEED_MIN, 0, 0, 0, *axis))
     for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
         normal = gate.R_wg[:, 1:] @ (n_y, n_z)
         about = (*axis, *normal, *gate.p_wg)
         if not leg.passes:
-            found.add(end, st.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M))
+            found.add(end, st.LINEAR, (h + normal @ gate.p_wg - body - AHEAD_M, *-normal))
             continue
         for side in (-leg.edge_half_m, leg.edge_half_m) if leg.edge_half_m else (0.0,):
             found.add(end, st.EDGE, (*about, h, side, keep))
@@ -177,7 +177,7 @@ def _prism(found: Rows, course: Course, leg: Leg, own: np.ndarray, end: int, par
     for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
         normal = gate.R_wg[:, 1:] @ (n_y, n_z)
         found.add(k, st.RIM, (*axis, *normal, *gate.p_wg, h, leg.edge_half_m, keep), at=j)
-        found.add(k, st.LINEAR, (*-normal, 0, 0, 0, h + normal @ gate.p_wg - body - AHEAD_M), at=j)
+        found.add(k, st.LINEAR, (h + normal @ gate.p_wg - body - AHEAD_M, *-normal), at=j)
 
 
 def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.ndarray) -> None:

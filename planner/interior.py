@@ -26,7 +26,6 @@ from gate_racer.planner.stages import (
     INPUT,
     NX,
     NZ,
-    SPEED,
     TURN,
     U,
     apart,
@@ -72,153 +71,62 @@ def values(X, V, T, legs, shares, parts, par, begins, kinds, at, given, ways, d,
                 g[r] = state_row(kinds[r], given[r], X[k] if at[r] == 0 else ways[k, at[r]], G)
 
 
-@kernel(fastmath=True)
-def backward(H0, h0, J, d, starts, reg, P, p, K, k0, KT, kT):
-    """Riccati sweep; returns whether every block of the inputs and of T is positive definite.
-
-    Args:
-        H0, h0: (N + 1, 18, 18), (N + 1, 18) Hessians and gradients of the stages.
-        J: (N, 13, 18) derivatives of the ends of the intervals; d: (N, 13) defects.
-        starts: (N,) whether a leg begins.
-        P, p, K, k0, KT, kT: results.
-    """
-    N = len(J)
-    Q, q = np.empty((NZ, NZ)), np.empty(NZ)
-    W = np.empty((14, NZ))
-    t = np.empty(14)
-    L = np.empty((4, 4))
-    for i in range(14):
-        p[N, i] = h0[N, i]
-        for j in range(14):
-            P[N, i, j] = H0[N, i, j]
-    for k in range(N - 1, -1, -1):
-        Pn, pn, A = P[k + 1], p[k + 1], J[k]
-        keeps = k + 1 == N or not starts[k + 1]  # whether T is the same in the next stage
-        if k + 1 == N:
-            keeps = False
-        for i in range(NX):
-            t[i] = pn[i]
-            for j in range(NX):
-                t[i] += Pn[i, j] * d[k, j]
-        t[13] = pn[13]
-        for j in range(NX):
-            t[13] += Pn[13, j] * d[k, j]
-        for i in range(NX):
-            for m in range(NZ):
-                s = 0.0
-                for j in range(NX):
-                    s += Pn[i, j] * A[j, m]
-                W[i, m] = s
-        if keeps:
-            for i in range(NX):
-                W[i, 13] += Pn[i, 13]
-            for m in range(NZ):
-                s = 0.0
-                for j in range(NX):
-                    s += Pn[13, j] * A[j, m]
-                W[13, m] = s
-            W[13, 13] += Pn[13, 13]
-        for a in range(NZ):
-            s = h0[k, a]
-            for j in range(NX):
-                s += A[j, a] * t[j]
-            q[a] = s
-            for b in range(a + 1):
-                s = H0[k, a, b]
-                for j in range(NX):
-                    s += A[j, a] * W[j, b]
-                Q[a, b] = s
-        if keeps:
-            q[13] += t[13]
-            for b in range(14):
-                Q[13, b] += W[13, b]
-        for a in range(NZ):
-            for b in range(a):
-                Q[b, a] = Q[a, b]
-        for a in range(4):
-            for b in range(a + 1):
-                s = Q[U + a, U + b] + (reg if a == b else 0.0)
-                for j in range(b):
-                    s -= L[a, j] * L[b, j]
-                if a == b:
-                    if not s > 1e-9:
-                        return False
-                    L[a, a] = sqrt(s)
-                else:
-                    L[a, b] = s / L[b, b]
-        for m in range(15):
-            for a in range(4):
-                s = -(Q[U + a, m] if m < 14 else q[U + a])
-                for j in range(a):
-                    s -= L[a, j] * t[j]
-                t[a] = s / L[a, a]
-            for a in range(3, -1, -1):
-                s = t[a]
-                for j in range(a + 1, 4):
-                    s -= L[j, a] * t[j]
-                t[a] = s / L[a, a]
-                if m < 14:
-                    K[k, a, m] = t[a]
-                else:
-                    k0[k, a] = t[a]
-        for a in range(14):
-            s = q[a]
-            for j in range(4):
-                s += Q[U + j, a] * k0[k, j]
-            p[k, a] = s
-            for b in range(a + 1):
-                s = Q[a, b]
-                for j in range(4):
-                    s += Q[U + j, a] * K[k, j, b]
-                P[k, a, b] = s
-                P[k, b, a] = s
-        if starts[k]:
-            z = P[k, 13, 13] + reg
-            if not z > 1e-9:
-                return False
-            kT[k] = -p[k, 13] / z
-            for a in range(NX):
-                KT[k, a] = -P[k, 13, a] / z
-            for a in range(NX):
-                p[k, a] += P[k, 13, a] * kT[k]
-                for b in range(NX):
-                    P[k, a, b] += P[k, 13, a] * KT[k, b]
+@kernel()
+def eliminated(Q, q, a, reg, K):
+    """Minimise 0.5 z' Q z + q' z over z_a = K . (z_0 .. z_a-1) + K_a in place; returns whether there is a minimum."""
+    pivot = Q[a, a] + reg
+    if not pivot > 1e-9:
+        return False
+    K[a] = -q[a] / pivot
+    for j in range(a):
+        K[j] = -Q[a, j] / pivot
+    for i in range(a):
+        q[i] += Q[i, a] * K[a]
+        for j in range(a):
+            Q[i, j] += Q[i, a] * K[j]
     return True
 
 
-@kernel(fastmath=True)
-def forward(J, d, legs, starts, P, p, K, k0, KT, kT, dx, du, dT, lam):
+@kernel()
+def backward(H, h, J, d, starts, reg, P, p, K):
+    """Riccati sweep; returns whether every input and every T has a minimum.
+
+    Args:
+        H, h: (N + 1, 18, 18), (N + 1, 18) Hessians and gradients of the stages.
+        J: (N, 13, 18) derivatives of the ends of the intervals; d: (N, 13) defects.
+        starts: (N,) whether a leg begins.
+        P, p, K: (N + 1, 14, 14), (N + 1, 14) cost-to-go of x and T, and (N, 5, 18) feedback of T and the inputs.
+    """
+    N = len(J)
+    A, off = np.zeros((14, NZ)), np.zeros(14)
+    P[N], p[N] = H[N, :14, :14], h[N, :14]
+    for k in range(N - 1, -1, -1):
+        A[:NX], off[:NX] = J[k], d[k]
+        A[13, 13] = 1.0 if k + 1 < N and not starts[k + 1] else 0.0  # whether T is the same in the next stage
+        Q, q = H[k] + A.T @ (P[k + 1] @ A), h[k] + A.T @ (p[k + 1] + P[k + 1] @ off)
+        for a in range(NZ - 1, 12 if starts[k] else 13, -1):
+            if not eliminated(Q, q, a, reg, K[k, a - 13]):
+                return False
+        P[k], p[k] = Q[:14, :14], q[:14]
+    return True
+
+
+@kernel()
+def forward(J, d, legs, starts, P, p, K, dx, du, dT, lam):
     """Write the Newton step dx (N + 1, 13), du (N, 4), dT (L,), and the costates lam (N + 1, 13)."""
     N = len(J)
-    z = np.empty(NZ)
+    z = np.zeros(NZ)
     dx[0] = 0.0
     for k in range(N):
-        if starts[k]:
-            s = kT[k]
-            for j in range(NX):
-                s += KT[k, j] * dx[k, j]
-            dT[legs[k]] = s
-        for j in range(NX):
-            z[j] = dx[k, j]
-        z[13] = dT[legs[k]]
-        for a in range(4):
-            s = k0[k, a]
-            for j in range(14):
-                s += K[k, a, j] * z[j]
-            du[k, a] = s
-            z[U + a] = s
-        for i in range(NX):
-            s = d[k, i]
-            for j in range(NZ):
-                s += J[k, i, j] * z[j]
-            dx[k + 1, i] = s
+        z[:NX] = dx[k]
+        for a in range(13 if starts[k] else U, NZ):
+            z[a] = K[k, a - 13, :a] @ z[:a] + K[k, a - 13, a]
+        dT[legs[k]], du[k] = z[13], z[U:]
+        dx[k + 1] = d[k] + J[k] @ z
     for k in range(1, N + 1):
-        T = 0.0 if k == N or starts[k] else dT[legs[k]]
-        for i in range(NX):
-            s = p[k, i] + P[k, i, 13] * T if T != 0.0 else p[k, i]
-            for j in range(NX):
-                s += P[k, i, j] * dx[k, j]
-            lam[k, i] = s
+        z[:NX] = dx[k]
+        z[13] = 0.0 if k == N or starts[k] else dT[legs[k]]
+        lam[k] = (p[k] + P[k] @ z[:14])[:NX]
 
 
 @kernel()
@@ -227,8 +135,8 @@ def derivatives(
 ):
     """Write the derivatives of intervals to J (N, 13, 18) and of rows to G (R, 18), and Hessian H, gradient h and curvature C.
 
-    H (N + 1, 18, 18) holds the barrier, the equalities' weight and the cost, of which only the lower half is written; C is the
-    Lagrangian's curvature, which may be indefinite.
+    H (N + 1, 18, 18) holds the barrier, the equalities' weight and the cost; C is the Lagrangian's curvature, which may be
+    indefinite. Only their lower halves are written.
     """
     N = len(legs)
     S, gx, gz, hk = np.zeros((PARTS + 1, NX, NZ)), np.empty(NX), np.empty(NZ), 1.0
@@ -259,7 +167,7 @@ def derivatives(
                         for i in range(9):
                             total += gx[i] * S[at[r], i, m]
                         Gr[m] = total
-            if kind in (TURN, SPEED, BALL):
+            if kind in (TURN, BALL):
                 bend(C[k], kind, given[r], X[k], V[min(k, N - 1)], hk, shares[min(k, N - 1)], par, z[r])
             if equal[r]:
                 weight, push = STIFF, STIFF * g[r] + z[r]
@@ -356,8 +264,7 @@ def minimise(
     ways, d, g = np.zeros((N, PARTS + 1, 14)), np.zeros((N, NX)), np.zeros(R)
     G, J = np.zeros((R, NZ)), np.zeros((N, NX, NZ))
     H, h, C = np.zeros((N + 1, NZ, NZ)), np.zeros((N + 1, NZ)), np.zeros((N + 1, NZ, NZ))
-    P, p = np.zeros((N + 1, 14, 14)), np.zeros((N + 1, 14))
-    K, k0, KT, kT = np.zeros((N, 4, 14)), np.zeros((N, 4)), np.zeros((N, NX)), np.zeros(N)
+    P, p, K = np.zeros((N + 1, 14, 14)), np.zeros((N + 1, 14)), np.zeros((N, 5, NZ))
     dx, du, dT, lam, ds = np.zeros((N + 1, NX)), np.zeros((N, 4)), np.zeros(L), np.zeros((N + 1, NX)), np.zeros(R)
     newX, newV, newT, newd, newg = X.copy(), V.copy(), T.copy(), d.copy(), g.copy()
     starts = np.append(True, np.diff(legs) != 0)
@@ -383,16 +290,16 @@ def minimise(
             for i in range(NZ):
                 H[k, i, i] += reg * SCALES[i]
                 for j in range(i):
-                    H[k, j, i] = H[k, i, j]
+                    H[k, j, i], C[k, j, i] = H[k, i, j], C[k, i, j]
         H += C
-        if backward(H, h, J, d, starts, 0.0, P, p, K, k0, KT, kT):
+        if backward(H, h, J, d, starts, 0.0, P, p, K):
             reg = max(reg / 3, REG_LEAST)
         else:
             H -= C
-            if not backward(H, h, J, d, starts, REG_LEAST, P, p, K, k0, KT, kT):
+            if not backward(H, h, J, d, starts, REG_LEAST, P, p, K):
                 return False, count
             reg = min(4 * reg, REG_MOST)
-        forward(J, d, legs, starts, P, p, K, k0, KT, kT, dx, du, dT, lam)
+        forward(J, d, legs, starts, P, p, K, dx, du, dT, lam)
         alpha, beta = lengths(begins, legs, equal, mu, T, g, s, z, G, dx, du, dT, ds)
         for trial in range(TRIALS):
             for k in range(N + 1):

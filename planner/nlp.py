@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -203,8 +203,6 @@ class Blocks:
 # IPOPT with MUMPS: SPRAL takes the same steps at two to five times the cost, FATROP 0.7 to 1.2 times the time (3 to 57 gates).
 AMF = 2  # MUMPS's approximate minimum fill ordering, by 40 % the fastest of its orderings on these banded systems
 DAY_S = 86400.0  # s, largest time limit, since IPOPT accepts no infinite one
-# Called with the iteration's number and the present flight time, s.
-IterationCallback = Callable[[int, float], None] | None
 
 
 class Rows(NamedTuple):
@@ -273,15 +271,12 @@ class Nlp:
         settings: dict,
         duals: dict[str, Array],
         deadline: Deadline,
-        total: Any = None,
-        progress: IterationCallback = None,
     ) -> Minimum:
         """Minimise an objective subject to the constraints.
 
         Args:
             settings: options of IPOPT.
             duals: initial multipliers, by CasADi's names.
-            total: expression reported to `progress`.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C.
@@ -290,9 +285,6 @@ class Nlp:
         w, plain = ca.veccat(*self.variables), ca.veccat(*(rows.expression for rows in self.rows))
         quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
         quiet |= {"ipopt.mumps_pivot_order": AMF}
-        if progress is not None:
-            watch = _Watch(w.numel(), self.size, ca.Function("total", [w], [total]), progress)
-            quiet["iteration_callback"] = watch
         blocks = ca.vertcat(*(rows.blocks.values if rows.blocks else ca.MX(len(rows.low), 1) for rows in self.rows))
         problem = {"x": w, "f": objective, "g": plain + blocks}
         derivatives = self._derivatives(w, objective, plain, problem["g"])
@@ -360,30 +352,3 @@ class _WithoutInterrupt(io.TextIOBase):
                 self._stream.write(self._warning)
             self._warning = ""
         return len(text)
-
-
-class _Watch(ca.Callback):  # type: ignore[misc]
-    """Callback of IPOPT that reports its progress."""
-
-    def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None]):
-        ca.Callback.__init__(self)
-        self.nx, self.ng, self.total, self.report, self.count = nx, ng, total, report, 0
-        self.construct("progress", {})
-
-    def get_n_in(self) -> int:
-        return ca.nlpsol_n_out()
-
-    def get_n_out(self) -> int:
-        return 1
-
-    def get_name_in(self, i: int) -> str:
-        return ca.nlpsol_out(i)
-
-    def get_sparsity_in(self, i: int) -> Any:
-        size = {"f": 1, "x": self.nx, "lam_x": self.nx, "g": self.ng, "lam_g": self.ng}.get(ca.nlpsol_out(i), 0)
-        return ca.Sparsity.dense(size, 1) if size else ca.Sparsity(0, 0)
-
-    def eval(self, arg: Any) -> Any:
-        self.report(self.count, float(self.total(arg[0])))
-        self.count += 1
-        return [0]

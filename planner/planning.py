@@ -11,8 +11,9 @@ from gate_racer.common.process import never_swallowed
 from gate_racer.planner.certificate.certificate import Certificate, certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.fast import fast_plans
-from gate_racer.planner.nlp import Deadline, IterationCallback, find_compiler
+from gate_racer.planner.nlp import Deadline, find_compiler
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
+from gate_racer.planner.problem import Progress
 from gate_racer.planner.search import plans
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.trial import Fly, eased
@@ -28,7 +29,7 @@ def make_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions,
-    progress: IterationCallback = None,
+    progress: Progress | None = None,
     warm: Plan | None = None,
     fly: Fly | None = None,
 ) -> tuple[Plan, Certificate]:
@@ -56,7 +57,7 @@ def make_plan(
 
 
 def _flown(
-    plan: Plan, certificate: Certificate, task: Task, progress: IterationCallback, fly: Fly
+    plan: Plan, certificate: Certificate, task: Task, progress: Progress | None, fly: Fly
 ) -> tuple[Plan, Certificate]:
     """Fly a certified plan, and others with more reserve until one is flown well; else the last one's certificate has failed."""
     because, further = "", eased(task.options, certificate.max_speed_m_s)
@@ -79,13 +80,13 @@ def _flown(
     return plan, certificate
 
 
-def _planned(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
+def _planned(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
     if task.options.risk is not None and task.options.edge_margins_m is None:
         return _at_risk(task, progress, warm)
     return _solved(task, progress, warm)
 
 
-def _solved(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
+def _solved(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
     """Return the first certified solution, or the best uncertified one, with its certificate."""
     first = None
     deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))
@@ -100,7 +101,7 @@ def _solved(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple
     return first
 
 
-def _at_risk(task: Task, progress: IterationCallback, warm: Plan | None) -> tuple[Plan, Certificate]:
+def _at_risk(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
     """Return the plan for the requested risk and its certificate, in which the risk is evaluated again."""
     found: dict[str, tuple[Certificate, PlanOptions]] = {}
 
@@ -135,7 +136,7 @@ def find_or_make_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions,
-    progress: IterationCallback,
+    progress: Progress | None,
     uncertified: bool = False,
     fly: Fly | None = None,
 ) -> Plan:

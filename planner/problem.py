@@ -6,6 +6,7 @@ The gates' order is known, so one free duration per leg replaces the complementa
 Robotics 2021); the Hessian is exact and banded.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from gate_racer.planner.course import Course
 from gate_racer.planner.mesh import Duals, Mesh, Point, intervals
 from gate_racer.planner.models import Model, P, Q, V, W
-from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, IterationCallback, Nlp, Rows
+from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
 from gate_racer.planner.terms import (
     STRAY_M,
     ClearOfSolids,
@@ -124,6 +125,10 @@ def _upright(q_x: Any, q_y: Any) -> Any:
 NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored on a mesh
 
 
+# Called after each solve with its iterations and the flight time, s.
+Progress = Callable[[int, float], None]
+
+
 @dataclass(frozen=True)
 class Solved:
     """Point returned by the solver, with its status."""
@@ -142,8 +147,8 @@ class Solved:
 class TimeOptimalProblem:
     """Time-optimal problem of a course. `solve` may be called on successively finer meshes."""
 
-    def __init__(self, course: Course, deadline: Deadline = ENDLESS):
-        self.course, self.model, self.deadline = course, course.task.model, deadline
+    def __init__(self, course: Course, deadline: Deadline = ENDLESS, progress: Progress | None = None):
+        self.course, self.model, self.deadline, self.progress = course, course.task.model, deadline, progress
         self._x0, self._bounds = course.x0, NodeBounds(course)
         self._flight = flight_block(self.model)
         self.terms: list[Term] = [
@@ -157,9 +162,7 @@ class TimeOptimalProblem:
             LevelLiftOff(course),
         ]
 
-    def solve(
-        self, mesh: Mesh, start: Point, settings: dict, progress: IterationCallback, slack_cost: float | None = None
-    ) -> Solved:
+    def solve(self, mesh: Mesh, start: Point, settings: dict, slack_cost: float | None = None) -> Solved:
         """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
 
         Args:
@@ -187,15 +190,18 @@ class TimeOptimalProblem:
         level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
         cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
         cost += slack_cost * slack if slack is not None else 0.0
-        total, duals = ca.sum1(T), _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
-        found = nlp.minimise(total + cost, settings, duals, self.deadline, total, progress)
+        duals = _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
+        found = nlp.minimise(ca.sum1(T) + cost, settings, duals, self.deadline)
         x, u, durations = nlp.values([X, U, T], found.w)
         lam_x, lam_u, lam_T = nlp.values([X, U, T], found.lam_w)
         costate = found.lam_g[: x.size].reshape(x.shape[::-1]).T
         known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [found.lam_g[at] for at in mesh_free])
         first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
         point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
-        return Solved(point, found.success, found.status, found.iterations)
+        solved = Solved(point, found.success, found.status, found.iterations)
+        if self.progress is not None:
+            self.progress(solved.iterations, solved.total_time)
+        return solved
 
     def strays(self, mesh: Mesh, point: Point) -> np.ndarray:
         """Return for each interval, (N,), whether the candidate violates bounds or a term between its nodes."""

@@ -30,9 +30,9 @@ from gate_racer.planner.course import Course, Leg
 from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, ways_past_solids
 from gate_racer.planner.mesh import Duals, Mesh, Point, first_mesh, intervals
 from gate_racer.planner.models import Model, P, V, W
-from gate_racer.planner.nlp import ENDLESS, Deadline, IterationCallback
+from gate_racer.planner.nlp import ENDLESS, Deadline
 from gate_racer.planner.plan import Plan, SolverStatistics
-from gate_racer.planner.problem import Solved, TimeOptimalProblem
+from gate_racer.planner.problem import Progress, Solved, TimeOptimalProblem
 from gate_racer.vehicle.rotation import Array
 
 LEVELS = 6  # largest number of meshes, the first included; the last gains 0.002 % of time
@@ -76,21 +76,18 @@ class Optimum:
     solved: Solved
     iterations: int  # total over this and all previous meshes
 
+    @staticmethod
+    def first(mesh: Mesh, solved: Solved) -> "Optimum":
+        """Return the result on the first mesh."""
+        return Optimum(1, mesh, solved, solved.iterations)
+
     @property
     def total_time(self) -> float:
         """Flight time, s."""
         return self.solved.total_time
 
 
-def coarse(
-    problem: TimeOptimalProblem, mesh: Mesh, point: Point, settings: dict, progress: IterationCallback
-) -> Optimum:
-    """Solve on the first mesh, from a guess on that mesh."""
-    solved = problem.solve(mesh, point, settings, progress)
-    return Optimum(1, mesh, solved, solved.iterations)
-
-
-def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress: IterationCallback) -> Optimum:
+def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int) -> Optimum:
     """Refine an optimum up to a level; on the last level it is solved to the full tolerance."""
     model = problem.model
     while optimum.level < levels:
@@ -99,20 +96,20 @@ def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
         last = done or optimum.level + 1 == LEVELS
         settings = LAST if last else from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
-        solved = problem.solve(finer, point, settings, progress)
+        solved = problem.solve(finer, point, settings)
         done = done and not _inexact(model, finer, solved.point, STILL_EXACT).any()
         optimum = Optimum(LEVELS if done else optimum.level + 1, finer, solved, optimum.iterations + solved.iterations)
-    return _mended(problem, optimum, progress) if levels == LEVELS else optimum
+    return _mended(problem, optimum) if levels == LEVELS else optimum
 
 
-def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: IterationCallback) -> Optimum:
+def _mended(problem: TimeOptimalProblem, optimum: Optimum) -> Optimum:
     """Halve the last mesh where its path violates constraints between nodes, and solve again."""
     for _ in range(MENDED):
         strays = problem.strays(optimum.mesh, optimum.solved.point)
         if not (optimum.solved.success and strays.any()):
             break
         finer, point = _halved(problem.model, optimum.mesh, optimum.solved.point, strays)
-        solved = problem.solve(finer, point, LAST, progress)
+        solved = problem.solve(finer, point, LAST)
         optimum = Optimum(LEVELS, finer, solved, optimum.iterations + solved.iterations)
     return optimum
 
@@ -167,20 +164,18 @@ STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
 VERY_LONG = 100
 
 
-def from_guess(
-    problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: IterationCallback
-) -> Optimum:
+def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int) -> Optimum:
     """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
     mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
     start = first_guess(problem.course, point_mass, mesh, guess)
     first = None
     if len(problem.course.sections) > LONG_COURSE_LEGS and problem.course.x0 is not None:
-        first = _in_stretches(problem, mesh, start, progress)
-    first = first or _first(problem, mesh, start, progress)
-    return refined(problem, first, levels, progress) if first.solved.success else first
+        first = _in_stretches(problem, mesh, start)
+    first = first or _first(problem, mesh, start)
+    return refined(problem, first, levels) if first.solved.success else first
 
 
-def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum:
+def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
     """Solve on the first mesh; for a far gate in view in three steps: without, with soft and with hard visibility constraint.
 
     At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
@@ -190,30 +185,30 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Iter
     """
     course, options = problem.course, problem.course.task.options
     if not options.gates_in_view or course.longest_section_m <= FAR_M:
-        return coarse(problem, mesh, start, FIRST, progress)
+        return Optimum.first(mesh, problem.solve(mesh, start, FIRST))
     blind = replace(course, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
-    done = TimeOptimalProblem(blind, problem.deadline).solve(mesh, start, FIRST, progress)
+    done = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
     iterations, settings = done.iterations, FIRST
     if done.success:
         start = replace(done.point, duals=None)
-    done = problem.solve(mesh, start, FIRST, progress, LOOKING_AWAY_S)
+    done = problem.solve(mesh, start, FIRST, LOOKING_AWAY_S)
     iterations += done.iterations
     if done.success:
         start, settings = done.point, WARM
-    optimum = coarse(problem, mesh, start, settings, progress)
+    optimum = Optimum.first(mesh, problem.solve(mesh, start, settings))
     return replace(optimum, iterations=optimum.iterations + iterations)
 
 
-def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: IterationCallback) -> Optimum | None:
+def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum | None:
     """Solve all stretches and join their optima; None if one has failed."""
     course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
     levels = STRETCH_LEVELS if len(course.sections) <= VERY_LONG else LEVELS
     for first, kept, seen in stretches(course.sections):
         x0 = points[-1].x[:, -1] if points else course.x0
-        part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline)
-        optimum = _first(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)), progress)
+        part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline, problem.progress)
+        optimum = _first(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)))
         if optimum.solved.success:
-            optimum = refined(part, optimum, levels, progress)
+            optimum = refined(part, optimum, levels)
         iterations += optimum.iterations
         if not optimum.solved.success:
             return None
@@ -230,48 +225,46 @@ def stretches(sections: list[list[int]]) -> Iterator[tuple[int, int, int]]:
 
 
 LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
-PROMISING, OTHER_WAYS = (
-    1.1,
-    2,
-)  # -, times of the point mass up to which ways past solids are solved, and their number (chosen)
+PROMISING = 1.1  # -, times of the point mass up to which other ways past solids are solved (chosen),
+OTHER_WAYS = 2  # and their number
 EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (chosen)
 
 
 def plans(
-    course: Course, deadline: Deadline = ENDLESS, progress: IterationCallback = None, warm: Plan | None = None
+    course: Course, deadline: Deadline = ENDLESS, progress: Progress | None = None, warm: Plan | None = None
 ) -> Iterator[tuple[Plan, SolverStatistics]]:
     """Yield plans of the flight through the course with their statistics, the most promising one first.
 
     Args:
-        progress: called with the iteration's number and the present flight time, s.
+        progress: called after each solve.
         warm: a plan of the same legs, for a warm start instead of guesses.
 
     Raises:
         UserError: there is no way through the course, the warm plan is of another course, or the deadline has passed.
     """
     begin = time.perf_counter()
-    problem, bound = TimeOptimalProblem(course, deadline), None
+    problem, bound = TimeOptimalProblem(course, deadline, progress), None
     if warm is None:
         ways = ways_past_solids(course, deadline)
         bound = ways[0].total_time if ways[0].solved else None
         ready = time.perf_counter()
-        optima = _explored(problem, ways, progress)
+        optima = _explored(problem, ways)
     else:
         mesh, point = of_plan(warm, course)
         ready = time.perf_counter()
-        optima = {f"plan of {warm.track_name}": coarse(problem, mesh, point, WARM, progress)}
+        optima = {f"plan of {warm.track_name}": Optimum.first(mesh, problem.solve(mesh, point, WARM))}
     times = {name: one.total_time if one.solved.success else None for name, one in optima.items()}
     ranked = sorted(optima.values(), key=lambda one: one.total_time if one.solved.success else math.inf)
     spent = sum(one.iterations for one in ranked)
     for one in ranked:
-        final = refined(problem, one, LEVELS, progress) if one.solved.success else one
+        final = refined(problem, one, LEVELS) if one.solved.success else one
         spent += final.iterations - one.iterations
         solved, solve_s = final.solved, time.perf_counter() - ready
         effort = SolverStatistics(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
         yield as_plan(course, final.mesh, solved.point), effort
 
 
-def _explored(problem: TimeOptimalProblem, ways: list[PointMass], progress: IterationCallback) -> dict[str, Optimum]:
+def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, Optimum]:
     """Return the optimum of every guess along the fastest way, and of one along others; several in parallel processes.
 
     Each is refined on all meshes: optima on coarse ones rank otherwise (6.397 and 6.414 s became 6.381 and 6.363 s on VQ1).
@@ -283,17 +276,18 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass], progress: Iter
     chosen = [(one.name, ways[0], one) for one in variants[:count]]
     chosen += [(f"{variants[0].name}, way {k}", way, variants[0]) for k, way in enumerate(near, 2)]
     if len(chosen) == 1:
-        return {chosen[0][0]: from_guess(problem, *chosen[0][1:], LEVELS, progress)}
+        return {chosen[0][0]: from_guess(problem, *chosen[0][1:], LEVELS)}
     optima = {}
     deadline = problem.deadline
     task = partial(_explore_afresh, problem.course, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
     with shielded():
-        crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), _leave_interrupts_to_the_parent)
+        left_to_the_parent = signal.SIGINT, signal.SIG_IGN
+        crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), signal.signal, left_to_the_parent)
     with crew as pool:
         for name, optimum in pool.imap(task, chosen):
             optima[name] = optimum
-            if progress is not None:
-                progress(optimum.iterations, optimum.total_time)
+            if problem.progress is not None:
+                problem.progress(optimum.iterations, optimum.total_time)
     return optima
 
 
@@ -302,11 +296,7 @@ def _explore_afresh(
 ) -> tuple[str, Optimum]:
     name, way, guess = variant
     problem = TimeOptimalProblem(course, Deadline.after(limit_s, left_s))
-    return name, from_guess(problem, way, guess, LEVELS, None)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return name, from_guess(problem, way, guess, LEVELS)
 
 
 def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:

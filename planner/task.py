@@ -131,21 +131,16 @@ class Task:
         count = len(self.track.course(self.options.laps))
         if self.options.flying_lap and not self.track.closed:
             raise UserError(f"{self.track.name}: flying_lap needs a closed course")
-        low, high = self.track.bounds.low_m, self.track.bounds.high_m
-        if self.end_m is not None and not np.all((np.array(low) <= self.end_m) & (np.array(self.end_m) <= high)):
-            raise UserError(f"{self.track.name}: the end {self.end_m} lies outside the bounds {low} to {high}")
+        if self.end_m is not None:
+            self.track.bounds.require(self.end_m, f"{self.track.name}: the end")
         if not 0 <= self.first < count:
             raise UserError(f"{self.track.name}: next_gate {self.first}: must be a gate from 0 to {count - 1}")
         if self.options.start is not None:
             self._require_possible(self.options.start)
 
     def _require_possible(self, start: Initial) -> None:
-        name, vehicle, bounds = self.track.name, self.vehicle, self.track.bounds
-        p, low, high = np.array(start.position_m), np.array(bounds.low_m), np.array(bounds.high_m)
-        if np.any((p < low) | (p > high)):
-            raise UserError(
-                f"{name}: the start {start.position_m} lies outside the bounds {bounds.low_m} to {bounds.high_m}"
-            )
+        name, vehicle = self.track.name, self.vehicle
+        self.track.bounds.require(start.position_m, f"{name}: the start")
         speed, turn = float(np.linalg.norm(start.velocity_m_s)), np.abs(start.rates_rad_s) / vehicle.rate_max_rad_s
         if speed > self.model.speed_max:
             raise UserError(

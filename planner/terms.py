@@ -400,15 +400,6 @@ def view_normals(camera: Camera) -> Array:
     return np.array([[-1, 0, kx], [1, 0, kx], [0, -1, ky], [0, 1, ky]]) @ camera.R_bc.T
 
 
-def view(camera: Camera, target_w: Any, p: Any, R_wb: Any) -> list[Any]:
-    """Return four expressions, nonnegative if a world point is in view: |x_c| <= k_x z_c, |y_c| <= k_y z_c, camera RDF."""
-    p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p) - camera.p_bc)
-    kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
-    ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
-    x, y, z = p_c[0], p_c[1], p_c[2]
-    return [kx * z - x, kx * z + x, ky * z - y, ky * z + y]
-
-
 def sight_past_box() -> Block:
     """Build (p; target, centre, axes, half, faces) -> 2 values, nonnegative if the line from p to the target clears a box.
 
@@ -471,10 +462,8 @@ class GatesInView(Term):
     def _seen(self) -> Block:
         """Block (p, q; target) -> 4 values, nonnegative if the world point is in view."""
         x, target = ca.SX.sym("x", Q.stop), ca.SX.sym("target", 3)
-        q = ca.vertsplit(x[Q])
-        R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
-        camera = self.course.task.vehicle.camera
-        return Block.of("view", x, target, ca.vertcat(*view(camera, target, x[P], R_wb)))
+        camera, p_b = self.course.task.vehicle.camera, rotate(conjugate(ca.vertsplit(x[Q])), target - x[P])
+        return Block.of("view", x, target, view_normals(camera) @ (ca.vertcat(*p_b) - camera.p_bc))
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         at, targets = list[int](), list[Array]()

@@ -69,6 +69,14 @@ def refused(words: str, kind: type[UserError] = UserError) -> Iterator[None]:
     assert "\n" not in str(error.value)
 
 
+def changed(folder: Path, source: Path, old: str, new: str) -> Path:
+    """A copy of a file, in which the first `old` is `new`."""
+    text = source.read_text(encoding="utf-8")
+    assert old in text
+    (folder / source.name).write_text(text.replace(old, new, 1), encoding="utf-8")
+    return folder / source.name
+
+
 @pytest.fixture(scope="session")
 def dcl() -> Vehicle:
     return load_vehicle("dcl")

@@ -6,12 +6,11 @@ python -m tools.fit_corner_noise --write    and makes it the simulator's, sim/vi
 """
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from gate_racer.benchmarks.perception import Opening, approaches, hit, outward_offset
-from gate_racer.perception.classical.config import ClassicalConfig
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.sim.view.projected import NOISE, CornerNoise
@@ -20,8 +19,6 @@ from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
-# The visible hole, as projected.
-HOLES = replace(ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf))
 WILD = 4.0  # robust standard deviations beyond which an error counts as gross
 COLUMNS = (
     "found",
@@ -60,7 +57,8 @@ class Row:
 def sample(track: Track, vehicle: Vehicle, style: str, seed: int, frames: int) -> tuple[list[Row], list[Row], int]:
     """Return the rows of all gates entirely in the images, those of gates cut by the border, both without gates that are
     occluded, and the number of false detections."""
-    detector, whole, cut, false = ColourDetector(vehicle.camera, HOLES), list[Row](), list[Row](), 0
+    detector = ColourDetector(vehicle.camera, rim_from_px=np.inf)  # the visible hole, as projected
+    whole, cut, false = list[Row](), list[Row](), 0
     for shot in approaches(track, vehicle, style, seed, frames):
         left = detector.detect(decode(shot.jpeg, vehicle.camera))
         for opening in (one for one in shot.openings if one.demanded or (one.free and 0 < one.visible.sum() < 4)):

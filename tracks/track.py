@@ -18,16 +18,13 @@ from numpy.typing import ArrayLike
 
 from gate_racer.common.config import load, named_path, names
 from gate_racer.common.errors import UserError
+from gate_racer.common.files import file_name
 from gate_racer.tracks.gate import SAME_PLACE_M, Gate
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, matrix
 
 FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
 FOLDER = Path(__file__).parent
 MOST_LAPS = 1000  # of a race; each gate of each lap takes memory (chosen)
-
-
-class TrackError(UserError):
-    """A track with inconsistent data."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,15 @@ class Bounds:
     low_m: Vector  # m
     high_m: Vector  # m
 
+    def require(self, p_w: Vector, what: str) -> None:
+        """Check that a point (m) lies within.
+
+        Raises:
+            UserError: it does not; the message begins with `what`.
+        """
+        if not (np.less_equal(self.low_m, p_w) & np.less_equal(p_w, self.high_m)).all():
+            raise UserError(f"{what} {_rounded(p_w)} lies outside the bounds {self.low_m} to {self.high_m}")
+
 
 @dataclass(frozen=True)
 class Obstacle:
@@ -79,6 +85,12 @@ class GateFrame:
     outer_m: float  # m, outer side of the frame
     depth_m: float  # m
     stand_m: float = 0.0  # m, width of a post from the floor to the frame, as deep as the frame; 0 without a post
+
+    def __post_init__(self) -> None:
+        if not 0 < self.opening_m < self.outer_m or min(self.depth_m, self.stand_m) < 0:
+            raise ValueError("0 < opening_m < outer_m, depth_m >= 0 and stand_m >= 0 must hold")
+        if max(astuple(self)) > FRAME_MOST_M:
+            raise ValueError(f"no length of a gate may exceed {FRAME_MOST_M:g} m")
 
 
 VADR_FRAME = GateFrame(1.5, 2.72, 0.26)  # m, VADR-TS-002; the outer side is that sent by the simulator
@@ -155,12 +167,12 @@ class Track:
         """Return the gates of a number of laps, in order.
 
         Raises:
-            TrackError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
+            UserError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
         """
         if not 1 <= laps <= MOST_LAPS:
-            raise TrackError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
+            raise UserError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
         if laps > 1 and not self.closed:
-            raise TrackError(f"{self.name}: the course is not closed, so it has one lap, not {laps}")
+            raise UserError(f"{self.name}: the course is not closed, so it has one lap, not {laps}")
         return self.gates * laps
 
 
@@ -178,27 +190,20 @@ def load_track(name: str | Path) -> Track:
     """
     path = named_path(str(name), FOLDER, "track")
     file = load(path, TrackFile)
-    if not re.fullmatch(r"[\w.-]+", file.name):
-        raise TrackError(
-            f"{path}: name: {file.name!r} is used in file names: only letters, digits, '_', '.' and '-' are allowed"
-        )
+    file_name(file.name, f"{path}: name")
     if not file.gates:
-        raise TrackError(f"{path}: gates: the list is empty: must have at least one gate")
-    low, high = np.array(file.bounds.low_m), np.array(file.bounds.high_m)
-    if not (low < high).all():
-        raise TrackError(f"{path}: bounds: low_m must be below high_m on every axis")
+        raise UserError(f"{path}: gates: the list is empty: must have at least one gate")
+    boxes: dict[str, Bounds | Obstacle] = {f"obstacles[{i}]": one for i, one in enumerate(file.obstacles)}
+    for what, box in (boxes | {"bounds": file.bounds}).items():
+        if not np.less(box.low_m, box.high_m).all():
+            raise UserError(f"{path}: {what}: low_m must be below high_m on every axis")
     gates = tuple(_gate(entry, file, f"{path}: gates[{i}]") for i, entry in enumerate(file.gates))
-    for i, obstacle in enumerate(file.obstacles):
-        if not (np.array(obstacle.low_m) < obstacle.high_m).all():
-            raise TrackError(f"{path}: obstacles[{i}]: low_m must be below high_m on every axis")
     points = [("start.position_m", file.start.position_m), *((f"gates[{i}]", g.centre_m) for i, g in enumerate(gates))]
     for what, point in points + ([("end_m", file.end_m)] if file.end_m else []):
-        if not ((low <= point) & (point <= high)).all():
-            box = f"{file.bounds.low_m} to {file.bounds.high_m}"
-            raise TrackError(f"{path}: {what}: {_rounded(point)} lies outside the bounds {box}")
+        file.bounds.require(point, f"{path}: {what}:")
         for i, obstacle in enumerate(file.obstacles):
             if obstacle.distance(point) == 0:
-                raise TrackError(f"{path}: {what}: {_rounded(point)} lies inside obstacles[{i}]")
+                raise UserError(f"{path}: {what}: {_rounded(point)} lies inside obstacles[{i}]")
     _require_apart(gates, path)
     file_path = str(path.resolve())
     return Track(
@@ -233,7 +238,7 @@ def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
     """Check that no gate stands inside another's opening; the same gate may be used several times, in either direction.
 
     Raises:
-        TrackError: one does.
+        UserError: one does.
     """
     for i, gate in enumerate(gates):
         for k, other in enumerate(gates[:i]):
@@ -241,38 +246,34 @@ def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
                 continue
             distance = float(np.linalg.norm(gate.p_wg - other.p_wg))
             if distance <= SAME_PLACE_M:
-                raise TrackError(f"{path}: gates[{i}]: is at the place of gates[{k}], but rotated")
+                raise UserError(f"{path}: gates[{i}]: is at the place of gates[{k}], but rotated")
             if distance < min(gate.half, other.half):
-                raise TrackError(f"{path}: gates[{i}]: lies inside gates[{k}], {distance:.2f} m from its centre")
+                raise UserError(f"{path}: gates[{i}]: lies inside gates[{k}], {distance:.2f} m from its centre")
 
 
 def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:
     if (entry.centre_m is None) == (entry.base_m is None):
-        raise TrackError(f"{where}: needs either centre_m or base_m")
+        raise UserError(f"{where}: needs either centre_m or base_m")
     if entry.radius_m is not None:
         if entry.radius_m <= 0 or entry.centre_m is None or entry.yaw_deg is not None:
-            raise TrackError(f"{where}: a ball needs centre_m and a positive radius_m, and has no yaw_deg")
+            raise UserError(f"{where}: a ball needs centre_m and a positive radius_m, and has no yaw_deg")
         return Gate(entry.centre_m, radius_m=entry.radius_m, visible=False)
     if entry.tunnel_m and not (entry.tunnel_m > 0 and entry.polygon_m):
-        raise TrackError(f"{where}.tunnel_m: must be positive, and needs polygon_m: the cross-section of the prism")
+        raise UserError(f"{where}.tunnel_m: must be positive, and needs polygon_m: the cross-section of the prism")
     if entry.yaw_deg is None:
-        raise TrackError(f"{where}.yaw_deg: missing, the direction of flight through the gate in degrees")
+        raise UserError(f"{where}.yaw_deg: missing, the direction of flight through the gate in degrees")
     if entry.polygon_m is not None:
         if entry.centre_m is None or not _convex_around_origin(entry.polygon_m):
-            raise TrackError(
+            raise UserError(
                 f"{where}.polygon_m: needs centre_m and at least three corners (y right, z down) of a convex outline around it"
             )
         polygon, tunnel = entry.polygon_m, entry.tunnel_m
         return Gate(entry.centre_m, entry.yaw_deg, entry.pitch_deg, visible=False, polygon_m=polygon, tunnel_m=tunnel)
     if file.frame is None:
-        raise TrackError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
-    if not 0 < file.frame.opening_m < file.frame.outer_m or min(file.frame.depth_m, file.frame.stand_m) < 0:
-        raise TrackError(f"{where}: frame: 0 < opening_m < outer_m, depth_m >= 0 and stand_m >= 0 must hold")
-    if max(file.frame.outer_m, file.frame.depth_m, file.frame.stand_m) > FRAME_MOST_M:
-        raise TrackError(f"{where}: frame: no length of a gate may exceed {FRAME_MOST_M:g} m")
+        raise UserError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
     if entry.base_m is not None:
         if file.centre_above_base_m is None:
-            raise TrackError(f"{where}.base_m: needs the course's centre_above_base_m")
+            raise UserError(f"{where}.base_m: needs the course's centre_above_base_m")
         x, y, z = entry.base_m
         centre = (x, y, z - file.centre_above_base_m)
     else:

@@ -1,4 +1,4 @@
-"""Equations of motion, written once for NumPy and CasADi, with the layouts of state and input: slices, columns, units,
+"""Equations of motion, written once for NumPy, CasADi and Numba, with the layouts of state and input: slices, columns, units,
 frames.
 
 `rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+from gate_racer.common.compiled import inlined
 from gate_racer.vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
 
 
@@ -107,6 +108,7 @@ def shaped(numbers: Sequence[Any], like: Parameters) -> Parameters:
     return type(like)._make(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like)
 
 
+@inlined
 def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Scalars3:
     """Return the acceleration by drag, world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
     v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
@@ -116,6 +118,7 @@ def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Scalars3:
     return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
 
 
+@inlined
 def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Scalars3:
     """Return dv/dt in world axes, m/s^2, under the mass-normalised thrust c, drag and gravity."""
     t = rotate(q, (0.0, 0.0, -c))
@@ -123,11 +126,13 @@ def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any)
     return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
 
 
+@inlined
 def authority(c: Any, thrust_max: float) -> Any:
     """Return the angular acceleration left at a thrust c, m/s^2, over that at half thrust: saturated rotors give no torque."""
     return 2.0 - 2.0 * c / thrust_max
 
 
+@inlined
 def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     """Return dx/dt of the `rates` model.
 
@@ -152,6 +157,7 @@ def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     )
 
 
+@inlined
 def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     """Return dx/dt of the `rotors` model.
 

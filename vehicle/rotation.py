@@ -1,6 +1,6 @@
 """Rotations. Quaternions are wxyz, Hamilton, body to world; `R_wb` rotates vectors from body to world axes.
 
-`product`, `rotate` and `rate` take and return tuples of scalars, so that the same code serves NumPy and CasADi;
+`product`, `rotate` and `rate` take and return tuples of scalars, so that the same code serves NumPy, CasADi and Numba;
 a scalar may also be an array, for elementwise operation.
 """
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from gate_racer.common.compiled import inlined
 
 Array = NDArray[np.float64]
 Scalars = Any  # indexable: floats, arrays or CasADi expressions, one by one or as an array of them
@@ -28,6 +30,7 @@ def as_vector(a: Array) -> Vector:
     return x, y, z
 
 
+@inlined
 def product(a: Scalars, b: Scalars) -> Scalars4:
     """Return the Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
     return (
@@ -38,6 +41,7 @@ def product(a: Scalars, b: Scalars) -> Scalars4:
     )
 
 
+@inlined
 def rotate(q: Scalars, v: Scalars) -> Scalars3:
     """Rotate v (3 scalars) by q (4 scalars), such as `v_w` from `q_wb` and `v_b`: the vector part of q (0, v) q*."""
     # (s^2 - u.u) v + 2 (u.v) u + 2 s (u x v), with q = (s, u)
@@ -51,6 +55,7 @@ def rotate(q: Scalars, v: Scalars) -> Scalars3:
     )
 
 
+@inlined
 def rate(q: Scalars, w: Scalars) -> Scalars4:
     """Return dq/dt = q * (0, w/2) for body rates w, rad/s."""
     return (
@@ -61,9 +66,18 @@ def rate(q: Scalars, w: Scalars) -> Scalars4:
     )
 
 
+@inlined
 def conjugate(q: Scalars) -> Scalars4:
     """Return the conjugate, the inverse of a unit quaternion."""
     return (q[0], -q[1], -q[2], -q[3])
+
+
+@inlined
+def turn(x: Any, y: Any, z: Any) -> Scalars4:
+    """Return the quaternion of a rotation vector (x, y, z), rad."""
+    angle = math.sqrt(x * x + y * y + z * z)
+    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
+    return math.cos(angle / 2), s * x, s * y, s * z
 
 
 def matrix(q: ArrayLike) -> Array:

@@ -5,6 +5,11 @@
 The red channel is near 255 on a gate and its white lettering, also through the cyan corridor of light, and low in the corridor,
 so an opening is a dark hole in a bright region. White lamps form such holes as well; the colour of the ring around a hole and
 the silhouette of the frame discriminate them. Reported corners have the covariance of their two lines' intersection.
+
+Thresholds of all stages are *measured* on the public frames of AI Grand Prix builds, *derived* from geometry, sampling or
+quantisation, or *tuned*: set by hand for recall and precision of `benchmarks/perception.py` on rendered flights, and checked on
+real frames. Levels are of 255. Ratios are dimensionless. Red over green is red - green, which chroma subsampling and lamps leave
+to gates.
 """
 
 from dataclasses import replace
@@ -14,22 +19,21 @@ import numpy as np
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import enlarged, first_corner
 from gate_racer.model.rims import GateModel
-from gate_racer.perception.classical.config import ClassicalConfig, DuplicateConfig
 from gate_racer.perception.classical.evidence import Evidence, gather, verify
 from gate_racer.perception.classical.proposals import complete, measure, propose
-from gate_racer.perception.classical.refine import Rims, refine
+from gate_racer.perception.classical.refine import RIM_FROM_PX, Rims, refine
 from gate_racer.perception.classical.scene import PreparedImage, View
 from gate_racer.perception.classical.style import FrameStyle, StyleTracker, possible_styles, ratio_of
-from gate_racer.perception.detection import Detection, ImageDetector, overlap, suppress_duplicates
+from gate_racer.perception.detection import Detection, Detector, overlap, suppress_duplicates
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
 
 
-def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, config: ClassicalConfig) -> list[Detection]:
+def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims) -> list[Detection]:
     """Return the accepted hypotheses, best first, with corners in image order; a silhouette only if wholly visible."""
     silhouette = evidence.silhouette
-    silhouette_cov_px2 = silhouette.cov_px2(config.silhouette_edges.floor_px)
+    silhouette_cov_px2 = silhouette.cov_px2
     found = []
     for n, i in enumerate(accepted):
         turn = (np.arange(4) + first_corner(rims.corners_px[n])) % 4
@@ -48,27 +52,34 @@ def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, conf
     return sorted(found, key=lambda d: -d.score)
 
 
-def is_same_gate(a: Detection, b: Detection, config: DuplicateConfig) -> bool:
+# Criteria for duplicate detections of one gate. Tuned.
+SAME_OVERLAP = 0.5  # -, intersection over union above which two openings are the same
+SAME_CORNER_PX = 2.0  # distance of corners below which two openings are the same
+
+
+def is_same_gate(a: Detection, b: Detection) -> bool:
     """Check whether two detections are of one opening: they overlap, or share a corner."""
     apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
-    shares_corner = bool((np.hypot(apart[..., 0], apart[..., 1]) < config.corner_px).any())
-    return overlap(a.corners_px, b.corners_px) > config.overlap or shares_corner
+    shares_corner = bool((np.hypot(apart[..., 0], apart[..., 1]) < SAME_CORNER_PX).any())
+    return overlap(a.corners_px, b.corners_px) > SAME_OVERLAP or shares_corner
 
 
 IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
+EXPLAINED_RATIO = 1.1  # -, size explained by a gate over its silhouette: outline and glow included (tuned)
 
 
-class ColourDetector(ImageDetector):
+class ColourDetector(Detector):
     """Gate detector by the style of the frames, for openings of at least 8 px.
 
     Until a gate of the expected style is seen with high confidence, and when none is seen any more, images are searched for
     other styles. A style seen with high confidence first, or twice in the absence of the present one, is adopted.
     """
 
-    def __init__(self, camera: Camera, config: ClassicalConfig | None = None):
+    def __init__(self, camera: Camera, rim_from_px: float = RIM_FROM_PX):
+        """Search with a camera; `rim_from_px`: least side of a hole beside which the rim of the near face is looked for."""
         super().__init__(camera)
-        self._config = config or ClassicalConfig()
-        self._tracker = StyleTracker(FrameStyle(), self._config.style)
+        self._rim_from_px = rim_from_px
+        self._tracker = StyleTracker(FrameStyle())
 
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         """Return all gates; if the window has a region, only those of the present style in it, whose edges count as a border."""
@@ -78,7 +89,7 @@ class ColourDetector(ImageDetector):
             rows, columns = window.region
             origin_px = np.array([columns.start, rows.start])
             part = np.ascontiguousarray(image[rows, columns])
-            found = find_gates(part, self._tracker.style, origin_px, self.camera, self._config)
+            found = find_gates(part, self._tracker.style, origin_px, self.camera, self._rim_from_px)
             return [detection.moved(origin_px) for detection in found]
         found = self._find(image, self._tracker.style)
         return self._of_other_styles(image, found) if self._tracker.others_due(found) else found
@@ -86,7 +97,7 @@ class ColourDetector(ImageDetector):
     def _of_other_styles(self, image: Image, found: list[Detection]) -> list[Detection]:
         """Return the gates of another style if it replaces the present one or `found` is empty, else `found`."""
         tracker = self._tracker
-        for style in possible_styles(image, tracker.style, tracker.expected, self.camera, self._config):
+        for style in possible_styles(image, tracker.style, tracker.expected, self.camera):
             others = self._find(image, style)
             sure = tracker.sure(others)
             if sure:
@@ -97,37 +108,37 @@ class ColourDetector(ImageDetector):
         return found
 
     def _find(self, image: Image, style: FrameStyle) -> list[Detection]:
-        return find_gates(image, style, IMAGE_ORIGIN_PX, self.camera, self._config)
+        return find_gates(image, style, IMAGE_ORIGIN_PX, self.camera, self._rim_from_px)
 
 
 def find_gates(
-    image: Image, style: FrameStyle, origin_px: Array, camera: Camera, config: ClassicalConfig
+    image: Image, style: FrameStyle, origin_px: Array, camera: Camera, rim_from_px: float
 ) -> list[Detection]:
     """Return the gates of a style in the part of a camera's image that begins at origin_px (2,), best first."""
-    scene = PreparedImage.prepare(image, style.hue_deg, style.own_background, config)
+    scene = PreparedImage.prepare(image, style.hue_deg, style.own_background)
     if scene.empty:
         return []
     model = GateModel(camera, origin_px, style.ratio)
-    found = _find_in_view(scene, scene.red, model, config)
-    explained = config.scene.explained_ratio * style.ratio
+    found = _find_in_view(scene, scene.red, model, rim_from_px)
+    explained = EXPLAINED_RATIO * style.ratio
     silhouettes = [enlarged(detection.corners_px[None], explained)[0] for detection in found]
-    if scene.leaves_unexplained(silhouettes, config.scene):
-        found += _find_in_view(scene, scene.red_over_green, model, config)
-    return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.duplicates))
+    if scene.leaves_unexplained(silhouettes):
+        found += _find_in_view(scene, scene.red_over_green, model, rim_from_px)
+    return suppress_duplicates(found, is_same_gate)
 
 
-def _find_in_view(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> list[Detection]:
+def _find_in_view(scene: PreparedImage, view: View, model: GateModel, rim_from_px: float) -> list[Detection]:
     """Return the openings that appear as dark holes in a view, best first."""
-    quads = propose(scene, view, model, config)
+    quads = propose(scene, view, model)
     if not len(quads):
         return []
-    edges = measure(view, quads, model, config)
+    edges = measure(view, quads, model)
     if not len(edges.measured):
         return []
-    hypotheses = complete(view, edges, model, config.hypothesis)
-    evidence = gather(scene, view, hypotheses, model, config)
-    accepted, score = verify(evidence, config.verification)
+    hypotheses = complete(view, edges, model)
+    evidence = gather(scene, view, hypotheses, model)
+    accepted, score = verify(evidence)
     if not len(accepted):
         return []
-    rims = refine(scene, evidence, accepted, model, config)
-    return report(evidence, accepted, score, rims, config)
+    rims = refine(scene, evidence, accepted, model, rim_from_px)
+    return report(evidence, accepted, score, rims)

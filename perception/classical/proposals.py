@@ -29,24 +29,46 @@ from gate_racer.model.quadrilateral import (
     skew_px,
 )
 from gate_racer.model.rims import GateModel
-from gate_racer.perception.classical.config import ClassicalConfig, HypothesisConfig, ProposalConfig
-from gate_racer.perception.classical.scene import PreparedImage, View, colour_shares
-from gate_racer.perception.edges import QuadEdges, fit_edges
+from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
+from gate_racer.perception.edges import OPENING_EDGES, QuadEdges, fit_edges
 from gate_racer.perception.sampling import bar_widths
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 
+# Proposal of quadrilaterals by holes and connected components of the mask. Tuned, except where a source is named.
+LINES_PX = (0, 4)  # widths of lines (the corridor's borders) that are erased, one trial each
+SIDE_MIN_PX = 8.0  # least side of an opening; profiles across a shorter one reach its other side (derived)
+CUT_MIN_PX = 20.0  # least extent of a hole cut by the image border
+IMAGE_SHARE_MAX = 0.95  # -, greatest share of the image: a larger hole surrounds all gates
+CANDIDATES_MOST = 64  # greatest number, the largest first; more than any image of a course has, with bounded cost
+FILLED_MIN = 0.7  # -, least share of a quadrilateral filled by its hole or component
+ASPECT_MAX = 15.0  # -, greatest ratio of longest to shortest side; beyond it no hole is measurable
+BEND = 0.03  # -, greatest deviation of a polygon from the hull of a cut hole, over its circumference
+SAME_PX = 1.0  # candidates whose centres and radii differ by less lead to the same edges
+HOLE_BORDER_PX = 2.5  # a side of a hole nearer to the image border is that border
+COLOURED_SIDES_MIN = 2  # least number of sides with the gates' colour beside them
+BACKGROUND_SLACK = 1.5  # -, times verification's limit of colour beyond the frame, before any measurement
+# Acceptance of measured openings. Tuned.
+SIDES_MIN = 2  # least number of measured sides: fewer have no corner
+SKEW_MAX = 0.1  # -, greatest skew beyond that of perspective, over the mean side
+# Prediction of unmeasured sides by the width of the frame. Tuned.
+ACROSS_BAR = (0.11, 2.7, 48)  # first and last sample over the frame's width, and number
+ALONG_BAR = (0.15, 0.85, 9)  # first and last profile along a side over its length, and number
+AGREE = 0.15  # -, greatest relative difference between profiles that show the same end of a bar
+# -, least ratio of the size predicted by the frame's width to the measured one, for a side of a gate behind.
+OCCLUDER_WIDTH_RATIO = 1.2
 
-def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
+
+def cut_quadrilateral(contour: Image, width: int, height: int) -> Array | None:
     """Return a quadrilateral (4, 2) on the sides of a hole that are not cut by the border; None if fewer than two remain.
 
     Missing sides are guessed as for a square seen frontally.
     """
-    polygon = _polygon(contour, width, height, config)
+    polygon = _polygon(contour, width, height)
     if polygon is None:
         return None
     after = np.arange(1, len(polygon) + 1) % len(polygon)
-    near = np.abs(np.hstack([polygon, polygon - [width - 1, height - 1]])) < config.border_px  # (P, 4 borders)
+    near = np.abs(np.hstack([polygon, polygon - [width - 1, height - 1]])) < HOLE_BORDER_PX  # (P, 4 borders)
     free = np.flatnonzero(~(near & near[after]).any(-1))
     if not 2 <= len(free) <= 4:
         return None
@@ -59,15 +81,15 @@ def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalC
     return _on_two_sides(a, b)
 
 
-def _polygon(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
+def _polygon(contour: Image, width: int, height: int) -> Array | None:
     """Return the clockwise polygon (P, 2) around a hole; None if it fills the image or the hole is too ragged."""
     hull = cv2.convexHull(contour, clockwise=True)
     hull_px = cv2.contourArea(hull)
-    if len(hull) < 4 or hull_px > config.image_share_max * width * height:
+    if len(hull) < 4 or hull_px > IMAGE_SHARE_MAX * width * height:
         return None
-    if cv2.contourArea(contour) < config.filled_min * hull_px:
+    if cv2.contourArea(contour) < FILLED_MIN * hull_px:
         return None
-    bend_px = config.bend * cv2.arcLength(hull, True)
+    bend_px = BEND * cv2.arcLength(hull, True)
     polygon: Array = cv2.approxPolyDP(hull, bend_px, True).reshape(-1, 2).astype(float)
     return polygon[::-1] if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0 else polygon
 
@@ -102,46 +124,46 @@ def _reach(p: Array, toward: Array, length: float) -> Array:
     return p + (toward - p) * max(1.0, length / max(dist(p, toward), 1.0))
 
 
-def propose(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> Array:
+def propose(scene: PreparedImage, view: View, model: GateModel) -> Array:
     """Return quadrilaterals (Q, 4, 2) px that may be openings, surrounded by the gates' colour, the largest first."""
-    quads = _of_mask(scene.mask(view), model.ratio, view.first, config.proposal) + scene.box_origin_px
+    quads = _of_mask(scene.mask(view), model.ratio, view.first) + scene.box_origin_px
     if not len(quads):
         return quads
     silhouettes = model.silhouettes(quads, model.depth_extent_px(quads))
-    on_frame, beyond = colour_shares(scene.image, quads, silhouettes, config.colour)
-    coloured_sides = (on_frame > config.verification.coloured_min).sum(-1)
-    most_beyond = config.proposal.background_slack * config.verification.background_limit(view.first)
-    coloured = coloured_sides >= config.proposal.coloured_sides_min
+    on_frame, beyond = colour_shares(scene.image, quads, silhouettes)
+    coloured_sides = (on_frame > COLOURED_MIN).sum(-1)
+    most_beyond = BACKGROUND_SLACK * background_limit(view.first)
+    coloured = coloured_sides >= COLOURED_SIDES_MIN
     return np.asarray(quads[coloured & (beyond.mean(-1) < min(most_beyond, 1.0))])
 
 
-def whole_holes(mask: Image, most: int, config: ProposalConfig) -> Array:
+def whole_holes(mask: Image, most: int) -> Array:
     """Return the largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its border."""
     framed = cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
-    return _largest(_of_holes(framed, False, config), most, config)
+    return _largest(_of_holes(framed, False), most)
 
 
-def is_measurable(quads: Array, config: ProposalConfig) -> Mask:
+def is_measurable(quads: Array) -> Mask:
     """Check which quads (Q, 4, 2) are convex, clockwise, large enough and within the greatest aspect ratio."""
     side_px = side_lengths(quads)
-    long_enough = side_px.min(-1) >= config.side_min_px
-    return np.asarray(is_convex(quads) & long_enough & (side_px.max(-1) <= config.aspect_max * side_px.min(-1)))
+    long_enough = side_px.min(-1) >= SIDE_MIN_PX
+    return np.asarray(is_convex(quads) & long_enough & (side_px.max(-1) <= ASPECT_MAX * side_px.min(-1)))
 
 
-def _of_mask(mask: Image, ratio: float, lines_shine: bool, config: ProposalConfig) -> Array:
+def _of_mask(mask: Image, ratio: float, lines_shine: bool) -> Array:
     """Return the quadrilaterals (Q, 4, 2) of a mask (H, W), after erasing bright lines from it or closing dark ones."""
     quads: list[Array] = []
     wipe = cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
-    for width in config.lines_px:
+    for width in LINES_PX:
         wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
         # A bright rim closes the holes that the image's border cuts.
-        quads += _of_holes(cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255), True, config)
+        quads += _of_holes(cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255), True)
         if not width:
-            quads += _of_components(mask, ratio, config)
-    return _distinct(_largest(quads, config.candidates, config), config)
+            quads += _of_components(mask, ratio)
+    return _distinct(_largest(quads, CANDIDATES_MOST))
 
 
-def _of_holes(rimmed: Image, cut: bool, config: ProposalConfig) -> list[Array]:
+def _of_holes(rimmed: Image, cut: bool) -> list[Array]:
     contours, tree = cv2.findContours(rimmed, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE, offset=(-1, -1))
     height, width = rimmed.shape[0] - 2, rimmed.shape[1] - 2
     quads = []
@@ -149,30 +171,30 @@ def _of_holes(rimmed: Image, cut: bool, config: ProposalConfig) -> list[Array]:
         if parent < 0 or len(contour) < 4:
             continue
         u, v, w, h = cv2.boundingRect(contour)
-        if min(w, h) < config.side_min_px:
+        if min(w, h) < SIDE_MIN_PX:
             continue
         quad: Array | None = None
         if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
-            quad = _quadrilateral(contour, config)
-        elif cut and max(w, h) > config.cut_min_px:
-            quad = cut_quadrilateral(contour, width, height, config)
+            quad = _quadrilateral(contour)
+        elif cut and max(w, h) > CUT_MIN_PX:
+            quad = cut_quadrilateral(contour, width, height)
         if quad is not None:
             quads.append(quad)
     return quads
 
 
-def _of_components(mask: Image, ratio: float, config: ProposalConfig) -> list[Array]:
+def _of_components(mask: Image, ratio: float) -> list[Array]:
     """Return the openings within silhouettes that are connected components of a mask."""
     silhouettes = []
     for contour in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
-        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= ratio * config.side_min_px:
-            silhouette = _quadrilateral(contour, config)
+        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= ratio * SIDE_MIN_PX:
+            silhouette = _quadrilateral(contour)
             if silhouette is not None:
                 silhouettes.append(silhouette)
     return list(enlarged(np.array(silhouettes), 1 / ratio)) if silhouettes else []
 
 
-def _quadrilateral(contour: Image, config: ProposalConfig) -> Array | None:
+def _quadrilateral(contour: Image) -> Array | None:
     """Return the tight clockwise quadrilateral (4, 2) around a contour; None if the contour has another shape.
 
     Sides of the hull are extended until four remain, which restores an occluded corner (Low and Ilie, 2003).
@@ -181,35 +203,35 @@ def _quadrilateral(contour: Image, config: ProposalConfig) -> Array | None:
     if len(hull) < 4:
         return None
     quad: Array = cv2.approxPolyN(hull, 4, ensure_convex=True).reshape(-1, 2).astype(float)
-    if len(quad) != 4 or cv2.contourArea(hull) < config.filled_min * cv2.contourArea(quad.astype(np.float32)):
+    if len(quad) != 4 or cv2.contourArea(hull) < FILLED_MIN * cv2.contourArea(quad.astype(np.float32)):
         return None
     return quad if cv2.contourArea(quad.astype(np.float32), oriented=True) > 0 else quad[::-1]
 
 
-def _largest(quads: list[Array], most: int, config: ProposalConfig) -> Array:
+def _largest(quads: list[Array], most: int) -> Array:
     """Return the measurable ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
     found = np.array(quads).reshape(-1, 4, 2)
-    found = found[is_measurable(found, config)]
+    found = found[is_measurable(found)]
     size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
     return found[np.argsort(-size, kind="stable")][:most]
 
 
-def _distinct(quads: Array, config: ProposalConfig) -> Array:
+def _distinct(quads: Array) -> Array:
     """Return the quads (Q, 4, 2) without those that repeat an earlier one."""
     if not len(quads):
         return quads
     centre, size = quads.mean(1), np.linalg.norm(quads - quads.mean(1, keepdims=True), axis=-1).mean(-1)
     apart = np.linalg.norm(centre[:, None] - centre, axis=-1) + np.abs(size[:, None] - size)
-    repeats = np.tril(apart < config.same_px, -1).any(1)
+    repeats = np.tril(apart < SAME_PX, -1).any(1)
     return np.asarray(quads[~repeats])
 
 
-def measure(view: View, quads: Array, model: GateModel, config: ClassicalConfig) -> QuadEdges:
+def measure(view: View, quads: Array, model: GateModel) -> QuadEdges:
     """Measure quads (Q, 4, 2) px; return those with enough sides and no more skew than perspective allows."""
-    edges = fit_edges(view.opening, quads, model.ratio, config.opening_edges, wide=view.first)
-    enough = edges.measured.sum(-1) >= config.measurement.sides_min
-    square = _excess_skew(edges, model.camera.fx_px) < config.measurement.skew_max
-    return edges.select(enough & is_measurable(edges.corners_px, config.proposal) & square)
+    edges = fit_edges(view.opening, quads, model.ratio, OPENING_EDGES, wide=view.first)
+    enough = edges.measured.sum(-1) >= SIDES_MIN
+    square = _excess_skew(edges, model.camera.fx_px) < SKEW_MAX
+    return edges.select(enough & is_measurable(edges.corners_px) & square)
 
 
 def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
@@ -232,15 +254,15 @@ class Hypotheses(NamedTuple):
         return Hypotheses(self.edges.select(which), self.suspect[which], self.replaced[which], self.source[which])
 
 
-def complete(view: View, edges: QuadEdges, model: GateModel, config: HypothesisConfig) -> Hypotheses:
+def complete(view: View, edges: QuadEdges, model: GateModel) -> Hypotheses:
     """Place the unmeasured sides of openings (Q) by the width of the frame beside the opposite sides.
 
     Each suspect side adds a hypothesis with that side predicted instead of measured; hypotheses with three measured sides add
     one with the fourth side predicted from these: near a gate the apparent frame width differs between sides, and the frame
     may be outside the image.
     """
-    opposite_says_px = _size_beside_opposite(view, edges, model, config)
-    suspect = edges.measured & _stands_nearer(edges.corners_px, opposite_says_px, model, config)
+    opposite_says_px = _size_beside_opposite(view, edges, model)
+    suspect = edges.measured & _stands_nearer(edges.corners_px, opposite_says_px, model)
     which, side = np.nonzero(suspect)
     source = np.append(np.arange(len(suspect)), which)
     replaced = np.vstack([np.zeros_like(suspect), np.arange(4) == side[:, None]])
@@ -250,24 +272,24 @@ def complete(view: View, edges: QuadEdges, model: GateModel, config: HypothesisC
     return _with_fourth_sides(Hypotheses(placed, suspect, replaced, source), as_measured.corners_px, model)
 
 
-def _size_beside_opposite(view: View, edges: QuadEdges, model: GateModel, config: HypothesisConfig) -> Array:
+def _size_beside_opposite(view: View, edges: QuadEdges, model: GateModel) -> Array:
     """Return sizes (Q, 4) px of the openings across each side by the frame's width beside the opposite one; NaN if unknown."""
     px = edges.corners_px
     about_px = model.frame_width_px(px)[:, 0]
-    along, across = np.linspace(*config.along), np.linspace(*config.across)
+    along, across = np.linspace(*ALONG_BAR), np.linspace(*ACROSS_BAR)
     normals = outward_normals(px, px[:, NEXT])
-    width_px = bar_widths(view.opening, view.threshold, px, normals, about_px, along, across, config.agree)
+    width_px = bar_widths(view.opening, view.threshold, px, normals, about_px, along, across, AGREE)
     width_px[~edges.measured] = np.nan
     return width_px[:, OPPOSITE] / ((model.ratio - 1) / 2)
 
 
-def _stands_nearer(quads: Array, opposite_says_px: Array, model: GateModel, config: HypothesisConfig) -> Mask:
+def _stands_nearer(quads: Array, opposite_says_px: Array, model: GateModel) -> Mask:
     """Find sides (Q, 4) nearer to their opposites than predicted by the frame's width there, allowing for the gate's depth."""
     a, b = quads, quads[:, NEXT]
     middle = (a + b) / 2
     size_px = ((middle - middle[:, OPPOSITE]) * outward_normals(a, b)).sum(-1)
     extent_px, frame = model.depth_extent_px(quads), (model.ratio - 1) / 2
-    return np.asarray(opposite_says_px - extent_px / frame > config.occluder_width_ratio * (size_px + extent_px))
+    return np.asarray(opposite_says_px - extent_px / frame > OCCLUDER_WIDTH_RATIO * (size_px + extent_px))
 
 
 def _placed(edges: QuadEdges, replaced: Mask, opposite_says_px: Array) -> QuadEdges:

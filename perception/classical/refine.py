@@ -18,9 +18,8 @@ from gate_racer.model.quadrilateral import (
     outward_normals,
     side_lengths,
 )
-from gate_racer.model.rims import DRAWN_GATE, GateModel
-from gate_racer.perception.classical.config import ClassicalConfig, RefinementConfig
-from gate_racer.perception.classical.evidence import Evidence
+from gate_racer.model.rims import DEPTH_RATIO, HOLE_RATIO, OUTLINE_WIDTH_RATIO, GateModel
+from gate_racer.perception.classical.evidence import BORDER_PX, Evidence
 from gate_racer.perception.classical.proposals import fourth_sides
 from gate_racer.perception.classical.scene import PreparedImage
 from gate_racer.perception.edges import LineFits, fit_lines
@@ -29,6 +28,18 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 PLACES = [0, 1, 2, 3]  # indices of the corners
+# Conditions for measuring the rim of the near face instead of the hole.
+RIM_FROM_PX = 60.0  # least side of the hole: below, the rims' gap is under 0.6, outlines 0.8 (derived)
+SIDES_MIN = 3  # least number of sides with a visible outline; the depth is the same on all
+MISS_PX = 1.0  # greatest position error of the outline
+# -, range of (true - drawn depth) / drawn depth: 0.1 m to 0.3 m; sources state 0.14 to 0.26 m.
+DEPTH_RANGE = (-0.4, 0.9)
+GAP_SHARE_MIN = 0.5  # -, least share of the rims' gaps on sides with a visible outline (a majority)
+# -, error of a gap over the gap: the hole that gives the pose is not quite a square (derived: its sides belong to both
+# faces).
+GAP_DOUBT = 0.3
+SQUARE_DOUBT = 0.1  # -, of a side, two standard deviations of the fourth side predicted by three (rendered)
+OUTLINE_DOUBT = 0.1  # -, standard deviation of the nominal edge within the outline, over its width (guess)
 
 
 class Rims(NamedTuple):
@@ -40,15 +51,16 @@ class Rims(NamedTuple):
     near_face: Mask  # (N,) corners of the near face's opening, in the middle of the outline; else of the hole
 
 
-def refine(
-    scene: PreparedImage, evidence: Evidence, accepted: Indices, model: GateModel, config: ClassicalConfig
-) -> Rims:
-    """Return the holes of the accepted hypotheses (N), replaced by the rims of near faces where these are measured."""
-    limits = config.refinement
+def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: GateModel, rim_from_px: float) -> Rims:
+    """Return the holes of the accepted hypotheses (N), replaced by the rims of near faces where these are measured.
+
+    Args:
+        rim_from_px: least side of a hole beside which rims are looked for.
+    """
     opening = evidence.opening.select(accepted)
-    cov_px2, none = opening.cov_px2(config.opening_edges.floor_px), np.zeros(len(accepted), bool)
+    cov_px2, none = opening.cov_px2, np.zeros(len(accepted), bool)
     rims = Rims(opening.corners_px.copy(), cov_px2, evidence.visible[accepted], none)
-    large = side_lengths(opening.corners_px).min(-1) > limits.side_min_px
+    large = side_lengths(opening.corners_px).min(-1) > rim_from_px
     which = np.flatnonzero(opening.measured.all(-1) & large)
     if not len(which):
         return rims
@@ -58,18 +70,18 @@ def refine(
     known = (gaps_px < model.frame_width_px(holes)[..., None]).all((-1, -2))
     which, holes, gaps_px = which[known], holes[known], gaps_px[known]
     faces = _near_faces(holes, gaps_px)
-    lines = _fit(scene, holes, faces, gaps_px, config)
-    deeper, measured = _depths(lines, gaps_px, limits)
-    seen = measured.sum(-1) >= limits.sides_min
+    lines = _fit(scene, holes, faces, gaps_px)
+    deeper, measured = _depths(lines, gaps_px)
+    seen = measured.sum(-1) >= SIDES_MIN
     if not seen.any():
         return rims
     which, measured = which[seen], measured[seen]
     corners_px, sigma_px = _completed(
-        faces[seen], gaps_px[seen], deeper[seen], LineFits(*(x[seen] for x in lines)), measured, model, limits
+        faces[seen], gaps_px[seen], deeper[seen], LineFits(*(x[seen] for x in lines)), measured, model
     )
     rims.corners_px[which] = corners_px
     rims.cov_px2[which] = corner_covariance_px2(corners_px, np.ones_like(measured), sigma_px)
-    rims.visible[which] &= is_inside(corners_px, scene.image, config.evidence.border_px)
+    rims.visible[which] &= is_inside(corners_px, scene.image, BORDER_PX)
     rims.near_face[which] = True
     return rims
 
@@ -85,7 +97,7 @@ def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)
     best = np.nan_to_num(error_px, nan=np.inf).argmin(-1)
     rows = np.arange(len(holes))
-    corners_c, half_depth = corners_c[rows, best], DRAWN_GATE.depth_ratio / 2 * R_cg[rows, best, :, 0][:, None]
+    corners_c, half_depth = corners_c[rows, best], DEPTH_RATIO / 2 * R_cg[rows, best, :, 0][:, None]
     apart_px = camera.project(corners_c - half_depth) - camera.project(corners_c + half_depth)  # (Q, 4, 2)
     outward = outward_normals(holes, holes[:, NEXT])
     ends = [(apart * outward).sum(-1) for apart in (apart_px, apart_px[:, NEXT])]
@@ -97,52 +109,45 @@ def _near_faces(holes: Array, gaps_px: Array) -> Array:
     outward = outward_normals(holes, holes[:, NEXT])
     start = holes + gaps_px[..., :1] * outward
     end = holes[:, NEXT] + gaps_px[..., 1:] * outward
-    return enlarged(intersect_lines(start, end - start), 1 / DRAWN_GATE.hole_ratio)
+    return enlarged(intersect_lines(start, end - start), 1 / HOLE_RATIO)
 
 
-def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array, config: ClassicalConfig) -> LineFits:
+def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> LineFits:
     """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
-    width_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)
+    width_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)
     return fit_lines(
         np.ascontiguousarray(scene.image[..., 1]),
         np.stack([faces, faces[:, NEXT]], -2),
         outward,
-        config.refinement.miss_px + config.refinement.depth_range[1] * gap_px,
+        MISS_PX + DEPTH_RANGE[1] * gap_px,
         width_px,
-        DRAWN_GATE.outline_width_ratio / DRAWN_GATE.depth_ratio * gap_px,
+        OUTLINE_WIDTH_RATIO / DEPTH_RATIO * gap_px,
         (middles * outward).sum(-1),
-        config.rim_lines,
     )
 
 
-def _depths(lines: LineFits, gaps_px: Array, config: RefinementConfig) -> tuple[Array, Mask]:
+def _depths(lines: LineFits, gaps_px: Array) -> tuple[Array, Mask]:
     """Return relative excess depths (Q,) of gates over the drawn one, and the lines (Q, 4) consistent with a common depth.
 
     Ringing about the edges of a flat gate, or of one without outline, appears at the hole, or where there is no gap.
     """
     ends, measured = lines.place_px, lines.measured
-    unit = (config.miss_px / config.depth_range[1]) ** 2  # px^2, regularisation: a gap too small to show the depth
-    most_px = config.miss_px + config.gap_doubt * gaps_px.mean(-1)
+    unit = (MISS_PX / DEPTH_RANGE[1]) ** 2  # px^2, regularisation: a gap too small to show the depth
+    most_px = MISS_PX + GAP_DOUBT * gaps_px.mean(-1)
     for _ in range(2):
         weight = measured[..., None] * gaps_px
         deeper = (weight * ends).sum((-2, -1)) / ((weight * gaps_px).sum((-2, -1)) + unit)
         off_px = np.abs(ends - deeper[:, None, None] * gaps_px).max(-1)
         measured = lines.measured & (off_px < most_px)
-    shown = (measured * gaps_px.mean(-1)).sum(-1) > config.gap_share_min * gaps_px.mean(-1).sum(-1)
-    deep = shown & (deeper > config.depth_range[0]) & (deeper < config.depth_range[1])
+    shown = (measured * gaps_px.mean(-1)).sum(-1) > GAP_SHARE_MIN * gaps_px.mean(-1).sum(-1)
+    deep = shown & (deeper > DEPTH_RANGE[0]) & (deeper < DEPTH_RANGE[1])
     return deeper, measured & deep[:, None]
 
 
 def _completed(
-    faces: Array,
-    gaps_px: Array,
-    deeper: Array,
-    lines: LineFits,
-    measured: Mask,
-    model: GateModel,
-    config: RefinementConfig,
+    faces: Array, gaps_px: Array, deeper: Array, lines: LineFits, measured: Mask, model: GateModel
 ) -> tuple[Array, Array]:
     """Return nominal openings (Q, 4, 2) of near faces, and standard deviations (Q, 4, 2) px across their sides.
 
@@ -151,14 +156,14 @@ def _completed(
     outward = outward_normals(faces, faces[:, NEXT])
     place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
     start, end = (faces[:, at] + place_px[..., k, None] * outward for k, at in enumerate((PLACES, NEXT)))
-    corners_px = _squared(intersect_lines(start, end - start), measured, model, config)
-    outline_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)[..., None]
-    seen_px = np.hypot(lines.sigma_px, config.outline_doubt * outline_px)
-    guess_px = np.hypot(config.miss_px, config.gap_doubt * gaps_px)
+    corners_px = _squared(intersect_lines(start, end - start), measured, model)
+    outline_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)[..., None]
+    seen_px = np.hypot(lines.sigma_px, OUTLINE_DOUBT * outline_px)
+    guess_px = np.hypot(MISS_PX, GAP_DOUBT * gaps_px)
     return corners_px, np.where(measured[..., None], seen_px, guess_px)
 
 
-def _squared(faces: Array, measured: Mask, model: GateModel, config: RefinementConfig) -> Array:
+def _squared(faces: Array, measured: Mask, model: GateModel) -> Array:
     """Return the openings (Q, 4, 2), with an unmeasured side moved to complete a square if it is far from there.
 
     In that case the hole's side by which it was placed belongs to an object behind.
@@ -171,6 +176,6 @@ def _squared(faces: Array, measured: Mask, model: GateModel, config: RefinementC
     for q, k, ends in zip(which, side, ends_px, strict=True):
         pair = [k, NEXT[k]]
         elsewhere_px = np.linalg.norm(ends - faces[q, pair], axis=-1).max()  # False below for NaN
-        if elsewhere_px > config.square_doubt * side_lengths(faces[q]).max():
+        if elsewhere_px > SQUARE_DOUBT * side_lengths(faces[q]).max():
             faces[q, pair] = ends
     return faces

@@ -15,35 +15,53 @@ import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import concentric
-from gate_racer.perception.classical.config import ClassicalConfig, ColourConfig, SceneConfig
 from gate_racer.perception.sampling import PixelBox, count_red, gate_region, normalise_exposure
 from gate_racer.vehicle.rotation import Array, exp, matrix
 
+# Limits of the gates' colour, and positions of its samples about an opening.
+FRAME_RED_MIN = 140.0  # as `RED_MIN`
+FRAME_RED_OVER_GREEN_MIN = 25.0  # half of an overexposed, pink gate has over 40, lamps and lettering 0 (measured)
+FRAME_RED_OVER_YELLOW = 0.6  # (red - green) / (green - blue); gates 5, orange ones 0.8, glow under 0.5 (measured)
+SIDE_SAMPLES = 12  # per side of a square (tuned: cost)
+ON_FRAME = (0.28, 0.45, 0.63)  # squares on the frame, over its width: clear of its edges
+BEYOND_FRAME = (1.14, 1.28)  # squares beyond the frame, over its size: clear of its outline
+COLOURED_MIN = 0.5  # -, least share of the gates' colour on the frame beside each measured side
+# -, greatest mean share of the gates' colour beyond the frame: other gates may be behind some sides. In the second view
+# lettering forms holes, so its limit is lower.
+BACKGROUND_MAX = 0.6
+BACKGROUND_MAX_SECOND = 0.3
 
-def colour_shares(image: Image, openings: Array, silhouettes: Array, config: ColourConfig) -> tuple[Array, Array]:
+
+def background_limit(first_view: bool) -> float:
+    """Return the greatest mean share of the gates' colour beyond the frame."""
+    return BACKGROUND_MAX if first_view else BACKGROUND_MAX_SECOND
+
+
+def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Array, Array]:
     """Return shares (Q, 4) of gate-coloured samples beside each side of openings (Q, 4, 2): on the frame, and beyond it.
 
     A side wholly outside the image counts as coloured on the frame and free beyond it.
     """
-    across = np.array(config.on_frame)[:, None, None]
+    across = np.array(ON_FRAME)[:, None, None]
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
-    squares = np.concatenate([on_frame, concentric(silhouettes, np.array(config.beyond))], 1)
-    sampled, coloured = _count(image, squares, config)
-    on, beyond = np.s_[..., : len(config.on_frame)], np.s_[..., len(config.on_frame) :]
+    squares = np.concatenate([on_frame, concentric(silhouettes, np.array(BEYOND_FRAME))], 1)
+    sampled, coloured = _count(image, squares)
+    on, beyond = np.s_[..., : len(ON_FRAME)], np.s_[..., len(ON_FRAME) :]
     return _share(sampled[on], coloured[on], 1.0), _share(sampled[beyond], coloured[beyond], 0.0)
 
 
-def colour_by_scale(image: Image, openings: Array, scales: Array, config: ColourConfig) -> tuple[Array, Array]:
+def colour_by_scale(image: Image, openings: Array, scales: Array) -> tuple[Array, Array]:
     """Count samples in the image, and gate-coloured ones among them, (Q, 4, S) each, on the sides of concentric squares.
 
     The squares are `scales` (S,) times as large as the openings (Q, 4, 2).
     """
-    return _count(image, concentric(openings, scales), config)
+    return _count(image, concentric(openings, scales))
 
 
-def _count(image: Image, squares: Array, config: ColourConfig) -> tuple[Array, Array]:
-    limits = config.red_min, config.red_over_green_min, config.red_over_yellow
-    sampled, coloured = count_red(image, squares, config.samples, *limits)
+def _count(image: Image, squares: Array) -> tuple[Array, Array]:
+    sampled, coloured = count_red(
+        image, squares, SIDE_SAMPLES, FRAME_RED_MIN, FRAME_RED_OVER_GREEN_MIN, FRAME_RED_OVER_YELLOW
+    )
     return sampled, coloured
 
 
@@ -52,6 +70,18 @@ def _share(sampled: Array, coloured: Array, of_none: float) -> Array:
     return np.where(n > 0, coloured.sum(-1) / np.maximum(n, 1), of_none)
 
 
+# Channels in which gates are bright, and conditions for using the second one.
+RED_MIN = 140  # threshold of red; gates have 234 to 255, corridor and lit floor under 110 (measured)
+RED_OVER_GREEN_MIN = 60  # likewise of red over green; gates over 130, wood and skin under 50 (measured)
+GLOW_OVER_BLUE = 85  # green - blue; the gates' outline has as much, the glow on the floor over 150 (measured)
+# px; wider areas of the gates' own hue are background, as no side of a frame is so wide (tuned).
+BACKGROUND_WIDTH_PX = 100
+BACKGROUND_EVERY_PX = 4  # px, sampling step of that search (tuned: its cost)
+# The second channel is used if the share of bright pixels exceeds that of gate-coloured ones by BRIGHT_SHARE, or the ratio
+# of bright to gate-coloured pixels is below DIM_SHARE; and UNEXPLAINED_PX gate-coloured pixels remain (tuned).
+BRIGHT_SHARE = 0.02
+DIM_SHARE = 0.5
+UNEXPLAINED_PX = 150
 RED_DEG = 5.0  # hue of the real simulator's gates, to which the thresholds apply (measured)
 
 
@@ -74,13 +104,13 @@ class PreparedImage(NamedTuple):
     box: PixelBox  # bounding box of the region
 
     @classmethod
-    def prepare(cls, image: Image, hue_deg: float, own_background: bool, config: ClassicalConfig) -> "PreparedImage":
+    def prepare(cls, image: Image, hue_deg: float, own_background: bool) -> "PreparedImage":
         """Prepare an image (H, W, 3) BGR for gates of a hue; `own_background` for a background in a paler shade of it."""
         image = image if hue_deg == RED_DEG else cv2.transform(image, _hue_turn(hue_deg))
-        image = _foreground(image, config.scene) if own_background else image
-        image = normalise_exposure(image, config.exposure)
-        red, red_over_green = _views(image, config.scene)
-        return cls(image, red, red_over_green, *gate_region(red_over_green.opening, config.region))
+        image = _foreground(image) if own_background else image
+        image = normalise_exposure(image)
+        red, red_over_green = _views(image)
+        return cls(image, red, red_over_green, *gate_region(red_over_green.opening))
 
     @property
     def empty(self) -> bool:
@@ -99,41 +129,41 @@ class PreparedImage(NamedTuple):
         shines = _above(view.opening[part], view.threshold)
         return np.asarray(cv2.bitwise_and(shines, self.region[part]))
 
-    def leaves_unexplained(self, silhouettes: list[Array], config: SceneConfig) -> bool:
+    def leaves_unexplained(self, silhouettes: list[Array]) -> bool:
         """Check whether the second view may show gates missed in the first, given the silhouettes (4, 2) px found there."""
         rest = _above(self.red_over_green.opening, self.red_over_green.threshold)
         coloured_px = cv2.countNonZero(rest)
         for silhouette in silhouettes:
             cv2.fillConvexPoly(rest, np.round(silhouette).astype(int), 0)
         bright_px = cv2.countNonZero(_above(self.red.opening, self.red.threshold))
-        too_bright = bright_px > coloured_px + config.bright_share * rest.size
-        too_dim = bright_px < config.dim_share * coloured_px
-        return bool((too_bright or too_dim) and cv2.countNonZero(rest) > config.unexplained_px)
+        too_bright = bright_px > coloured_px + BRIGHT_SHARE * rest.size
+        too_dim = bright_px < DIM_SHARE * coloured_px
+        return bool((too_bright or too_dim) and cv2.countNonZero(rest) > UNEXPLAINED_PX)
 
 
 def _above(channel: Image, threshold: int) -> Image:
     return np.asarray(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1])
 
 
-def _views(image: Image, config: SceneConfig) -> tuple[View, View]:
+def _views(image: Image) -> tuple[View, View]:
     """Return the views by red and by red over green of an image (H, W, 3) BGR.
 
     Gates cast a yellow glow on the floor, which is subtracted from the red for the silhouette.
     """
     blue, green, red = cv2.split(image)
-    glow = cv2.subtract(cv2.subtract(green, blue), config.glow_over_blue)
+    glow = cv2.subtract(cv2.subtract(green, blue), GLOW_OVER_BLUE)
     over = cv2.subtract(red, green)
     without_glow = cv2.subtract(red, cv2.add(glow, glow))
-    return View(red, without_glow, config.red_min, True), View(over, over, config.red_over_green_min, False)
+    return View(red, without_glow, RED_MIN, True), View(over, over, RED_OVER_GREEN_MIN, False)
 
 
-def _foreground(image: Image, config: SceneConfig) -> Image:
+def _foreground(image: Image) -> Image:
     """Return the red over green of an image (H, W, 3) BGR in excess of its wide surroundings, as the red channel."""
     over = cv2.subtract(image[..., 2], image[..., 1])
     height, width = over.shape
-    step = config.background_every_px
+    step = BACKGROUND_EVERY_PX
     coarse = cv2.resize(over, (max(width // step, 1), max(height // step, 1)), interpolation=cv2.INTER_AREA)
-    size = config.background_width_px // step
+    size = BACKGROUND_WIDTH_PX // step
     wide = cv2.morphologyEx(coarse, cv2.MORPH_OPEN, np.ones((size, size), np.uint8))
     more = cv2.subtract(over, cv2.resize(wide, (width, height), interpolation=cv2.INTER_LINEAR))
     none = np.zeros_like(more)

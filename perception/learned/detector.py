@@ -10,6 +10,10 @@ A frame is equally wide on all sides, whatever its proportion; so, scaled about 
 of the opening, `ends` (Q, 4). A side that is another gate's edge cuts the opening: its frame continues, and the opposite frame,
 measured relative to the rest of the opening, appears too wide. An oblique view widens frames as well, since it shows their depth,
 but no more than it flattens the opening.
+
+Thresholds are *derived* from geometry, the network's stride or quantisation, or *tuned*: set by hand for recall and precision of
+`benchmarks/perception.py` on rendered flights, and checked on real frames. Those that depend on the trained weights (heights of
+peaks with their errors, least scores) are in the network's card, `gate_net.yaml`, measured on held-out frames.
 """
 
 from dataclasses import replace
@@ -30,57 +34,57 @@ from gate_racer.model.quadrilateral import (
     side_lengths,
     skew_px,
 )
-from gate_racer.model.rims import DRAWN_GATE
-from gate_racer.perception.detection import Detection, ImageDetector, suppress_duplicates
-from gate_racer.perception.edges import fit_edges
-from gate_racer.perception.learned.config import (
-    AcceptanceConfig,
-    FrameEndConfig,
-    FrameWidthConfig,
-    GroupMeasurementConfig,
-    LearnedConfig,
-)
-from gate_racer.perception.learned.network import (
-    CornerGroup,
-    GateNetwork,
-    NetworkCard,
-    group_corners,
-    padded,
-)
+from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO
+from gate_racer.perception.detection import Detection, Detector, suppress_duplicates
+from gate_racer.perception.edges import OPENING_EDGES, fit_edges
+from gate_racer.perception.learned.network import CornerGroup, GateNetwork, NetworkCard, group_corners, padded
 from gate_racer.perception.networks import STRIDE, to_image
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.sampling import PixelBox, gate_region, normalise_exposure
-from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
+# Measurement of the frame's end beside each side. Ratios over the opening. Tuned.
+FIRST_SQUARE = 0.06  # distance of the first square beyond the opening, and ...
+GROWTH = 1.14  # ... its growth from square to square: frames end at 1.4 to 2, if the opening is not cut
+SQUARES = 33  # number of squares
+FRAME_SQUARES = 8  # number of first squares that lie on any frame
+PLACES = (-0.7, 0.7, 7)  # first, last and number of samples along each side
+DARK = 0.55  # of the frame's brightness: lower levels are beyond the frame
+CONTRAST = 40  # grey levels, least difference between the frame and the inside of an opening
+INSIDE = (0.7, 0.8, 0.92)  # squares inside the opening: dark, unless another gate is behind
+BEYOND = (0.55, 0.65, 0.75, 0.85)  # of a side's length, points beyond its ends, past its frame
+BESIDE = 0.12  # of a side's length, offset to both sides of these points, by which a longer edge is found
+LONGER_SHARE = 0.7  # least share of these points with an edge
 
-def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Array, Array]:
+
+def frame_ends(image: Image, quads: Array) -> tuple[Array, Array]:
     """Find where the frames about quads (Q, 4, 2) end in a one-channel image in which they are bright.
 
     Returns:
         (Q, 4) multiples of the opening, infinite where the frame does not end and NaN where the image ends before it; and
         the share (Q, 4) of each side's samples in the image at which the frame is bright and the inside is not.
     """
-    scales = 1 + config.first * config.growth ** np.arange(config.squares)
-    places = np.linspace(*config.places)
-    squares = concentric(quads, np.concatenate([config.inside, scales]))  # (Q, S, 4, 2)
+    scales = 1 + FIRST_SQUARE * GROWTH ** np.arange(SQUARES)
+    places = np.linspace(*PLACES)
+    squares = concentric(quads, np.concatenate([INSIDE, scales]))  # (Q, S, 4, 2)
     a, b = squares[..., None, :], squares[:, :, NEXT, None]
     grid = (((a + b) + places[:, None] * (b - a)) / 2).astype(np.float32)  # (Q, S, 4, P, 2)
     shape = grid.shape[:-1]
     level = cv2.remap(image, grid.reshape(len(quads), -1, 2), None, cv2.INTER_LINEAR).reshape(shape).astype(np.float32)
     inside = np.asarray(((grid >= 0) & (grid <= np.array(image.shape[::-1]) - 1)).all(-1))
-    n = len(config.inside)
+    n = len(INSIDE)
     within, level = level[:, :n].min(1), level[:, n:]
-    frame = level[:, : config.frame_squares].max(1)  # (Q, 4, P)
-    sampled = inside[:, : n + config.frame_squares].all(1)
-    shines = np.where(sampled, frame > within + config.contrast, False).sum(-1) / np.maximum(sampled.sum(-1), 1)
+    frame = level[:, :FRAME_SQUARES].max(1)  # (Q, 4, P)
+    sampled = inside[:, : n + FRAME_SQUARES].all(1)
+    shines = np.where(sampled, frame > within + CONTRAST, False).sum(-1) / np.maximum(sampled.sum(-1), 1)
 
-    dark = level <= config.dark * frame[:, None]
+    dark = level <= DARK * frame[:, None]
     over = dark & np.roll(np.pad(dark, ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=True), -1, 1)[:, :-1]
     first = over.argmax(1)[:, None]  # (Q, 1, 4, P)
     before = np.maximum(first - 1, 0)
     fall = [np.take_along_axis(level, at, 1)[:, 0] for at in (before, first)]
-    share = (fall[0] - config.dark * frame) / np.maximum(fall[0] - fall[1], 1.0)
+    share = (fall[0] - DARK * frame) / np.maximum(fall[0] - fall[1], 1.0)
     ends = (scales[before] + np.clip(share, 0.0, 1.0)[:, None] * (scales[first] - scales[before]))[:, 0]
     ends = np.where(over.any(1), np.where(first[:, 0] > 0, ends, 1.0), np.inf)
     shown = np.take_along_axis(inside[:, n:], np.where(over.any(1)[:, None], first, -1), 1)[:, 0]
@@ -90,20 +94,34 @@ def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Arra
     return np.where(known[..., 0] >= len(places) // 2, median, np.nan), np.where(sampled.any(-1), shines, np.nan)
 
 
-def goes_on(image: Image, quads: Array, config: FrameEndConfig) -> Mask:
+def goes_on(image: Image, quads: Array) -> Mask:
     """Find sides (Q, 4) of quads (Q, 4, 2) that are part of a longer edge, which continues past the end of their own frame."""
-    along, beyond = quads[:, NEXT] - quads, np.array(config.beyond)
-    outward = config.beside * np.stack([along[..., 1], -along[..., 0]], -1)
+    along, beyond = quads[:, NEXT] - quads, np.array(BEYOND)
+    outward = BESIDE * np.stack([along[..., 1], -along[..., 0]], -1)
     at = np.stack([-beyond, 1 + beyond])[..., None] * along[..., None, None, :] + quads[..., None, None, :]
     hands = at + outward[..., None, None, :], at - outward[..., None, None, :]
     at = np.stack(hands, -2)  # (Q, 4, 2 ends, n, 2 hands, 2)
     level = cv2.remap(image, at.reshape(len(quads), -1, 2).astype(np.float32), None, cv2.INTER_LINEAR)
-    edge = level.reshape(at.shape[:-1]).astype(float) @ [1.0, -1.0] > config.contrast
+    edge = level.reshape(at.shape[:-1]).astype(float) @ [1.0, -1.0] > CONTRAST
     inside = ((at >= 0) & (at <= np.array(image.shape[::-1]) - 1)).all((-1, -2))
-    return np.asarray(((edge & inside).mean(-1) > config.longer_share).any(-1))
+    return np.asarray(((edge & inside).mean(-1) > LONGER_SHARE).any(-1))
 
 
-def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config: FrameWidthConfig) -> Mask:
+# Consistency of a frame's widths. Ratios over the opening, or between widths. Tuned, except where a source is named.
+DEPTH = 0.17  # greatest depth of a gate over its opening: 0.26 m of 1.5 m by the specification (derived)
+FLATTEST = 0.85  # greatest part of an opening hidden by its depth
+SLANTED = 0.1  # hidden part above which the view is oblique
+WIDER = 1.15  # greatest ratio of apparent to true width, with
+WIDER_PX = 0.5  # ... a tolerance in px,
+BULGE = 0.12  # ... and one over the opening, for nearby gates
+ALONE = 1.7  # as `WIDER`, if only one of a side and its opposite is in the image
+OCCLUDER = 1.3  # ratio to the opposite width above which a side may be another gate's edge,
+OCCLUDER_SURE = 1.75  # ... above which it is
+ALIKE = 1.3  # greatest ratio between the widths of a frame that is taken to be as wide as it appears
+GUESSED_WIDTH = (0.35, 1.45)  # over the expected width about a guess: least; greatest on three sides
+
+
+def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float) -> Mask:
     """Find sides (Q, 4) of quads (Q, 4, 2) that may be the edge of another gate, by the frames' ends (Q, 4).
 
     Args:
@@ -112,13 +130,13 @@ def occluded_sides(ends: Array, quads: Array, longer: Mask, ratio: float, config
     """
     width = np.where(np.isnan(ends), np.inf, ends - 1)
     facing = width[:, OPPOSITE]
-    factor = np.where(np.isnan(ends), config.alone, config.wider)
-    flat = factor * _frame(width, ratio, config) + 2 * config.wider_px / _apart(quads)[:, [0, 1, 0, 1]]
-    other = (width > config.occluder * facing) & ((facing > flat + config.bulge) | longer)
-    return np.asarray(np.isfinite(facing) & (other | ((facing > flat) & (width > config.occluder_sure * facing))))
+    factor = np.where(np.isnan(ends), ALONE, WIDER)
+    flat = factor * _frame(width, ratio) + 2 * WIDER_PX / _apart(quads)[:, [0, 1, 0, 1]]
+    other = (width > OCCLUDER * facing) & ((facing > flat + BULGE) | longer)
+    return np.asarray(np.isfinite(facing) & (other | ((facing > flat) & (width > OCCLUDER_SURE * facing))))
 
 
-def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float, config: FrameWidthConfig) -> Mask:
+def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float) -> Mask:
     """Check which quads (Q, 4, 2) are consistent with a frame `ratio` times as large that ends at (Q, 4).
 
     The frame is equally wide in both directions, or widened by other gates beside a `hidden` side (Q, 4), or by an oblique
@@ -127,53 +145,63 @@ def is_even(ends: Array, quads: Array, hidden: Mask, ratio: float, config: Frame
     width, apart = np.where(np.isnan(ends), np.inf, ends - 1), _apart(quads)
     least = np.minimum(width[:, :2], width[:, 2:])
     beside = np.isnan(ends[:, :2]) | np.isnan(ends[:, 2:])
-    wall = _wall(quads, config)
-    px = 2 * config.wider_px / apart
-    factor = np.where(beside, config.alone, config.wider)
-    as_wide = least < factor * (_frame(width, ratio, config) + 2 * wall) / (1 - wall) + config.bulge + px
+    wall = _wall(quads)
+    px = 2 * WIDER_PX / apart
+    factor = np.where(beside, ALONE, WIDER)
+    as_wide = least < factor * (_frame(width, ratio) + 2 * wall) / (1 - wall) + BULGE + px
     unknown = np.isinf(least) & beside
     covered = hidden & ~np.isnan(ends)
-    narrow = (
-        (wall > config.slanted) & np.isfinite(least) & ~beside[:, ::-1] & (least[:, ::-1] > config.wider * least + px)
-    )
+    narrow = (wall > SLANTED) & np.isfinite(least) & ~beside[:, ::-1] & (least[:, ::-1] > WIDER * least + px)
     possible = as_wide | unknown | covered[:, :2] | covered[:, 2:]
     return np.asarray((width.min(-1) > 0) & possible.all(-1) & (as_wide | unknown).any(-1) & ~narrow.any(-1))
 
 
-def fitting_share(ends: Array, quads: Array, ratio: float, config: FrameWidthConfig) -> Array:
+def fitting_share(ends: Array, quads: Array, ratio: float) -> Array:
     """Return the share (Q,) of the sides of quads (Q, 4, 2) beside which a frame ending at (Q, 4) has its expected width."""
     width = ends - 1
-    known, wall = ~np.isnan(width), _wall(quads, config)
-    frame = _frame(np.where(known, width, np.inf), ratio, config)
-    most, px = (x[:, [0, 1, 0, 1]] for x in ((frame + 2 * wall) / (1 - wall), 2 * config.wider_px / _apart(quads)))
-    fits = known & (width > frame / config.alike - px) & (width < config.alike * most + px)
+    known, wall = ~np.isnan(width), _wall(quads)
+    frame = _frame(np.where(known, width, np.inf), ratio)
+    most, px = (x[:, [0, 1, 0, 1]] for x in ((frame + 2 * wall) / (1 - wall), 2 * WIDER_PX / _apart(quads)))
+    fits = known & (width > frame / ALIKE - px) & (width < ALIKE * most + px)
     return np.asarray(fits.sum(-1) / np.maximum(known.sum(-1), 1))
 
 
-def guess_is_even(ends: Array, ratio: float, config: FrameWidthConfig) -> Mask:
+def guess_is_even(ends: Array, ratio: float) -> Mask:
     """Check which squares (Q,) guessed on one side fit a frame ending at (Q, 4): as `is_even`, for an unknown view angle."""
-    low, high = (share * (ratio - 1) for share in config.guess)
+    low, high = (share * (ratio - 1) for share in GUESSED_WIDTH)
     width = ends - 1
     return np.asarray((np.nanmin(width, -1, initial=np.inf) > low) & ((width > high).sum(-1) < 2))
 
 
-def _frame(width: Array, ratio: float, config: FrameWidthConfig) -> Array:
+def _frame(width: Array, ratio: float) -> Array:
     """Return the widths (Q, 1) of frames: the apparent ones (Q, 4) if these agree, else the expected one."""
-    alike = width.max(-1) < config.alike * width.min(-1)
+    alike = width.max(-1) < ALIKE * width.min(-1)
     return np.where(alike, width.min(-1), ratio - 1)[:, None]
 
 
-def _wall(quads: Array, config: FrameWidthConfig) -> Array:
+def _wall(quads: Array) -> Array:
     """Return the parts (Q, 2) of openings (Q, 4, 2) hidden by their depth between sides 0 and 2, and 1 and 3."""
     apart = _apart(quads)
     slant = np.sqrt(np.maximum((apart.max(-1, keepdims=True) / apart) ** 2 - 1, 0.0))  # tangent of the view angle
-    return np.asarray(np.minimum(config.depth * slant, config.flattest))
+    return np.asarray(np.minimum(DEPTH * slant, FLATTEST))
 
 
 def _apart(quads: Array) -> Array:
     """Return the distances (Q, 2) px between sides 0 and 2, and 1 and 3, of quads (Q, 4, 2)."""
     side = np.linalg.norm(quads[:, NEXT] - quads, axis=-1)
     return np.asarray(np.maximum((side[:, [1, 0]] + side[:, [3, 2]]) / 2, 1e-9))
+
+
+# Measurement of quadrilaterals from groups of corners. Tuned, except where a source is named.
+MOVED_PX = 2.5  # greatest displacement of a mapped corner: three standard deviations of the card (derived)
+MOVED_SIDE = 0.15  # ... or this share of the longest side, if greater: beyond it is another line
+SUPPORT_MIN = 0.4  # -, least share of a side's profiles for a measured edge
+SUPPORT_CLEAR = 0.8  # ... for one that is accepted at any distance from its prediction
+NEARBY = 0.5  # -, scale of the square on a single edge within which its sides' directions are measured
+GUESS_SIDE = 0.5  # -, standard deviation of an unseen corner over the longest visible side
+PART_MIN_PX = 24.0  # least longest side of a partly visible gate
+SKEW_PX = 1.0  # greatest skew beyond that of perspective
+SKEW_SIDE = 0.02  # -, part of the side that is added to it
 
 
 class EdgeStart(NamedTuple):
@@ -199,49 +227,46 @@ class MeasuredQuads(NamedTuple):
     score: Array  # (Q,)
 
 
-def measure(
-    red: Image, groups: list[CornerGroup], card: NetworkCard, focal_px: float, config: LearnedConfig
-) -> MeasuredQuads:
+def measure(red: Image, groups: list[CornerGroup], card: NetworkCard, focal_px: float) -> MeasuredQuads:
     """Measure groups in an image (H, W) in which gates are bright; return those with enough edges."""
-    limits = config.measurement
-    start = _start(groups, card, focal_px, limits)
+    start = _start(groups, card, focal_px)
     mapped, nearby = start.mapped, ~start.mapped & start.nearby[:, None]
-    edges = fit_edges(red, start.corners_px, DRAWN_GATE.silhouette_ratio, config.edges)
+    edges = fit_edges(red, start.corners_px, SILHOUETTE_RATIO, OPENING_EDGES)
     side_px = side_lengths(start.corners_px).max(-1, keepdims=True)
     moved_px = np.linalg.norm(edges.corners_px - start.corners_px, axis=-1)
-    most_px = np.where(mapped, np.maximum(limits.moved_px, limits.moved_side * side_px), 2 * start.guess_px)
-    measured = edges.measured & (edges.support > limits.support_min)
-    clear = (measured & (edges.support > limits.support_clear)).sum(-1)
+    most_px = np.where(mapped, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * start.guess_px)
+    measured = edges.measured & (edges.support > SUPPORT_MIN)
+    clear = (measured & (edges.support > SUPPORT_CLEAR)).sum(-1)
     # A corner is the intersection of its sides, unless that is far from its position in the map.
     fits = measured & measured[:, PREVIOUS] & ((clear == 4)[:, None] | (moved_px < most_px))
     corners_px = np.where(fits[..., None], edges.corners_px, start.corners_px)
     onward = nearby & (measured | measured[:, PREVIOUS]) & ~fits
     beside = _beside(corners_px, mapped)
-    corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / limits.nearby, corners_px)
+    corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / NEARBY, corners_px)
     # One side or corner of a whole gate may merge with a bright background; its ends are then those of the map.
     trusted = mapped.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
     mapped_cov = start.sigma_px[..., None, None] ** 2 * np.eye(2)
-    cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2(config.edges.floor_px), mapped_cov)
+    cov_px = np.where((fits | onward)[..., None, None], edges.cov_px2, mapped_cov)
     expected = mapped | mapped[:, NEXT] | fits & fits[:, NEXT]
     score = start.score * np.where(measured & expected, edges.support, 0.0).sum(-1) / expected.sum(-1)
 
     is_whole = fits.all(-1) | trusted
-    large = side_lengths(corners_px).min(-1) > limits.side_min_px
-    square = (excess_skew_px(corners_px, focal_px, limits) < limits.skew_px) | nearby.any(-1)
+    large = side_lengths(corners_px).min(-1) > LEAST_SIDE_PX
+    square = (excess_skew_px(corners_px, focal_px) < SKEW_PX) | nearby.any(-1)
     good = (score > np.where(is_whole, card.sure, card.sure_part)) & is_convex(corners_px) & large & square
-    good &= is_whole | ((side_px[:, 0] > limits.part_min_px) & (fits | ~mapped).all(-1))
+    good &= is_whole | ((side_px[:, 0] > PART_MIN_PX) & (fits | ~mapped).all(-1))
     guessed = (mapped.sum(-1) == 2) & ~fits.all(-1)
     columns = corners_px, cov_px, fits | trusted[:, None], expected, guessed, start.guess_px, score
     return MeasuredQuads(*(column[good] for column in columns))
 
 
-def excess_skew_px(quads: Array, focal_px: float, config: GroupMeasurementConfig) -> Array:
+def excess_skew_px(quads: Array, focal_px: float) -> Array:
     """Return the skew (Q,) px of quads (Q, 4, 2) beyond that of perspective and a tolerance relative to their size."""
     side_px = side_lengths(quads).max(-1)
-    return np.asarray(skew_px(quads) - side_px**2 / (2 * focal_px) - config.skew_side * side_px)
+    return np.asarray(skew_px(quads) - side_px**2 / (2 * focal_px) - SKEW_SIDE * side_px)
 
 
-def completed(px: Array, config: GroupMeasurementConfig) -> tuple[Array, float]:
+def completed(px: Array) -> tuple[Array, float]:
     """Return corners (4, 2) px with guesses in place of NaN, and the guesses' standard deviation, px.
 
     Three corners complete to a parallelogram; two neighbouring ones to a square on the side between them.
@@ -256,31 +281,31 @@ def completed(px: Array, config: GroupMeasurementConfig) -> tuple[Array, float]:
             px[k] = px[after] + _inward(px[across] - px[after])
         else:
             px[k] = px[before] + _inward(px[before] - px[across])
-    return px, float(config.guess * side_px)
+    return px, float(GUESS_SIDE * side_px)
 
 
-def _start(groups: list[CornerGroup], card: NetworkCard, focal_px: float, config: GroupMeasurementConfig) -> EdgeStart:
+def _start(groups: list[CornerGroup], card: NetworkCard, focal_px: float) -> EdgeStart:
     """Return the quads near which the edges of groups are searched.
 
     The continuation of a pair is a guess that an oblique view falsifies: its gate is searched as a square, and as a smaller one.
     """
-    found = [part for group in groups for part in _parts(group, focal_px, config)]
+    found = [part for group in groups for part in _parts(group, focal_px)]
     pairs = [group for group in found if (group.height > 0).sum() == 2]
     nearby = np.repeat([False, True], [len(found), len(pairs)])
     found = found + pairs
     height = np.array([group.height for group in found])
-    filled = [completed(to_image(group.at), config) for group in found]
+    filled = [completed(to_image(group.at)) for group in found]
     px, guess_px = np.array([px for px, _ in filled]), np.array([[sigma] for _, sigma in filled])
     mapped = height > 0
     beside = _beside(px, mapped)
-    px = np.where((~mapped & nearby[:, None])[..., None], beside + config.nearby * (px - beside), px)
+    px = np.where((~mapped & nearby[:, None])[..., None], beside + NEARBY * (px - beside), px)
     sigma_px = np.where(mapped, np.interp(height, card.peak, card.sigma_px), guess_px)
     return EdgeStart(px, mapped, nearby, sigma_px, guess_px, np.array([group.score for group in found]))
 
 
-def _parts(group: CornerGroup, focal_px: float, config: GroupMeasurementConfig) -> list[CornerGroup]:
+def _parts(group: CornerGroup, focal_px: float) -> list[CornerGroup]:
     """Return the group itself, or, if its corners cannot be a square's, its four subsets with one corner left out."""
-    if not group.height.all() or excess_skew_px(to_image(group.at)[None], focal_px, config)[0] < config.skew_px:
+    if not group.height.all() or excess_skew_px(to_image(group.at)[None], focal_px)[0] < SKEW_PX:
         return [group]
     others = ~np.eye(4, dtype=bool)
     return [replace(group, at=np.where(k[:, None], group.at, np.nan), height=group.height * k) for k in others]
@@ -296,27 +321,34 @@ def _inward(step: Array) -> Array:
     return np.array([-step[1], step[0]])
 
 
-def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, config: LearnedConfig) -> list[Detection]:
+# Acceptance of measured gates. Tuned, except where a source is named.
+BORDER_PX = 2.0  # a corner nearer to the image border may be cut (derived: half a JPEG chroma block)
+SHINES_MIN = 0.6  # -, least share of each side's samples at which the frame is brighter than the opening
+CORNERS_MIN = 2  # least number of visible corners
+SCORE_MIN = 0.4  # -, least score of a detection
+SAME_PX = 3.0  # distance below which two corners are the same
+
+
+def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard) -> list[Detection]:
     """Return the quads surrounded by a frame `ratio` times as large, in an image (H, W) in which gates are bright."""
     if not len(quads.score):
         return []
-    limits, widths = config.acceptance, config.frame_widths
     corners_px, whole = quads.corners_px, quads.found.all(-1)
-    ends, shines = (np.where(quads.expected, x, np.nan) for x in frame_ends(red, corners_px, config.frame_ends))
-    longer = goes_on(red, corners_px, config.frame_ends)
-    hidden = occluded_sides(ends, corners_px, longer, ratio, widths) & ~quads.guessed[:, None]
+    ends, shines = (np.where(quads.expected, x, np.nan) for x in frame_ends(red, corners_px))
+    longer = goes_on(red, corners_px)
+    hidden = occluded_sides(ends, corners_px, longer, ratio) & ~quads.guessed[:, None]
     covered = hidden | hidden[:, PREVIOUS]  # corners of hidden sides
-    seen = quads.found & ~covered & is_inside(corners_px, red, limits.border_px)
+    seen = quads.found & ~covered & is_inside(corners_px, red, BORDER_PX)
     guess_cov = quads.guess_px[..., None, None] ** 2 * np.eye(2)
     cov_px = np.where(covered[..., None, None], guess_cov, quads.cov_px)
 
-    framed_guess, framed = guess_is_even(ends, ratio, widths), is_even(ends, corners_px, hidden, ratio, widths)
+    framed_guess, framed = guess_is_even(ends, ratio), is_even(ends, corners_px, hidden, ratio)
     frame_ok = np.where(quads.guessed, framed_guess, framed)
-    shines_ok = np.nan_to_num(shines, nan=1.0).min(-1) > limits.shines_min
-    corners_ok = seen.sum(-1) >= limits.corners_min
+    shines_ok = np.nan_to_num(shines, nan=1.0).min(-1) > SHINES_MIN
+    corners_ok = seen.sum(-1) >= CORNERS_MIN
     sure_ok = whole | (quads.score > card.sure_part)
-    score = quads.score * (1 + fitting_share(ends, corners_px, ratio, widths)) / 2
-    accepted = np.flatnonzero(frame_ok & shines_ok & corners_ok & sure_ok & (score > limits.score_min))
+    score = quads.score * (1 + fitting_share(ends, corners_px, ratio)) / 2
+    accepted = np.flatnonzero(frame_ok & shines_ok & corners_ok & sure_ok & (score > SCORE_MIN))
 
     detections = []
     for k in accepted:
@@ -325,48 +357,47 @@ def verify(red: Image, quads: MeasuredQuads, ratio: float, card: NetworkCard, co
     return detections
 
 
-def is_same_gate(a: Detection, b: Detection, config: AcceptanceConfig) -> bool:
+def is_same_gate(a: Detection, b: Detection) -> bool:
     """Check whether two detections are of one gate: whole ones share two corners, others one."""
-    near = np.linalg.norm(a.corners_px[a.visible][:, None] - b.corners_px[b.visible], axis=-1) < config.same_px
+    near = np.linalg.norm(a.corners_px[a.visible][:, None] - b.corners_px[b.visible], axis=-1) < SAME_PX
     return int(near.any(1).sum()) >= (2 if a.visible.all() and b.visible.all() else 1)
 
 
-class LearnedDetector(ImageDetector):
+class LearnedDetector(Detector):
     """Gate detector by a network, for gates with at least two visible corners."""
 
-    def __init__(self, camera: Camera, config: LearnedConfig | None = None):
+    def __init__(self, camera: Camera):
         """Load the network.
 
         Raises:
             UserError: the network's file is missing or has the wrong outputs.
         """
         super().__init__(camera)
-        self._config = config or LearnedConfig()
         self._network = GateNetwork(self._shape)
 
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
-        card, config = self._network.card, self._config
-        image = normalise_exposure(image, config.exposure)
+        card = self._network.card
+        image = normalise_exposure(image)
         red = cv2.extractChannel(image, 2)
         box = self._reddish(image, red, window)
         groups = self._propose(image, box) if box.width else []
         if not groups:
             return []
-        measured = measure(red, groups, card, self.camera.fx_px, config)
+        measured = measure(red, groups, card, self.camera.fx_px)
         # The depth of frames narrower than usual appears as wide as theirs.
-        ratio = max(DRAWN_GATE.silhouette_ratio_of(window.frame_ratio), DRAWN_GATE.silhouette_ratio)
-        found = verify(red, measured, ratio, card, config)
-        return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.acceptance))
+        ratio = max(OUTLINE_RATIO * window.frame_ratio, SILHOUETTE_RATIO)
+        found = verify(red, measured, ratio, card)
+        return suppress_duplicates(found, is_same_gate)
 
     def _reddish(self, image: Image, red: Image, window: SearchWindow) -> PixelBox:
         """Return the part of the image, or of its window, in which gates may be."""
         rows, columns = window.region or (slice(0, image.shape[0]), slice(0, image.shape[1]))
-        box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]), self._config.region)[1]
+        box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]))[1]
         return box._replace(u=box.u + columns.start, v=box.v + rows.start)
 
     def _propose(self, image: Image, box: PixelBox) -> list[CornerGroup]:
         """Return groups of corners in and around a box of the image, in map pixels of the whole image."""
         u, v, w, h = padded(box, image.shape[1], image.shape[0])
-        groups = group_corners(self._network.maps(image[v : v + h, u : u + w]), self._config.heatmaps)
+        groups = group_corners(self._network.maps(image[v : v + h, u : u + w]))
         likely = [group for group in groups if group.score >= self._network.card.score]
         return [replace(group, at=group.at + np.array([u, v]) / STRIDE) for group in likely]

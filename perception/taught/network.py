@@ -27,25 +27,12 @@ HEAD_STRIDES = (8, 16, 32)  # image pixels per cell of each head
 OFFSET_UNIT = 4.0  # strides, unit of the offsets
 OUTPUTS = ("corners", *(f"gates{stride}" for stride in HEAD_STRIDES))
 INPUT = "blocks"
-
-
-@dataclass(frozen=True, slots=True)
-class TaughtConfig:
-    """Thresholds of all stages, in order of processing. Chosen, except where a source is named."""
-
-    cell_min: float = 0.15  # -, least probability of a cell that reports an opening
-    cells: int = 100  # greatest number of such cells, the likeliest: bounds the time (a gate has about eight)
-    # -, overlap above which two quadrilaterals are one opening's; gates in a row have 0.45 or less
-    same_iou: float = 0.55
-    side_min_px: float = 5.0  # least side of an opening
-    peak_min: float = 0.12  # -, least height of a corner's peak
-    peaks: int = 200  # greatest number of peaks, the highest
-    above_mean: float = 1.1  # -, least ratio of a peak to the mean of its 3 x 3 neighbourhood: a plateau has no peak
-    snap_px: float = 2.0  # greatest distance from a predicted corner to its peak, the network's stride,
-    # ... or this share of the side, if greater: three standard deviations of the prediction (measured)
-    snap_side: float = 0.12
-    border_px: float = 1.0  # a corner nearer to the image border may be cut
-    corners_min: int = 2  # least number of visible corners
+# Thresholds, chosen.
+CELL_MIN = 0.15  # -, least probability of a cell that reports an opening
+CELLS_MOST = 100  # greatest number of such cells, the likeliest: bounds the time (a gate has about eight)
+PEAK_MIN = 0.12  # -, least height of a corner's peak
+PEAKS_MOST = 200  # greatest number of peaks, the highest
+ABOVE_MEAN = 1.1  # -, least ratio of a peak to the mean of its 3 x 3 neighbourhood: a plateau has no peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +71,14 @@ class GateNetwork:
         self._net = OnnxNetwork(file, "not a network of train-detector", OUTPUTS)
         self.card = card or load(file.with_suffix(".yaml"), NetworkCard)
 
-    def look(self, image: Image, config: TaughtConfig) -> tuple[Proposals, Array]:
+    def look(self, image: Image) -> tuple[Proposals, Array]:
         """Return proposals, and the peaks (P, 2) px of visible corners, in an image (H, W, 3) BGR."""
         height, width = image.shape[:2]
         corners, *heads = self._net.maps(image)
-        peaks = find_peaks(corners[0, : height // STRIDE, : width // STRIDE], config)
-        found = [_reports(head, stride, config) for head, stride in zip(heads, HEAD_STRIDES, strict=True)]
+        peaks = find_peaks(corners[0, : height // STRIDE, : width // STRIDE])
+        found = [_reports(head, stride) for head, stride in zip(heads, HEAD_STRIDES, strict=True)]
         score, quads = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        order = np.argsort(-score, kind="stable")[: config.cells]
+        order = np.argsort(-score, kind="stable")[:CELLS_MOST]
         return Proposals(score[order], quads[order]), to_image(peaks)
 
 
@@ -101,23 +88,23 @@ def cell_centres(rows: int, columns: int, stride: int) -> Array:
     return np.asarray(np.stack([u, v], -1) * stride + (stride - 1) / 2, float)
 
 
-def _reports(head: Float32, stride: int, config: TaughtConfig) -> tuple[Array, Array]:
+def _reports(head: Float32, stride: int) -> tuple[Array, Array]:
     """Return the scores (N,) of a head's cells (9, h, w) above the least, and the corners (N, 4, 2) px that they report."""
     score = probability(head[0])
-    v, u = np.nonzero(score > config.cell_min)
+    v, u = np.nonzero(score > CELL_MIN)
     offsets = head[1:, v, u].T.reshape(-1, 4, 2) * (OFFSET_UNIT * stride)
     cells = cell_centres(score.shape[0], score.shape[1], stride)
     return score[v, u], cells[v, u][:, None] + offsets
 
 
-def find_peaks(log_odds: Float32, config: TaughtConfig) -> Array:
+def find_peaks(log_odds: Float32) -> Array:
     """Return the local maxima (P, 2) of a corner map (h, w), map pixels to sub-pixel accuracy, the highest first."""
     heat = probability(log_odds)
     above = cv2.dilate(heat, np.ones((3, 3)))
-    top = (heat >= above) & (heat > config.peak_min) & (heat > config.above_mean * cv2.blur(heat, (3, 3)))
+    top = (heat >= above) & (heat > PEAK_MIN) & (heat > ABOVE_MEAN * cv2.blur(heat, (3, 3)))
     top[[0, -1]] = top[:, [0, -1]] = False  # at the border a peak may be a cut edge
     v, u = np.nonzero(top)
-    order = np.argsort(-heat[v, u], kind="stable")[: config.peaks]
+    order = np.argsort(-heat[v, u], kind="stable")[:PEAKS_MOST]
     v, u = v[order], u[order]
     u_offset, v_offset = (
         peak_offset(heat[v - dv, u - du], heat[v, u], heat[v + dv, u + du]) for du, dv in ((1, 0), (0, 1))

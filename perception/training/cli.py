@@ -17,7 +17,7 @@ from gate_racer.common.files import drafted
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.perception.taught.detector import find_gates
-from gate_racer.perception.taught.network import GateNetwork, NetworkCard, TaughtConfig
+from gate_racer.perception.taught.network import GateNetwork, NetworkCard
 from gate_racer.perception.training.evaluation import LARGE_PX, Matches, corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, read_photographs
 from gate_racer.perception.training.sheet import write_sheet
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = f"train-detector {arguments.folder} --set steps={steps} seed={seed}"
     source = f"{len(taught)} images of {arguments.folder} with {openings(taught)} openings"
     network = GateNetwork(out, replace(UNCALIBRATED, source=source, command=command))
-    all_found = [(find_gates(network, one.image, TaughtConfig()), one.corners_px) for one in held_out]
+    all_found = [(find_gates(network, one.image), one.corners_px) for one in held_out]
     matches = match(all_found)
     card = calibrated(network.card, matches)
     with drafted(card_file) as draft, draft.open("w") as stream:

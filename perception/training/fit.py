@@ -15,27 +15,20 @@ from gate_racer.perception.training.labels import Photograph
 from gate_racer.perception.training.samples import draw_sample
 from gate_racer.perception.training.unet import GateUNet, stacked
 
-
-@dataclass(frozen=True, slots=True)
-class FitConfig:
-    """Training of the network. Chosen."""
-
-    batch: int = 8  # samples per step
-    ahead: int = 8  # steps for which samples are drawn in advance
-    rate: float = 6e-3  # greatest learning rate of AdamW
-    warm: float = 0.08  # share of the steps in which it rises; it falls along a cosine
-    decay: float = 1e-4  # weight decay
-    kept: float = 0.998  # decay of the averaged weights per step
-    gradient: float = 1.0  # greatest norm of the gradient
-    peaks: float = 20.0  # weight of the corner map's error where a peak is
-    corners: float = 10.0  # weight of the corner map's loss
-    offsets: float = 0.5  # weight of the offsets' loss
-    near: float = 0.05  # sides, error at which the loss of an offset turns from square to absolute
-    focus: float = 2.0  # exponent of the focal loss (Lin et al., 2017)
-    reports: int = 50  # reports of the progress
-
-
-FIT = FitConfig()
+# Training of the network. Chosen.
+BATCH = 8  # samples per step
+AHEAD = 8  # steps for which samples are drawn in advance
+RATE = 6e-3  # greatest learning rate of AdamW
+WARM = 0.08  # share of the steps in which it rises; it falls along a cosine
+DECAY = 1e-4  # weight decay
+KEPT = 0.998  # decay of the averaged weights per step
+GRADIENT = 1.0  # greatest norm of the gradient
+PEAKS_WEIGHT = 20.0  # weight of the corner map's error where a peak is
+CORNERS_WEIGHT = 10.0  # weight of the corner map's loss
+OFFSETS_WEIGHT = 0.5  # weight of the offsets' loss
+NEAR_SIDES = 0.05  # sides, error at which the loss of an offset turns from square to absolute
+FOCUS = 2.0  # exponent of the focal loss (Lin et al., 2017)
+REPORTS = 50  # reports of the progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +49,20 @@ def fit(photographs: list[Photograph], steps: int, seed: int, tell: Callable[[Lo
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = GateUNet().to(device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     average = torch.optim.swa_utils.AveragedModel(net, avg_fn=_averaged, use_buffers=True)
-    optimiser = torch.optim.AdamW(net.parameters(), FIT.rate, weight_decay=FIT.decay)
+    optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
     begin, sums, reported = time.monotonic(), np.zeros(3), 0
     for step, (images, heat, *heads) in enumerate(batches(photographs, steps, seed), 1):
         done = step / steps
-        optimiser.param_groups[0]["lr"] = FIT.rate * min(done / FIT.warm, 0.5 * (1 + math.cos(math.pi * done))) + 1e-5
+        optimiser.param_groups[0]["lr"] = RATE * min(done / WARM, 0.5 * (1 + math.cos(math.pi * done))) + 1e-5
         x = stacked(images.to(device)).contiguous(memory_format=torch.channels_last)
         losses = loss(net(x), heat.to(device), [head.to(device) for head in heads])
         optimiser.zero_grad()
-        (FIT.corners * losses[0] + losses[1] + FIT.offsets * losses[2]).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), FIT.gradient)
+        (CORNERS_WEIGHT * losses[0] + losses[1] + OFFSETS_WEIGHT * losses[2]).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), GRADIENT)
         optimiser.step()
         average.update_parameters(net)
         sums += [float(part.detach()) for part in losses]
-        if step * FIT.reports // steps > (step - 1) * FIT.reports // steps:
+        if step * REPORTS // steps > (step - 1) * REPORTS // steps:
             tell(Losses(step, time.monotonic() - begin, *(sums / (step - reported))))
             sums, reported = np.zeros(3), step
     trained: GateUNet = average.module.eval().cpu()  # type: ignore[assignment]
@@ -78,7 +71,7 @@ def fit(photographs: list[Photograph], steps: int, seed: int, tell: Callable[[Lo
 
 def _averaged(average: Tensor, now: Tensor, count: Tensor | int) -> Tensor:
     """Return the moving average of a weight; of the first steps, which differ most, it is soon free."""
-    return average + (now - average) * max(1 - FIT.kept, 9 / (10 + float(count)))
+    return average + (now - average) * max(1 - KEPT, 9 / (10 + float(count)))
 
 
 def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,16 +81,16 @@ def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[
     """
     bce = nn.functional.binary_cross_entropy_with_logits
     floor = nn.functional.binary_cross_entropy(heat, heat, reduction="none")  # lower bound of the next
-    corners = ((bce(out[0], heat, reduction="none") - floor) * (1 + FIT.peaks * heat)).mean()
+    corners = ((bce(out[0], heat, reduction="none") - floor) * (1 + PEAKS_WEIGHT * heat)).mean()
     gates = offsets = corners.new_zeros(())
     for head, target in zip(out[1:], targets, strict=True):
         wanted, weight = target[:, 0], target[:, 1]
         right = torch.where(wanted > 0, torch.sigmoid(head[:, 0]), 1 - torch.sigmoid(head[:, 0]))
-        gates = gates + 0.5 * ((1 - right) ** FIT.focus * bce(head[:, 0], wanted, reduction="none") * weight).sum()
+        gates = gates + 0.5 * ((1 - right) ** FOCUS * bce(head[:, 0], wanted, reduction="none") * weight).sum()
         given, true = (part.permute(0, 2, 3, 1)[wanted > 0].reshape(-1, 4, 2) for part in (head[:, 1:], target[:, 2:]))
-        side = (true - true.roll(1, 1)).norm(dim=-1).mean(1).clamp(min=FIT.near)[:, None, None]
+        side = (true - true.roll(1, 1)).norm(dim=-1).mean(1).clamp(min=NEAR_SIDES)[:, None, None]
         errors = [
-            nn.functional.smooth_l1_loss(given / side, true.roll(k, 1) / side, reduction="none", beta=FIT.near).sum(
+            nn.functional.smooth_l1_loss(given / side, true.roll(k, 1) / side, reduction="none", beta=NEAR_SIDES).sum(
                 (1, 2)
             )
             for k in range(4)
@@ -117,18 +110,18 @@ def batches(photographs: list[Photograph], steps: int, seed: int) -> Iterator[tu
 
     def draw(step: int) -> tuple[Tensor, ...]:
         rows = []
-        for number in range(step * FIT.batch, (step + 1) * FIT.batch):
+        for number in range(step * BATCH, (step + 1) * BATCH):
             order = np.random.default_rng([seed, number // count]).permutation(count)
             sample = draw_sample(photographs[order[number % count]], np.random.default_rng([seed, number, 1]))
             rows.append((sample.image, sample.heat, *sample.heads))
         return tuple(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
 
     with ThreadPoolExecutor(1) as drawing:
-        ahead = deque(drawing.submit(draw, step) for step in range(min(FIT.ahead, steps)))
+        ahead = deque(drawing.submit(draw, step) for step in range(min(AHEAD, steps)))
         try:
             for step in range(steps):
-                if step + FIT.ahead < steps:
-                    ahead.append(drawing.submit(draw, step + FIT.ahead))
+                if step + AHEAD < steps:
+                    ahead.append(drawing.submit(draw, step + AHEAD))
                 yield ahead.popleft().result()
         finally:
             drawing.shutdown(cancel_futures=True)

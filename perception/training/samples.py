@@ -19,33 +19,21 @@ from gate_racer.vehicle.rotation import Array, exp, matrix
 CROP_PX = (256, 256)  # width and height of a sample
 GREY = (127, 127, 127)  # beyond the image: zero for the network, as its padding
 
-
-@dataclass(frozen=True, slots=True)
-class SampleConfig:
-    """Distribution of the turned and zoomed views. Tuned on held-out photographs (twice as much gives no better corners)."""
-
-    roll_deg: float = 15.0  # standard deviation
-    turn_deg: float = 12.0  # ... of pitch and of yaw
-    zoom: float = 0.35  # ... of the logarithm of the scale
-    focal: tuple[float, float] = (0.6, 1.2)  # range of the assumed focal length, image widths
-    about: float = 0.8  # share of the crops with an opening near their centre
-    off: float = 0.42  # greatest offset of what the crop shows from its centre, crop sizes
-
-
-@dataclass(frozen=True, slots=True)
-class TargetConfig:
-    """Assignment of openings to the network's outputs. Chosen."""
-
-    peak: float = 1.0  # map pixels, standard deviation of a corner's peak
-    reach: int = 4  # map pixels, half extent of a drawn peak
-    sizes_px: tuple[float, ...] = (0.0, 40.0, 100.0, np.inf)  # limits of the openings of each head, mean side
-    shared: float = 1.25  # factor within which an opening at a limit belongs to both heads
-    near: float = 1.0  # strides, greatest distance of a reporting cell from the opening's centre
-    least_longest_px: float = 7.0  # longest side of an opening below which it is neither wanted nor wrong,
-    least_shortest_px: float = 4.0  # ... and shortest one
-
-
-SAMPLE, TARGET = SampleConfig(), TargetConfig()
+# Distribution of the turned and zoomed views. Tuned on held-out photographs (twice as much gives no better corners).
+ROLL_DEG = 15.0  # standard deviation
+TURN_DEG = 12.0  # ... of pitch and of yaw
+ZOOM = 0.35  # ... of the logarithm of the scale
+FOCAL = (0.6, 1.2)  # range of the assumed focal length, image widths
+ABOUT_AN_OPENING = 0.8  # share of the crops with an opening near their centre
+OFF_CENTRE = 0.42  # greatest offset of what the crop shows from its centre, crop sizes
+# Assignment of openings to the network's outputs. Chosen.
+PEAK = 1.0  # map pixels, standard deviation of a corner's peak
+PEAK_REACH = 4  # map pixels, half extent of a drawn peak
+SIZES_PX = (0.0, 40.0, 100.0, np.inf)  # limits of the openings of each head, mean side
+SHARED_SIZES = 1.25  # factor within which an opening at a limit belongs to both heads
+NEAR_CELLS = 1.0  # strides, greatest distance of a reporting cell from the opening's centre
+LEAST_LONGEST_PX = 7.0  # longest side of an opening below which it is neither wanted nor wrong,
+LEAST_SHORTEST_PX = 4.0  # ... and shortest one
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +66,19 @@ def draw_sample(photograph: Photograph, rng: np.random.Generator) -> Sample:
 
 def _view(width: int, height: int, corners_px: Array, rng: np.random.Generator) -> Array:
     """Return the homography (3, 3) from an image to a random crop of a turned and zoomed view of it."""
-    config, f = SAMPLE, width * rng.uniform(*SAMPLE.focal)
-    roll, pitch, yaw = np.radians(rng.normal(0, [config.roll_deg, config.turn_deg, config.turn_deg]))
+    f = width * rng.uniform(*FOCAL)
+    roll, pitch, yaw = np.radians(rng.normal(0, [ROLL_DEG, TURN_DEG, TURN_DEG]))
     K = np.array([[f, 0, width / 2], [0, f, height / 2], [0, 0, 1]])
     R = matrix(exp([0, 0, roll])) @ matrix(exp([pitch, 0, 0])) @ matrix(exp([0, yaw, 0]))
-    zoom = np.exp(rng.normal(0, config.zoom))
+    zoom = np.exp(rng.normal(0, ZOOM))
     middles = corners_px.mean(1)[np.isfinite(corners_px).all((1, 2))]
     at = rng.uniform(0, [width, height])
-    if len(middles) and rng.random() < config.about:
+    if len(middles) and rng.random() < ABOUT_AN_OPENING:
         at = middles[rng.integers(len(middles))]
     H = np.diag([zoom, zoom, 1]) @ K @ R @ np.linalg.inv(K)
     seen = H @ [*at, 1.0]
     move = np.eye(3)
-    move[:2, 2] = np.array(CROP_PX) * (0.5 + rng.uniform(-config.off, config.off, 2)) - seen[:2] / seen[2]
+    move[:2, 2] = np.array(CROP_PX) * (0.5 + rng.uniform(-OFF_CENTRE, OFF_CENTRE, 2)) - seen[:2] / seen[2]
     H = move @ H
     return np.asarray(H / H[2, 2])
 
@@ -108,11 +96,11 @@ def corner_target(corners_px: Array) -> Float32:
     for at in to_map(corners_px[np.isfinite(corners_px).all(-1)]):
         if ((at > 0) & (at < [width - 1, height - 1])).all():
             u, v = np.floor(at).astype(int)
-            rows = np.arange(max(v - TARGET.reach + 1, 0), min(v + TARGET.reach + 1, height))
-            columns = np.arange(max(u - TARGET.reach + 1, 0), min(u + TARGET.reach + 1, width))
+            rows = np.arange(max(v - PEAK_REACH + 1, 0), min(v + PEAK_REACH + 1, height))
+            columns = np.arange(max(u - PEAK_REACH + 1, 0), min(u + PEAK_REACH + 1, width))
             part = heat[0, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
             square = (columns - at[0]) ** 2 + (rows[:, None] - at[1]) ** 2
-            np.maximum(part, np.exp(-square / (2 * TARGET.peak**2)), out=part)
+            np.maximum(part, np.exp(-square / (2 * PEAK**2)), out=part)
     return heat
 
 
@@ -121,7 +109,7 @@ def head_target(corners_px: Array, head: int) -> Float32:
 
     Openings with unknown corners, or too small ones, give cells that do not count.
     """
-    stride, (low, high) = HEAD_STRIDES[head], TARGET.sizes_px[head : head + 2]
+    stride, (low, high) = HEAD_STRIDES[head], SIZES_PX[head : head + 2]
     cells = cell_centres(CROP_PX[1] // stride, CROP_PX[0] // stride, stride)
     target = np.zeros((10, *cells.shape[:2]), np.float32)
     target[1] = 1.0
@@ -132,11 +120,11 @@ def head_target(corners_px: Array, head: int) -> Float32:
         known = np.isfinite(quad).all()
         centre = enlarged(quad[None], 0.0)[0, 0] if known else np.nanmean(quad, 0)
         away = np.linalg.norm(cells - centre, axis=-1)
-        near = away < TARGET.near * stride
+        near = away < NEAR_CELLS * stride
         sides = side_lengths(quad)
-        if not known or sides.max() < TARGET.least_longest_px or sides.min() < TARGET.least_shortest_px:
+        if not known or sides.max() < LEAST_LONGEST_PX or sides.min() < LEAST_SHORTEST_PX:
             target[1][near] = 0.0
-        elif low / TARGET.shared < sides.mean() < high * TARGET.shared:
+        elif low / SHARED_SIZES < sides.mean() < high * SHARED_SIZES:
             mine = near & (away < nearest)
             nearest[mine] = away[mine]
             target[0][mine] = target[1][mine] = 1.0

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from gate_racer.planner.certificate.replay import (
-    DRIFT_TOLERANCES,
     TOLERANCES,
     ReplayedPath,
     beyond,
@@ -35,22 +34,16 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 
 
-def seen_shares(
+def seen(
     path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
-) -> list[float | None]:
-    """Return per gate the fraction of time, on the leg to it once within detection range, in which it is in view; or None."""
-    begins = [float(path.t[0]), *times]
-    seen = [_seen(path, *leg, camera, task) for leg in zip(course, begins, times, strict=False)]
-    return [None if one is None else one[0] / one[1] for one in seen]
-
-
-def seen_times(
-    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
-) -> list[float | None]:
-    """Return per gate the time in s, on the leg to it and the one before once within detection range, in which it is in view."""
-    begins = [float(path.t[0])] * 2 + times
-    seen = [_seen(path, *legs, camera, task) for legs in zip(course, begins, times, strict=False)]
-    return [None if one is None else one[0] for one in seen]
+) -> list[tuple[float | None, float | None]]:
+    """Return per gate, once within detection range, in which part of the time on the leg to it, and for how many seconds on that
+    leg and the one before, it is in view; None where that does not apply."""
+    begins, found = [float(path.t[0])] * 2 + times, list[tuple[float | None, float | None]]()
+    for i, (gate, crossed) in enumerate(zip(course, times, strict=False)):
+        leg, both = (_seen(path, gate, begin, crossed, camera, task) for begin in (begins[i + 1], begins[i]))
+        found.append((leg and leg[0] / leg[1], both and both[0]))
+    return found
 
 
 def _seen(
@@ -68,18 +61,6 @@ def _seen(
     for point in points:
         seen &= ~hidden(task.track, x[:, P], point)
     return float(dt @ seen), float(dt.sum())
-
-
-def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
-    """Return per gate the time in s from the last view of all four corners of its opening to the crossing; None if never."""
-    result: list[float | None] = []
-    before = 0.0
-    for gate, crossed in zip(course, times, strict=False):
-        leg = np.flatnonzero((path.t >= before) & (path.t <= crossed))
-        seen = leg[_in_view(camera, gate.corners(), path.x[leg])] if not gate.is_ball and len(leg) else leg[:0]
-        result.append(float(crossed - path.t[seen[-1]]) if len(seen) else None)
-        before = crossed
-    return result
 
 
 def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
@@ -108,8 +89,6 @@ class Certificate:
     total_time_s: float
     gate_times_s: list[float]
     gate_margins_m: list[float]
-    step_defect_m: float
-    step_defect_m_s: float
     defects: dict[str, float]  # largest defect over all intervals, by state
     tolerances: dict[str, float]  # largest tolerated defects, by state
     drifts_per_s: dict[str, float]  # largest sum of defects per second, over windows, by state
@@ -120,14 +99,8 @@ class Certificate:
     # Per gate, fraction of time in view on the leg to it, once within detection range; None if not applicable.
     seen_share: list[float | None]
     seen_s: list[float | None]  # s, per gate, time in view on the leg to it and the one before, within detection range
-    blind_s: list[float | None]  # s, per gate, from the last full view of its opening to the crossing, or None
     max_speed_m_s: float
-    solver_status: str
-    iterations: int
-    build_s: float
-    solve_s: float
-    point_mass_bound_s: float | None
-    guesses_s: dict[str, float | None]  # s, per initial guess, the time of its optimum
+    effort: SolverStatistics
     risk: FlightRisk | None  # under the options' uncertainty model; None if not requested
     track_hash: str
     vehicle_hash: str
@@ -146,15 +119,11 @@ class Certificate:
         causes = self.status.split("; ")
         return "; ".join(causes[:3]) + (f"; and {len(causes) - 3} more" if len(causes) > 3 else "")
 
-    @property
-    def effort(self) -> SolverStatistics:
-        """Solver statistics of the plan."""
-        solved = self.solver_status, self.status == "certified", self.iterations, self.build_s, self.solve_s
-        return SolverStatistics(*solved, self.point_mass_bound_s, self.guesses_s)
-
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary for JSON."""
-        return asdict(self)
+        """Return the fields, and those of `effort`, as one dictionary for JSON."""
+        about = asdict(self)
+        effort = about.pop("effort")
+        return about | effort
 
 
 def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
@@ -173,9 +142,9 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     drifts = defect_rates(plan.t, defects)
     failures += [
         f"its inputs lead away from its rows by {rate:.2g} {_unit(name)} per s in {name.split('_')[0]},"
-        f" the tolerance is {DRIFT_TOLERANCES[name]:g}"
+        f" the tolerance is {TOLERANCES[name].drift_per_s:g}"
         for name, rate in drifts.items()
-        if not rate <= DRIFT_TOLERANCES[name]
+        if not rate <= TOLERANCES[name].drift_per_s
     ]
     t, p_w = beyond(path, task)
     passed, failed = passages(t, p_w, plan, task)
@@ -183,19 +152,13 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     near, failed = too_near(t, p_w, task)
     failures += failed
     times = [one.t for one in passed]
-    seen = seen_shares(path, task.gates, times, camera, task)
-    failures += [
-        f"gate {i} is in view over a share of {share:.3f} of the leg to it instead of {see:g}"
-        for i, share in enumerate(seen)
-        if share is not None and share < see - VIEW_TOLERANCE
-    ]
-    seen_s = seen_times(path, task.gates, times, camera, task)
-    asked_s = [min(task.options.sight_s, (1 - BLIND) * (t - path.t[0])) for t in times]
-    failures += [
-        f"gate {i} is in view for {seconds:.3f} s instead of {least_s:.3g}"
-        for i, (seconds, least_s) in enumerate(zip(seen_s, asked_s, strict=False))
-        if seconds is not None and seconds < least_s - VIEW_TOLERANCE
-    ]
+    views = seen(path, task.gates, times, camera, task)
+    for i, (when, (share, seconds)) in enumerate(zip(times, views, strict=False)):
+        if share is not None and share < see - VIEW_TOLERANCE:
+            failures.append(f"gate {i} is in view over a share of {share:.3f} of the leg to it instead of {see:g}")
+        least_s = min(task.options.sight_s, (1 - BLIND) * (when - path.t[0]))
+        if seconds is not None and seconds < least_s - VIEW_TOLERANCE:
+            failures.append(f"gate {i} is in view for {seconds:.3f} s instead of {least_s:.3g}")
     risk = flight_risk(plan, task) if task.options.risk is not None else None
     if risk is not None and not risk.total <= RISK_TOLERANCE * (task.options.risk or 0.0):
         failures.append(f"its risk is {risk.total:.2g} instead of {task.options.risk:g}")
@@ -205,25 +168,22 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         total_time_s=plan.total_time,
         gate_times_s=times,
         gate_margins_m=[one.margin_m for one in passed],
-        step_defect_m=largest["position_m"],
-        step_defect_m_s=largest["velocity_m_s"],
         defects=largest,
-        tolerances={name: TOLERANCES[name] for name in largest},
+        tolerances={name: TOLERANCES[name].defect for name in largest},
         drifts_per_s=drifts,
-        drift_tolerances_per_s={name: DRIFT_TOLERANCES[name] for name in drifts},
+        drift_tolerances_per_s={name: TOLERANCES[name].drift_per_s for name in drifts},
         clearance_m=None if near is None else near.distance_m,
         clearance_of="" if near is None else near.solid,
         clearance_t_s=None if near is None else float(t[near.at]),
-        seen_share=seen,
-        seen_s=seen_s,
-        blind_s=blind_times(path, task.gates, times, camera),
+        seen_share=[share for share, _ in views],
+        seen_s=[seconds for _, seconds in views],
         max_speed_m_s=float(np.linalg.norm(path.x[:, V], axis=1).max()),
         track_hash=task.track.hash,
         vehicle_hash=task.vehicle.hash,
         plan_hash=plan.hash,
         options=asdict(task.options),
         risk=risk,
-        **{name: value for name, value in asdict(effort).items() if name != "success"},
+        effort=effort,
     )
 
 
@@ -236,12 +196,12 @@ def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
     """Return a sentence per state whose defect exceeds its tolerance, with the first such interval's leg."""
     failures = []
     for name, values in defects.items():
-        broken = ~(values <= TOLERANCES[name])
+        broken = ~(values <= TOLERANCES[name].defect)
         if broken.any():
             leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
             failures.append(
                 f"an interval on leg {leg} has a defect of {np.max(values):.1e} {_unit(name)}"
-                f" in {name.split('_')[0]}, the tolerance is {TOLERANCES[name]:g}"
+                f" in {name.split('_')[0]}, the tolerance is {TOLERANCES[name].defect:g}"
             )
     return failures
 

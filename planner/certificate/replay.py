@@ -8,6 +8,7 @@ signed distances to its sides, and gate axes come from the track file's angles.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,20 +20,29 @@ from gate_racer.tracks.track import SAME_LEVEL, Track
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
-# Largest tolerated defects of an interval, by state: difference between integrators, and the solver's tolerance of 1e-6.
-TOLERANCES = {"position_m": 1e-5, "velocity_m_s": 1e-3, "attitude_rad": 1e-3, "rates_rad_s": 2e-2, "thrust_m_s2": 2e-2}
-BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": W, "thrust_m_s2": C}
-# Largest tolerated sums of defects per second, over windows: five times those of solved plans (8e-5, 3e-3, 3e-3, 0.1, 0.07) or
-# more, and less than a thousandth of the thrust.
-DRIFT_TOLERANCES = {
-    "position_m": 1e-3,
-    "velocity_m_s": 2e-2,
-    "attitude_rad": 2e-2,
-    "rates_rad_s": 0.5,
-    "thrust_m_s2": 0.5,
+
+class StateTolerance(NamedTuple):
+    """Tolerated errors of a block of the state."""
+
+    block: slice
+    defect: float  # of an interval: difference between integrators, and the solver's tolerance of 1e-6
+    # Sum of defects per second, over windows: five times those of solved plans (8e-5, 3e-3, 3e-3, 0.1, 0.07) or more, and less
+    # than a thousandth of the thrust.
+    drift_per_s: float
+
+    @property
+    def end(self) -> float:
+        """Tolerated deviation of the first and the last node."""
+        return max(self.defect, 1e-3)
+
+
+TOLERANCES = {
+    "position_m": StateTolerance(P, 1e-5, 1e-3),
+    "velocity_m_s": StateTolerance(V, 1e-3, 2e-2),
+    "attitude_rad": StateTolerance(Q, 1e-3, 2e-2),
+    "rates_rad_s": StateTolerance(W, 2e-2, 0.5),
+    "thrust_m_s2": StateTolerance(C, 2e-2, 0.5),
 }
-# Largest tolerated deviations of the first and the last node, by state.
-END_TOLERANCES = {name: max(tolerance, 1e-3) for name, tolerance in TOLERANCES.items()}
 LIMIT_TOLERANCE = 1e-4  # relative, for the optimiser's constraint tolerance
 MARGIN_TOLERANCE = 2e-3  # m, of gate margins, clearances and bounds
 TURN_TOLERANCE = 1e-2  # relative to the angular acceleration at half thrust
@@ -82,11 +92,11 @@ def broken_ends(plan: Plan, task: Task) -> list[str]:
         failures.append(f"the plan does not begin in the requested initial state: {far}")
     if task.end_m is not None:
         off = np.linalg.norm(plan.x[-1, P] - task.end_m), np.linalg.norm(plan.x[-1, V])
-        if not (off[0] <= END_TOLERANCES["position_m"] and off[1] <= END_TOLERANCES["velocity_m_s"]):
+        if not (off[0] <= TOLERANCES["position_m"].end and off[1] <= TOLERANCES["velocity_m_s"].end):
             failures.append("the plan does not come to rest at its end")
-        elif not np.linalg.norm(plan.x[-1, W]) <= END_TOLERANCES["rates_rad_s"]:
+        elif not np.linalg.norm(plan.x[-1, W]) <= TOLERANCES["rates_rad_s"].end:
             failures.append("the plan still turns at its end")
-        elif (tilt := 2 * np.arcsin(min(np.hypot(*plan.x[-1, Q][1:3]), 1.0))) > END_TOLERANCES["attitude_rad"]:
+        elif (tilt := 2 * np.arcsin(min(np.hypot(*plan.x[-1, Q][1:3]), 1.0))) > TOLERANCES["attitude_rad"].end:
             failures.append(f"the plan ends tilted by {np.degrees(tilt):.0f} deg, in which no vehicle rests")
     return failures
 
@@ -94,7 +104,7 @@ def broken_ends(plan: Plan, task: Task) -> list[str]:
 def _apart(a: Array, b: Array) -> str:
     """Return the blocks in which two states (NX,) differ, with the differences; "" if none."""
     off = state_errors(a[None] - _in_hemisphere(b[None], a[None]))
-    return ", ".join(f"{name} by {one[0]:.2g}" for name, one in off.items() if not one[0] <= END_TOLERANCES[name])
+    return ", ".join(f"{name} by {one[0]:.2g}" for name, one in off.items() if not one[0] <= TOLERANCES[name].end)
 
 
 TOLERANCE = 1e-11  # relative and absolute tolerance of the integrator, for the RMS over all intervals
@@ -182,9 +192,9 @@ def defect_rates(t: Array, defects: dict[str, Array]) -> dict[str, float]:
 def state_errors(off: Array) -> dict[str, Array]:
     """Return by state the norms (M,) of differences of states (M, NX); for attitudes the angle, rad."""
     return {
-        name: np.linalg.norm(off[:, block], axis=1) * (2.0 if block == Q else 1.0)
-        for name, block in BLOCKS.items()
-        if block.stop <= off.shape[1]
+        name: np.linalg.norm(off[:, one.block], axis=1) * (2.0 if one.block == Q else 1.0)
+        for name, one in TOLERANCES.items()
+        if one.block.stop <= off.shape[1]
     }
 
 

@@ -34,7 +34,7 @@ from gate_racer.planner.uncertainty.covariance import (
     motion,
     recognised,
 )
-from gate_racer.planner.uncertainty.tracking import Response, shortfalls, tracking_covariance
+from gate_racer.planner.uncertainty.tracking import BANDWIDTH, DAMPING, line_covariance, shortfalls, tracking_covariance
 from gate_racer.tracks import gate as corridor
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.rotation import Array
@@ -121,17 +121,17 @@ def limited(sigma_m: Array, limit_m: Array) -> Array:
 HORIZON_S = 0.8  # s, of the controller
 
 
-def displacement(planned_m: Array, t: Array, free_m: Array, loop: Response) -> Array:
+def displacement(planned_m: Array, t: Array, free_m: Array) -> Array:
     """Return the displacement (2,), m, of a planned crossing (2,), m, right and down of the opening's centre.
 
     Args:
         t: (K,) s, samples from the beginning of the horizon to the crossing.
         free_m: (K,) m, half width of the corridor then.
     """
-    w, place, speed = loop.bandwidth, np.zeros(2), np.zeros(2)
+    w, place, speed = BANDWIDTH, np.zeros(2), np.zeros(2)
     aims = np.clip(planned_m, -free_m[:, None], free_m[:, None]) - planned_m
     for dt, aim in zip(np.diff(t), aims, strict=False):
-        speed = speed + dt * (w**2 * (aim - place) - 2 * loop.damping * w * speed)
+        speed = speed + dt * (w**2 * (aim - place) - 2 * DAMPING * w * speed)
         place = place + dt * speed
     return place
 
@@ -299,29 +299,24 @@ class Prediction:
     crossings: tuple[Crossing, ...]
 
 
-def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) -> Prediction:
-    """Predict the distribution of the position along a plan, from rest on the pad.
-
-    Args:
-        loop: closed-loop response of the controller; None for the fitted one.
-    """
-    loop = loop or Response()
+def predict(plan: Plan, task: Task, doubt: Doubt) -> Prediction:
+    """Predict the distribution of the position along a plan, from rest on the pad."""
     path = motion(plan, task.vehicle, IMU_HZ)
     passed = plan.gate_times_s[: len(task.gates)]
     flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
-    images, short_w = in_view(path, task), shortfalls(path, task.vehicle, doubt, loop)
+    images, short_w = in_view(path, task), shortfalls(path, task.vehicle, doubt)
     assumed = []
     for late, probability in RECOGNISED:
         seen = recognised(images, late)
         estimate = estimate_covariance(path, seen, flown_to, task, doubt)
         nominal = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
-        tracked = tracking_covariance(path, estimate, task, doubt, loop)[:, :3, :3]
+        tracked = tracking_covariance(path, estimate, task, doubt)[:, :3, :3]
         assumed.append(_RecognitionCase(probability, estimate, nominal.across_m, tracked))
     crossings = tuple(
-        _crossing(number, gate, float(t), plan.x[node, P], path, short_w, assumed, task, loop)
+        _crossing(number, gate, float(t), plan.x[node, P], path, short_w, assumed, task)
         for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))
     )
-    line_cov = loop.line(task.vehicle) ** 2 * np.eye(3)
+    line_cov = line_covariance(task.vehicle)
     return Prediction(path, assumed[0].estimate.cov[:, :3, :3] + assumed[0].tracked + line_cov, short_w, crossings)
 
 
@@ -343,7 +338,6 @@ def _crossing(
     short_w: Array,
     assumed: Sequence[_RecognitionCase],
     task: Task,
-    loop: Response,
 ) -> Crossing:
     """Return the crossing of gate `number` of a flight, planned at p_w (3,) m at t, s."""
     k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the one to the gate
@@ -352,10 +346,10 @@ def _crossing(
     in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
     horizon = slice(*path.t.searchsorted([t - HORIZON_S, t]))
     room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
-    cases, line_cov = [], loop.line(task.vehicle) ** 2 * np.eye(3)
+    cases, line_cov = [], line_covariance(task.vehicle)
     for one in assumed:
         free_m = corridor.narrowed(room_m, one.across_m[horizon, number])
-        drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m, loop)
+        drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m)
         covs = (one.estimate.cov[k, :3, :3], line_cov, one.tracked[k])
         cases.append(
             CrossingCase(one.probability, drawn_m, float(free_m[-1]), *(in_plane @ C @ in_plane.T for C in covs))

@@ -32,14 +32,9 @@ KEPT = 0.1  # -, fraction of its unused risk that an inactive edge keeps, so tha
 ACTIVE_M = 1e-2
 
 
-def uniform(total: float, count: int) -> Array:
-    """Return equal shares (count,) of a total risk."""
-    return np.full(count, total / count)
-
-
 def allocated(total: float, room_m: Array, tails: Tails) -> Array:
     """Return shares (J,) of a total risk, equal among the active edges; inactive ones keep `KEPT` of an equal share."""
-    shares = equal = uniform(total, len(room_m))
+    shares = equal = np.full(len(room_m), total / len(room_m))
     for _ in range(REPEATS):
         active = room_m <= tails.rooms(shares) + ACTIVE_M
         if active.all() or not active.any():

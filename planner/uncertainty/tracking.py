@@ -10,8 +10,6 @@ Compensation needs thrust in reserve, of which a time-optimal plan leaves little
 modelled falls short: it is displaced against its thrust, to one side, until it has slowed down.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from gate_racer.planner.task import Task
@@ -37,33 +35,27 @@ P, V, A, Z, THRUST, DRAG, RESPONSE, LIFT, WIND = (field.at for field in LOOP.val
 UNKNOWN = slice(THRUST.start, WIND.stop)
 
 
-@dataclass(frozen=True)
-class Response:
-    """Closed-loop response of `mpcc`, fitted to 40 flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`."""
-
-    bandwidth: float = 5.0  # rad/s
-    damping: float = 0.9  # -
-    learn_s: float = 0.05  # s, time constant of the compensation of an unknown acceleration
-    slow_s: float = 0.5  # s, time constant with which a vehicle short of thrust slows down
-    # m, path error at gates without disturbances, since the controller trades distance for progress: 0.026 rms measured on VQ1
-    # in the world `as_believed`; 0.053 on the Split-S with `swift`, whose motors, battery and air the planner does not model.
-    line_m: float = 0.02
-    line_grey_m: float = 0.05
-
-    def line(self, vehicle: Vehicle) -> float:
-        """Return the path error, m, in each direction."""
-        return self.line_grey_m if vehicle.grey_box else self.line_m
+# Closed-loop response of `mpcc`, fitted to 40 flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`.
+BANDWIDTH, DAMPING = 5.0, 0.9  # rad/s, -
+LEARN_S = 0.05  # s, time constant of the compensation of an unknown acceleration
+SLOW_S = 0.5  # s, time constant with which a vehicle short of thrust slows down
+# m, path error at gates without disturbances, since the controller trades distance for progress: 0.026 rms measured on VQ1
+# in the world `as_believed`; 0.053 on the Split-S with `swift`, whose motors, battery and air the planner does not model.
+LINE_M, LINE_GREY_M = 0.02, 0.05
 
 
-def tracking_covariance(
-    motion: Motion, estimate: EstimateCovariance, task: Task, doubt: Doubt, loop: Response
-) -> Array:
+def line_covariance(vehicle: Vehicle) -> Array:
+    """Return the covariance (3, 3), m^2, of the path error at gates without disturbances."""
+    return np.asarray((LINE_GREY_M if vehicle.grey_box else LINE_M) ** 2 * np.eye(3))
+
+
+def tracking_covariance(motion: Motion, estimate: EstimateCovariance, task: Task, doubt: Doubt) -> Array:
     """Propagate the closed loop along a motion, driven by the corrections of the estimate.
 
     Returns:
-        (M, 6, 6) covariance of the estimated position, m, and velocity, m/s, about the plan, world NED, without `Response.line`.
+        (M, 6, 6) covariance of the estimated position, m, and velocity, m/s, about the plan, NED, without `line_covariance`.
     """
-    steps, cov = transitions(motion, task.vehicle, loop), np.zeros((LOOP.size, LOOP.size))
+    steps, cov = transitions(motion, task.vehicle), np.zeros((LOOP.size, LOOP.size))
     sigma = np.zeros(LOOP.size)
     sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s
     sigma[LIFT] = doubt.lift_1_m if task.vehicle.aero else 0.0  # the planner's models omit lift
@@ -78,10 +70,10 @@ def tracking_covariance(
     return found
 
 
-def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -> Array:
+def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt) -> Array:
     """Return one-sided displacements (M, 2, 3), m, world NED, by one standard deviation less thrust, or more drag, of which the
     rotors lack the part that balances it; the opposite has no effect."""
-    steps, thrust = transitions(motion, vehicle, replace(loop, learn_s=loop.slow_s)), motion.thrust_w
+    steps, thrust = transitions(motion, vehicle, SLOW_S), motion.thrust_w
     resisted = sensitivities(motion, vehicle)[:, :, 1]
     share = np.clip(-(resisted * thrust).sum(axis=1) / np.maximum((thrust**2).sum(axis=1), 1e-6), 0.0, 1.0)
     missing = -thrust[:, None] * np.stack([np.full(len(share), doubt.thrust), doubt.drag * share], axis=1)[..., None]
@@ -89,7 +81,7 @@ def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -
     for k, dt in enumerate(np.diff(motion.t)):
         x = steps[k][: Z.stop, : Z.stop] @ x
         x[V] += dt * missing[k].T
-        x[Z] += dt / loop.slow_s * missing[k].T
+        x[Z] += dt / SLOW_S * missing[k].T
         found[k + 1] = x[P].T
     return found
 
@@ -118,14 +110,14 @@ def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
     return s
 
 
-def transitions(motion: Motion, vehicle: Vehicle, loop: Response) -> Array:
+def transitions(motion: Motion, vehicle: Vehicle, learn_s: float = LEARN_S) -> Array:
     """Return the transition matrices (M - 1, n, n) of `LOOP` from sample to sample."""
     dt, lag = np.diff(motion.t)[:, None, None], vehicle.command_delay_s + max(vehicle.rate_lag_s[:2])
-    s, w = sensitivities(motion, vehicle)[:-1], loop.bandwidth
+    s, w = sensitivities(motion, vehicle)[:-1], BANDWIDTH
     F = np.zeros((len(dt), LOOP.size, LOOP.size))
     F[:, P, V], F[:, V, A], F[:, V, Z] = np.eye(3), np.eye(3), -np.eye(3)
-    F[:, A, P], F[:, A, V], F[:, A, A] = (gain * np.eye(3) / lag for gain in (-(w**2), -2 * loop.damping * w, -1.0))
-    F[:, Z, Z] = -np.eye(3) / loop.learn_s
-    F[:, V, UNKNOWN], F[:, Z, UNKNOWN] = s, s / loop.learn_s
+    F[:, A, P], F[:, A, V], F[:, A, A] = (gain * np.eye(3) / lag for gain in (-(w**2), -2 * DAMPING * w, -1.0))
+    F[:, Z, Z] = -np.eye(3) / learn_s
+    F[:, V, UNKNOWN], F[:, Z, UNKNOWN] = s, s / learn_s
     step = F * dt
     return np.asarray(np.eye(LOOP.size) + step + 0.5 * step @ step)

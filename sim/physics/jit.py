@@ -16,19 +16,6 @@ from gate_racer.common.compiled import inlined as inlined
 from gate_racer.vehicle import dynamics, rotation
 from gate_racer.vehicle.rotation import Array
 
-for _function in (
-    rotation.product,
-    rotation.rotate,
-    rotation.rate,
-    rotation.conjugate,
-    dynamics.drag,
-    dynamics.translation,
-    dynamics.authority,
-    dynamics.rates,
-    dynamics.rotors,
-):
-    inlined(_function)
-
 T = TypeVar("T", bound=tuple)
 
 

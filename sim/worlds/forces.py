@@ -122,7 +122,7 @@ class Forces:
         squared = (
             max(float(x[-1]), 0.0) * self._swift.rotors.mass / (4 * self._swift.motors.thrust_n_s2)
         )  # mean squared motor speed, (rad/s)^2
-        force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)
+        force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)  # type: ignore[no-untyped-call]
         return np.asarray(R_wb @ np.array(force))
 
 

@@ -1,17 +1,21 @@
 """Flights as estimators see them, made from their own equations of motion."""
 
+from dataclasses import replace
+
 import numpy as np
+from scipy.stats import chi2
 
 from gate_racer.estimation.localisation import localise
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import Imu
-from gate_racer.model.reprojection import CameraContext, GateSighting, project
+from gate_racer.model.kalman import update
+from gate_racer.model.reprojection import CameraContext, GateSighting, project, residual, stack
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import DELAY, Nominal
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import exp, from_euler, matrix, normalised, product
+from gate_racer.vehicle.rotation import conjugate, exp, from_euler, log, matrix, normalised, product
 
 HZ, NAN = 120.0, float("nan")
 FIRST, SURE = np.array([0]), np.zeros(3)  # the place of the one gate; no doubt in the turn up to the exposure
@@ -28,11 +32,28 @@ def before_gate(gate, rng):
 
 def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
     """A sighting of some corners of a gate from a true state."""
-    px = project(x, CameraContext(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, gate.corners()[None])[0][0]
+    px = project(x, looking(camera, x[DELAY]), FIRST, gate.corners()[None])[0][0]
     px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
     cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
     visible = np.isin(np.arange(4), shown)
     return GateSighting(0.0, 0, x.p_wb, np.eye(3), np.zeros((3, 3)), 8.0, px, cov, visible, gate.corners())
+
+
+def looking(camera, delay=0.0):
+    """A camera on a body that does not turn."""
+    return CameraContext(camera, np.zeros(3), delay, SURE, PAD)
+
+
+def corrected(known, sighting, context):
+    """The filter's state after a sighting of its only gate."""
+    measured = stack([sighting], FIRST, known.x, context)
+    return update(known, lambda x: residual(x, context, measured), measured.R)
+
+
+def assert_consistent(squares, dof):
+    """Normalised squared errors of so many degrees of freedom have a mean in its 95 % band."""
+    low, high = chi2.ppf([0.025, 0.975], dof * len(squares)) / len(squares)
+    assert low < np.mean(squares) < high
 
 
 class Flight:
@@ -102,4 +123,16 @@ class Flight:
 
     @property
     def error(self):
+        """Of the position, m."""
         return float(np.linalg.norm(self.estimator.state().p_wb - self.p))
+
+    @property
+    def turned(self):
+        """Error of the attitude, rad."""
+        return float(np.linalg.norm(log(product(conjugate(self.estimator.state().q_wb), self.q))))
+
+    def astray(self, step_w):
+        """Hold a wrong place for sure."""
+        delayed = self.estimator.delayed
+        moved = delayed.x.having(p=delayed.x.p_wb + step_w)
+        self.estimator.propagator.correct(replace(delayed, x=moved))

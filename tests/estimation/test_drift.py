@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from filterpy.kalman import KalmanFilter
-from scipy.stats import chi2
 
 from gate_racer.estimation.drift import (
     RELEASED_NOISE,
@@ -20,44 +19,42 @@ from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.link.messages import Imu
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import from_euler, matrix, product
+from gate_racer.vehicle.statistics import mahalanobis2
+from tests.estimation.flying import assert_consistent
 
 HZ = 120.0
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
-def rest(q=LEVEL, bias=(0.0, 0.0, 0.0)):
-    return tuple(matrix(q).T @ [0, 0, -GRAVITY] + bias)
-
-
-def stand(odometry, q=LEVEL, samples=120, bias=(0.0, 0.0, 0.0), gyro=(0.0, 0.0, 0.0), t0=0.0):
+def fed(odometry, t, force=(0.0, 0.0, -GRAVITY), gyro=(0.0, 0.0, 0.0), samples=120):
+    """Return the time after samples of the same readings."""
     for k in range(1, samples + 1):
-        odometry.imu(Imu(t0 + k / HZ, rest(q, np.array(bias)), gyro))
-    return t0 + samples / HZ
+        odometry.imu(Imu(t + k / HZ, tuple(force), gyro))
+    return t + samples / HZ
 
 
 def released_odometry():
     odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
-    t = stand(odometry)
+    t = fed(odometry, 0.0)
     odometry.release()
     return odometry, t
 
 
 def test_rest_stays_rest_whatever_biases_and_pad():
     q = from_euler(0.0, np.radians(-17.8), np.pi)
+    readings = matrix(q).T @ -G_W + [0.1, -0.05, 0.2], (0.01, -0.02, 0.005)
     odometry = InertialOdometry(np.zeros(3), q)
-    t = stand(odometry, q, bias=(0.1, -0.05, 0.2), gyro=(0.01, -0.02, 0.005))
+    t = fed(odometry, 0.0, *readings)
     odometry.release()
-    for k in range(1, 601):
-        odometry.imu(Imu(t + k / HZ, rest(q, np.array([0.1, -0.05, 0.2])), (0.01, -0.02, 0.005)))
+    fed(odometry, t, *readings, samples=600)
     assert np.abs(odometry.pose.p_w).max() < 1e-9 and np.abs(odometry.pose.v_w).max() < 1e-9
 
 
 def test_constant_acceleration_gives_the_parabola():
     odometry, t = released_odometry()
-    for k in range(1, 121):
-        odometry.imu(Imu(t + k / HZ, (2.0, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+    fed(odometry, t, (2.0, 0.0, -GRAVITY))
     assert odometry.pose.p_w == pytest.approx([1.0, 0, 0], abs=0.01)
     assert odometry.pose.v_w == pytest.approx([2.0, 0, 0], abs=0.01)
 
@@ -82,16 +79,13 @@ def test_a_steady_turn_flies_a_circle():
     """Specific force towards the centre, body turning with the velocity: back at the start after one turn."""
     speed, omega, (odometry, t) = 5.0, 2.0, released_odometry()
     odometry.pose = replace(odometry.pose, v_w=np.array([speed, 0, 0]), omega_b=np.array([0, 0, omega]))
-    turn = 2 * np.pi / omega
-    for k in range(1, round(turn * HZ) + 1):
-        odometry.imu(Imu(t + k / HZ, (0.0, speed * omega, -GRAVITY), (0.0, 0.0, omega)))
+    fed(odometry, t, (0.0, speed * omega, -GRAVITY), (0.0, 0.0, omega), round(2 * np.pi / omega * HZ))
     assert np.linalg.norm(odometry.pose.p_w) < 0.1
 
 
 def test_the_past_is_interpolated_and_the_far_past_is_not_known():
     odometry, t = released_odometry()
-    for k in range(1, 61):
-        odometry.imu(Imu(t + k / HZ, (1.0, 0.0, -GRAVITY), (0.0, 0.0, 1.0)))
+    fed(odometry, t, (1.0, 0.0, -GRAVITY), (0.0, 0.0, 1.0), 60)
     past = odometry.at(t + 0.3)
     assert past is not None
     assert past.v_w[0] == pytest.approx(0.3 * np.sinc(0.3 / np.pi / 1), abs=0.02)
@@ -159,10 +153,9 @@ def test_the_drift_filter_is_consistent():
             if k % 3 == 0:
                 R = np.diag(rng.uniform(0.01, 0.1, 3) ** 2)
                 drift.update(k * dt, (truth[:3] + np.sqrt(np.diag(R)) * rng.normal(size=3))[None], R[None])
-        error = drift.at(60 * dt)[0] - truth
-        nees.append(error @ np.linalg.solve(drift.at(60 * dt)[1], error))
-    low, high = chi2.ppf([0.025, 0.975], 6 * len(nees)) / len(nees)
-    assert low < np.mean(nees) < high
+        x, cov = drift.at(60 * dt)
+        nees.append(mahalanobis2(x - truth, cov))
+    assert_consistent(nees, 6)
 
 
 def test_between_images_the_drift_moves_by_its_velocity():
@@ -187,14 +180,12 @@ def see(estimator, stamp, fix):
     return 0 if exposure is None else estimator.correct(exposure, [fix], 0)
 
 
-def moving_estimator(drift_velocity):
+def moving_estimator(force):
     """An estimator whose IMU lies: the vehicle really stands still."""
     estimator = DriftEstimator(Start((0.0, 0.0, 0.0), 0.0), STRAPDOWN_NOISE)
-    t = stand(estimator.odometry)
+    t = fed(estimator.odometry, 0.0)
     estimator.release()
-    for k in range(1, 121):
-        estimator.imu(Imu(t + k / HZ, (drift_velocity, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
-    return estimator, t + 1.0
+    return estimator, fed(estimator, t, (force, 0.0, -GRAVITY))
 
 
 def test_gates_take_the_drift_away():
@@ -239,5 +230,5 @@ def test_a_pose_fix_errs_as_its_sampled_covariance_says(vq1, dcl):
         p_wb = gate.p_wg + gate.R_wg @ (np.array([-6.0, 0.0, 0.0]) + rng.uniform(-1, 1, 3))
         q_wb = product(gate.q_wg, from_euler(*rng.normal(0, 0.1, 3)))
         found, cov = fix(sighted_from(camera, gate, q_wb, p_wb, rng), q_wb)
-        nees.append((found - p_wb) @ np.linalg.solve(cov, found - p_wb) / 3)
+        nees.append(mahalanobis2(found - p_wb, cov) / 3)
     assert 0.7 < np.mean(nees) < 1.3

@@ -5,12 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from gate_racer.model import measurements
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import FilterState, propagate, update
-from gate_racer.model.reprojection import CameraContext, calibrated, mounted, project, residual, stack, turns
+from gate_racer.model.reprojection import CameraContext, calibrated, mounted, project, turns
 from gate_racer.model.states import (
     B_A,
     B_G,
@@ -30,13 +29,13 @@ from gate_racer.model.states import (
     P,
     column,
     pad_attitude,
-    turn,
     varied,
 )
 from gate_racer.model.strapdown import integrated, propagated, transition
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import conjugate, exp, matrix, normalised, product
-from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
+from gate_racer.vehicle.statistics import mahalanobis2
+from tests.estimation.flying import FIRST, HZ, PAD, SURE, assert_consistent, before_gate, corrected, looking, sighted
 
 # Every state by its own prior, and those that have none in the table by one that is usual in flight.
 SIGMA = column(
@@ -67,6 +66,12 @@ def some_state(rng):
     return x.plus(SIGMA * rng.normal(size=N))
 
 
+def readings(rng):
+    """Two IMU readings of a vehicle that pushes and turns hard."""
+    a = ImuReading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
+    return a, ImuReading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3), 1 / HZ)
+
+
 def test_plus_undoes_minus():
     rng = np.random.default_rng(0)
     x, error = some_state(rng), rng.normal(0, 0.1, N)
@@ -76,9 +81,7 @@ def test_plus_undoes_minus():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_transition_is_the_derivative_of_the_integration(seed):
     rng = np.random.default_rng(seed)
-    x = some_state(rng)
-    a = ImuReading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
-    b = ImuReading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
+    x, (a, b) = some_state(rng), readings(rng)
     end = integrated(x, a, b)
     numeric = differences(lambda e: integrated(x.plus(e), a, b).minus(end))
     F = np.eye(N)
@@ -118,7 +121,7 @@ def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
     yaw, tilt, roll = np.radians([1.2, 1.5, -0.8])
     arm, centre = np.array(true.p_bc_m), np.array([3.0, -2.0])
     x = level.having(yaw=yaw, tilt=tilt, roll=roll, focal=0.02, centre=centre, arm=arm, radial=[-0.04, 0.01])
-    corners_w, context = vq1.gates[0].corners()[None], CameraContext(dcl.camera, np.zeros(3), x[DELAY], SURE, PAD)
+    corners_w, context = vq1.gates[0].corners()[None], looking(dcl.camera, x[DELAY])
     seen = project(level, replace(context, camera=true), FIRST, corners_w)[0]
     assert project(x, context, FIRST, corners_w)[0] == pytest.approx(seen)
 
@@ -166,11 +169,9 @@ def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
     x = before_gate(gate, rng).having(delay=0.0, tilt=0.0)
     known = placed(x, 0.3**2)
-    context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     volumes = [np.linalg.det(known.cov[P, P])]
     for shown in ((0,), (0, 2), (0, 1, 2, 3)):
-        measured = stack([sighted(gate, x, dcl.camera, shown=shown)], FIRST, x, context)
-        after = update(known, lambda x, m=measured: residual(x, context, m), measured.R)
+        after = corrected(known, sighted(gate, x, dcl.camera, shown=shown), looking(dcl.camera))
         volumes.append(np.linalg.det(after.cov[P, P]))
     assert volumes[0] > 10 * volumes[1] and volumes[1] > 3 * volumes[2] and volumes[2] > 1.05 * volumes[3]
 
@@ -180,10 +181,7 @@ def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     gate = vq1.gates[0]
     true = before_gate(gate, np.random.default_rng(4)).having(delay=0.0, tilt=0.0)
     prior = true.having(p=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
-    known = placed(prior, 4.0)
-    context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
-    measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, context)
-    after = update(known, lambda x: residual(x, context, measured), measured.R)
+    after = corrected(placed(prior, 4.0), sighted(gate, true, dcl.camera, sigma=0.1), looking(dcl.camera))
     assert np.linalg.norm(after.x.p_wb - true.p_wb) < 0.02
 
 
@@ -207,29 +205,17 @@ def test_the_filter_is_consistent(vq1, dcl):
             known = propagate(known, integrated(known.x, a, b), b, Q)
             if k % 6 == 0:
                 # Where the true delay shows as a motion.
-                at = CameraContext(dcl.camera, np.zeros(3), known.x[DELAY], SURE, PAD)
+                at = looking(dcl.camera, known.x[DELAY])
                 seen = project(true, at, FIRST, gate.corners()[None])[0][0] + rng.normal(0, 0.3, (4, 2))
-                sighting = replace(sighted(gate, true, dcl.camera), corners_px=seen)
-                measured = stack([sighting], FIRST, known.x, at)
-                known = update(known, lambda x, m=measured, at=at: residual(x, at, m), measured.R)
-        error = true.minus(known.x)
-        nees.append(error @ np.linalg.solve(known.cov, error))
-    low, high = chi2.ppf([0.025, 0.975], N * len(nees)) / len(nees)
-    assert low < np.mean(nees) < high
-
-
-def test_exp_and_turn_agree():
-    rng = np.random.default_rng(6)
-    for phi in (*rng.normal(size=(5, 3)), np.zeros(3)):
-        assert np.array(turn(*phi.tolist())) == pytest.approx(exp(phi))
+                known = corrected(known, replace(sighted(gate, true, dcl.camera), corners_px=seen), at)
+        nees.append(mahalanobis2(true.minus(known.x), known.cov))
+    assert_consistent(nees, N)
 
 
 def test_the_covariance_is_carried_as_by_the_whole_transition():
     """F P F' + Q with the dense F (N, N), to rounding."""
     rng = np.random.default_rng(7)
-    x, A = some_state(rng), rng.normal(size=(N, N))
-    a = ImuReading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
-    b = ImuReading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
+    x, A, (a, b) = some_state(rng), rng.normal(size=(N, N)), readings(rng)
     cov, q, F = A @ A.T, rng.random(N), np.eye(N)
     F[POSE, MOVING] = transition(x, a, b)
     assert propagated(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)
@@ -238,10 +224,8 @@ def test_the_covariance_is_carried_as_by_the_whole_transition():
 @pytest.mark.parametrize("shares", [(0.5,), (0.1,), (0.2, 0.3, 0.9)], ids=str)
 def test_the_noise_of_an_interval_does_not_depend_on_cuts(dcl, shares):
     """An image exposed between two samples adds no information about the IMU, and takes none."""
-    rng, noise, h = np.random.default_rng(3), Noise(dcl.imu), 1 / HZ
-    a = ImuReading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
-    b = ImuReading(h, a.accel + 30 * rng.normal(size=3), a.gyro + 5 * rng.normal(size=3), h)
-    cuts = [a, *(a.until(b, share * h) for share in shares), b]
+    noise, (a, b) = Noise(dcl.imu), readings(np.random.default_rng(3))
+    cuts = [a, *(a.until(b, share * b.t) for share in shares), b]
     parts = sum(noise.growth(*pair) for pair in pairwise(cuts))
     assert parts == pytest.approx(noise.growth(a, b), rel=1e-9)
 
@@ -271,7 +255,7 @@ def test_the_filter_projects_with_the_calibrated_camera(vq1, dcl):
     x = before_gate(vq1.gates[0], rng).having(delay=0.0, **mount, **lens)
     camera, corners_w = calibrated(nominal, x), vq1.gates[0].corners()
     p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
-    px = project(x, CameraContext(nominal, np.zeros(3), 0.0, SURE, PAD), FIRST, corners_w[None])[0][0]
+    px = project(x, looking(nominal), FIRST, corners_w[None])[0][0]
     assert camera.project((corners_w - p_wc) @ R_wc) == pytest.approx(px, abs=1e-6)
 
 

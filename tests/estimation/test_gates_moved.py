@@ -6,13 +6,15 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
+from gate_racer.estimation.localisation import displaced
 from gate_racer.model.gate_offsets import GateOffsets, block
 from gate_racer.model.imu import ImuReading
-from gate_racer.model.kalman import FilterState, update
-from gate_racer.model.reprojection import CameraContext, project, residual, stack
+from gate_racer.model.kalman import FilterState
+from gate_racer.model.reprojection import project
 from gate_racer.model.states import DELAY, EDGE_M, GATES, GATES_KEPT, SCALE, TURN, N, Nominal, P
 from gate_racer.vehicle.rotation import matrix
-from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
+from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
+from tests.estimation.flying import FIRST, PAD, Flight, before_gate, corrected, looking, sighted
 
 STILL = ImuReading(0.0, np.zeros(3), np.zeros(3))
 
@@ -79,11 +81,6 @@ def test_the_gate_used_least_recently_gives_its_place():
     assert b.cov[EDGE_M.start + 1] == pytest.approx(0.01**2 * (np.arange(N) == EDGE_M.start + 1))
 
 
-def moved(track, gate, step):
-    gates = [replace(g, centre_m=tuple(g.p_wg + step)) if k == gate else g for k, g in enumerate(track.gates)]
-    return replace(track, gates=tuple(gates))
-
-
 def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     """Displace a gate by 0.25 m across: the relative position stays correct, the absolute one within its covariance.
 
@@ -91,21 +88,20 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     """
     step = np.array([0.0, 0.2, -0.15])
     flight = Flight(vq1, dcl)
-    flight.gate = moved(vq1, 0, step).gates[0]
+    flight.gate = displaced(flight.gate, step)
     flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 4 m before the gate
     flight.fly(1.8)
     estimator, state = flight.estimator, flight.estimator.state()
     seen = state.p_wb - estimator.gate_offset(0, vq1.gates[0].p_wg)
     assert estimator.health.gates_used > 30 and estimator.health.gates_refused < 5
     assert np.linalg.norm((seen - (flight.p - step))[1:]) < 0.06
-    error = flight.p - state.p_wb
-    assert error @ np.linalg.solve(state.cov_p, error) < 16.27
+    assert mahalanobis2(flight.p - state.p_wb, state.cov_p) < chi2_limit(3, 0.001)
 
 
 def test_an_estimated_turn_is_seen_as_a_turn_in_the_world(vq1, dcl):
     """Compare to first order: 0.02 rad move a corner by 0.02 * 0.75 m, and the neglected terms by a hundredth of that."""
     gate, x = vq1.gates[0], before_gate(vq1.gates[0], np.random.default_rng(3))
-    context = CameraContext(dcl.camera, np.zeros(3), x[DELAY], SURE, PAD)
+    context = looking(dcl.camera, x[DELAY])
     for k, axis in enumerate(("yaw_deg", "pitch_deg")):
         turned = replace(gate, **{axis: getattr(gate, axis) + np.degrees(0.02)})
         tilted = x.having(turn=np.eye(2 * GATES_KEPT)[k] * 0.02)
@@ -144,11 +140,8 @@ def test_an_offset_is_shared_between_scale_and_gate_by_variance(vq1, dcl):
     away = gate.p_wg - PAD
     sigma = np.zeros(N)
     sigma[GATES], sigma[SCALE] = 0.1, 0.008
-    context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
-    shifted = replace(gate, centre_m=tuple(gate.p_wg + 0.02 * away))
-    seen = replace(sighted(shifted, x, dcl.camera, sigma=0.01), corners_w=gate.corners())
-    measured = stack([seen], FIRST, x, context)
-    after = update(FilterState(x, np.diag(sigma**2), STILL), lambda x: residual(x, context, measured), measured.R)
+    seen = replace(sighted(displaced(gate, 0.02 * away), x, dcl.camera, sigma=0.01), corners_w=gate.corners())
+    after = corrected(FilterState(x, np.diag(sigma**2), STILL), seen, looking(dcl.camera))
     d2 = float(away @ away)
     assert after.x[SCALE] == pytest.approx(0.02 * 0.008**2 * d2 / (0.008**2 * d2 + 0.1**2), rel=0.02)
     assert after.x.gates[0] + after.x[SCALE] * away == pytest.approx(0.02 * away, abs=0.01)

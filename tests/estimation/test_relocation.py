@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.estimation import localisation
 from gate_racer.estimation.estimator import ExposureState, State
-from gate_racer.estimation.localisation import GateRelocator, Localised, RelocationConfig, displaced, recognise
+from gate_racer.estimation.localisation import USUAL_M, GateRelocator, Localised, displaced, recognise
 from gate_racer.model.gate_offsets import GateOffsets, block
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
@@ -42,9 +43,9 @@ class Sight:
         shown = whole if all(visible) else Detection.partly(px, sides, np.array(visible), PX, 1.0)
         return ExposureState(t, state, self.camera), shown
 
-    def relocated(self, steps_g, every_s=1 / 30, visible=WHOLE, config=None):
+    def relocated(self, steps_g, every_s=1 / 30, visible=WHOLE):
         """Return the relocation after images of the gate displaced by steps_g (M, 3) m in turn, and the number of images used."""
-        relocator = GateRelocator(config)
+        relocator = GateRelocator()
         for k, step_g in enumerate(steps_g):
             exposure, shown = self.image(k * every_s, np.array(step_g), visible)
             found = recognise(exposure, self.associator, [shown])
@@ -124,12 +125,12 @@ def test_of_two_gates_the_displaced_one_is_moved(gate, vq1, dcl):
     assert two_gates(vq1, dcl.camera, np.zeros(3), steps_w, np.random.default_rng(4)) == {gate}
 
 
-def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl):
+def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl, monkeypatch):
     """View 100 gates with usual map errors ten times each: the rate of false relocations stays below the stated one."""
-    config = RelocationConfig(false_alarm=0.02)
+    monkeypatch.setattr(localisation, "FALSE_ALARM", 0.02)
     sight, rng = Sight(vq1, dcl.camera), np.random.default_rng(8)
-    steps_g = rng.normal(0, config.usual_m, (100, 1, 3))
-    moved = sum(sight.relocated(np.repeat(step_g, 10, 0), config=config)[0] is not None for step_g in steps_g)
+    steps_g = rng.normal(0, USUAL_M, (100, 1, 3))
+    moved = sum(sight.relocated(np.repeat(step_g, 10, 0))[0] is not None for step_g in steps_g)
     assert moved <= 0.02 * 100 + 3 * np.sqrt(0.02 * 100)
 
 

@@ -9,6 +9,7 @@ from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import LOST_M, ReceivedRivals, SeenRivals, singer
 from gate_racer.link.messages import RivalState
 from gate_racer.perception.detection import RivalDetection
+from tests.perception.test_rival import box_of
 
 LEVEL = np.array([1.0, 0, 0, 0])
 START = np.array([0.0, 0, -2.0])
@@ -22,9 +23,7 @@ def own(t):
 def seen_at(vehicle, p_w, at, rng=None):
     """Return the detection of a level body at p_w (3,) m."""
     eye_w, R_wc = vehicle.camera.pose(at.p_wb, at.q_wb)
-    signs = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
-    px = vehicle.camera.project((p_w + signs * vehicle.body_m - eye_w) @ R_wc)
-    box_px = np.concatenate([px.min(axis=0), px.max(axis=0)])
+    box_px = box_of(vehicle.camera, vehicle.body_m, (p_w - eye_w) @ R_wc, R_wc.T)
     return RivalDetection(box_px + (rng.standard_normal(4) if rng else 0.0), 1.0, (False,) * 4, 1.0)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.estimation.widths import FACTORS, Evidence, PriorWidths, WidthConfig
+from gate_racer.estimation.widths import FACTORS, WIDEST, Evidence, PriorWidths
 from gate_racer.model.gate_offsets import Constants, GateOffsets
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import FilterState, update
@@ -100,7 +100,7 @@ def test_a_widened_prior_is_one_that_was_wide_from_the_start(times, dcl):
 def test_the_covariance_stays_positive_and_the_widths_bounded(times, dcl):
     widths, state, _ = flown(dcl, 2, times)
     assert np.linalg.eigvalsh(state.cov).min() > -1e-12 * state.cov.max()
-    assert all(1 <= width <= WidthConfig().widest ** 2 for width in widths.all.values())
+    assert all(1 <= width <= WIDEST**2 for width in widths.all.values())
 
 
 def test_a_gates_own_offset_counts_as_long_as_it_is_known_from_where(dcl, vq1):

@@ -36,10 +36,13 @@ class View:
     def __init__(self, p_wb, *gates, off_px=(0.0, 0.0), roll=0.0):
         self.p_wb, self.gates = np.array(p_wb, float), gates
         self.q_wb = looking_at(self.p_wb, gates[0], off_px, roll)
-        self.pose = self.p_wb, self.q_wb
+        self.pose, self.R_wc = (self.p_wb, self.q_wb), matrix(self.q_wb) @ CAMERA.R_bc
+
+    def project(self, p_w) -> Array:
+        return CAMERA.project((p_w - self.p_wb) @ self.R_wc)
 
     def px(self, gate=None, side_m=None) -> Array:
-        return corners_px(gate or self.gates[0], self.p_wb, self.q_wb, side_m)
+        return self.project((gate or self.gates[0]).corners(side_m))
 
     def image(self, seed, **distractions):
         return render(self.gates, self.p_wb, self.q_wb, np.random.default_rng(seed), **distractions)

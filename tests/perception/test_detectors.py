@@ -13,7 +13,6 @@ from drawing import CAMERA, View, corners_px, looking_at, render, square_gate
 
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
-from gate_racer.perception.learned.config import GroupMeasurementConfig
 from gate_racer.perception.learned.detector import LearnedDetector, completed
 from gate_racer.perception.learned.network import NET
 from gate_racer.perception.roi import SearchWindow
@@ -198,6 +197,6 @@ def test_a_square_is_completed_to_itself(missing):
     square = np.array([[100.0, 50], [140, 60], [130, 100], [90, 90]])
     part = square.copy()
     part[list(missing)] = np.nan
-    px, sigma_px = completed(part, GroupMeasurementConfig())
+    px, sigma_px = completed(part)
     np.testing.assert_allclose(px, square, atol=1e-9)
     assert sigma_px > 10

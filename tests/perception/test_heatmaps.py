@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gate_racer.perception.learned.config import HeatmapConfig
 from gate_racer.perception.learned.network import CORNERS, FIELDS, group_corners
 from gate_racer.perception.networks import to_image, to_map
 
@@ -43,7 +42,7 @@ def maps_of(quads, heights=None):
 @pytest.mark.parametrize("turn_deg", [-35.0, 0.0, 20.0])
 def test_planted_corners_come_back_to_a_hundredth_of_a_pixel(side, turn_deg):
     planted = quad([160.37, 91.81], side, turn_deg)
-    (found,) = group_corners(maps_of([planted]), HeatmapConfig())
+    (found,) = group_corners(maps_of([planted]))
     np.testing.assert_allclose(found.at, planted, atol=0.02)
     assert found.score > 0.9
     assert (found.height > 0.7).all()
@@ -57,7 +56,7 @@ def test_gates_side_by_side_and_within_each_other_are_kept_apart():
         quad([250, 90], 24),
         quad([279, 90], 24),
     ]
-    found = group_corners(maps_of(planted), HeatmapConfig())
+    found = group_corners(maps_of(planted))
     for corners in planted:
         assert min(np.abs(gate.at - corners).max() for gate in found) < 0.05
 
@@ -66,7 +65,7 @@ def test_gates_side_by_side_and_within_each_other_are_kept_apart():
 def test_the_visible_parts_of_a_gate_are_one_gate(missing):
     planted, height = quad([160, 90], 40, 5), np.ones((1, 4))
     height[0, list(missing)] = 0
-    found = group_corners(maps_of([planted], height), HeatmapConfig())[0]
+    found = group_corners(maps_of([planted], height))[0]
     seen = height[0] > 0
     np.testing.assert_allclose(found.at[seen], planted[seen], atol=0.02)
     assert np.isnan(found.at[~seen]).all()
@@ -75,13 +74,13 @@ def test_the_visible_parts_of_a_gate_are_one_gate(missing):
 def test_peaks_without_edges_are_no_gate_and_nothing_is_nothing():
     maps = maps_of([quad([160, 90], 40)])
     maps[CORNERS:] = 0
-    assert group_corners(maps, HeatmapConfig()) == []
-    assert group_corners(log_odds(np.zeros_like(maps)), HeatmapConfig()) == []
+    assert group_corners(maps) == []
+    assert group_corners(log_odds(np.zeros_like(maps))) == []
 
 
 @pytest.mark.parametrize("flat", [-9.0, 0.5, 1.0, np.inf, np.nan])
 def test_maps_of_nonsense_give_nothing_and_raise_nothing(flat):
-    assert group_corners(np.full((CORNERS + FIELDS, H, W), flat, np.float32), HeatmapConfig()) == []
+    assert group_corners(np.full((CORNERS + FIELDS, H, W), flat, np.float32)) == []
 
 
 def test_map_and_image_pixels_agree():

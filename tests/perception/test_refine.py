@@ -10,15 +10,10 @@ from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.classical.refine import rim_gaps_px
-from gate_racer.vehicle.rotation import matrix
 
 SIGMA_RAD = 1e-3
 FACE, OUTLINE, WALL = (5, 50, 255), (20, 100, 255), (5, 58, 232)  # BGR, as in real frames
 OUTLINE_M, DEPTH_M, OVER = 0.02, 0.16, 4
-
-
-def in_image(view, corners_w):
-    return CAMERA.project((corners_w - view.p_wb) @ matrix(view.q_wb) @ CAMERA.R_bc)
 
 
 def deep_gate(view, outline=OUTLINE, depth_m=DEPTH_M):
@@ -26,7 +21,7 @@ def deep_gate(view, outline=OUTLINE, depth_m=DEPTH_M):
     (gate,) = view.gates
 
     def px(side_m, x_m):
-        at = in_image(view, gate.corners(side_m) + x_m * gate.R_wg[:, 0])
+        at = view.project(gate.corners(side_m) + x_m * gate.R_wg[:, 0])
         return np.round(((at + 0.5) * OVER - 0.5) * 16).astype(np.int32)
 
     def fill(image, quads, bgr):
@@ -51,7 +46,7 @@ def deep_gate(view, outline=OUTLINE, depth_m=DEPTH_M):
 
 def face_px(view, depth_m=DEPTH_M):
     rims = GateRims(view.gates, GateAppearance(depth_m=depth_m))
-    return in_image(view, rims.near_face(np.array([0]), view.p_wb[None])[0])
+    return view.project(rims.near_face(np.array([0]), view.p_wb[None])[0])
 
 
 @pytest.mark.parametrize("range_m", [3.5, 4.5, 5.5])
@@ -155,6 +150,6 @@ def test_the_covariance_of_corners_holds_in_any_look_and_size(look):
         view = View((-range_m, 0.1, -0.1), square_gate(yaw_deg=8.0), roll=0.1)
         (found,) = ColourDetector(CAMERA).detect(LOOKS[look](deep_gate(view)))
         _, hole_w = GateRims(view.gates, GateAppearance(depth_m=DEPTH_M)).opening(np.array([0]), view.p_wb[None])
-        truth_px = face_px(view) if found.near_face else in_image(view, hole_w[0])
+        truth_px = face_px(view) if found.near_face else view.project(hole_w[0])
         errors += map(nees, found.corners_px - truth_px, found.cov_px)
     assert 0.1 < np.mean(errors) < 4.0

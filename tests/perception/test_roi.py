@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from drawing import CAMERA, looking_at, render, square_gate
+from drawing import CAMERA, View, square_gate
 
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.roi import PredictedPose, RoiPredictor, SearchWindow
-from gate_racer.vehicle.rotation import exp, matrix, product
+from gate_racer.vehicle.rotation import exp, product
 
 GATES = [square_gate(yaw_deg=10.0), square_gate(12.0, 6.0, -2.0), square_gate(25.0, -9.0, 1.0, -20.0)]
 STILL = np.zeros(3), np.zeros(3)
@@ -20,21 +20,21 @@ def predicted(roi, p_wb, q_wb, rates=STILL, sigmas=SURE) -> SearchWindow:
 def test_visible_gates_are_in_the_window_within_told_errors():
     rng, roi, smaller = np.random.default_rng(0), RoiPredictor(GATES, CAMERA), 0
     for _ in range(300):
-        p_wb = np.array([rng.uniform(-15, -4), *rng.uniform(-3, 3, 2)])
-        q_wb = looking_at(p_wb, GATES[rng.integers(3)], rng.uniform(-150, 150, 2), rng.uniform(-0.5, 0.5))
+        p_wb, gate = [rng.uniform(-15, -4), *rng.uniform(-3, 3, 2)], GATES[rng.integers(3)]
+        view = View(p_wb, gate, off_px=rng.uniform(-150, 150, 2), roll=rng.uniform(-0.5, 0.5))
         sigma_m, sigma_rad = rng.uniform(0, 0.3), rng.uniform(0, 0.02)
         off_m, off_rad = (
             2.0 * sigma * x / np.linalg.norm(x)
             for sigma, x in zip((sigma_m, sigma_rad), rng.normal(size=(2, 3)), strict=True)
         )
-        prior = p_wb + off_m, np.array(product(q_wb, exp(off_rad)))
+        prior = view.p_wb + off_m, np.array(product(view.q_wb, exp(off_rad)))
         window = predicted(roi, *prior, sigmas=(sigma_m**2 * np.eye(3), sigma_rad)).region
         if window is None:
             continue
         rows, columns = window
         smaller += (rows.stop - rows.start) * (columns.stop - columns.start) < CAMERA.width_px * CAMERA.height_px / 2
         for gate in GATES:
-            corners_c = (gate.corners(gate.outer_m) - p_wb) @ matrix(q_wb) @ CAMERA.R_bc
+            corners_c = (gate.corners(gate.outer_m) - view.p_wb) @ view.R_wc
             px = CAMERA.project(corners_c[corners_c[:, 2] > 0.3])
             u, v = px[CAMERA.sees(px)].T
             assert ((columns.start <= u) & (u < columns.stop) & (rows.start <= v) & (v < rows.stop)).all()
@@ -42,19 +42,16 @@ def test_visible_gates_are_in_the_window_within_told_errors():
 
 
 def test_in_a_window_the_same_is_found_as_in_the_whole_image():
-    p_wb, gates = np.array([-8.0, 0.0, 0.0]), [GATES[0], square_gate(4.0, 9.0)]
-    image = render(gates, p_wb, looking_at(p_wb, gates[0]), np.random.default_rng(1), corridor=True)
-    detector, roi = ColourDetector(CAMERA), RoiPredictor(gates[:1], CAMERA)
+    view = View([-8.0, 0.0, 0.0], GATES[0], square_gate(4.0, 9.0))
+    image, detector, roi = view.image(1, corridor=True), ColourDetector(CAMERA), RoiPredictor(GATES[:1], CAMERA)
     whole = detector.detect(image, roi.whole_image)
-    (found,) = detector.detect(image, predicted(roi, p_wb, looking_at(p_wb, gates[0])))
+    (found,) = detector.detect(image, predicted(roi, *view.pose))
     assert len(whole) == 2
     assert min(np.abs(found.corners_px - one.corners_px).max() for one in whole) < 0.1
 
 
 def test_a_window_cuts_a_gate_as_the_images_edge_would():
-    p_wb = np.array([-5.0, 0.0, 0.0])
-    image = render(GATES[:1], p_wb, looking_at(p_wb, GATES[0]), np.random.default_rng(2))
-    detector = ColourDetector(CAMERA)
+    image, detector = View([-5.0, 0.0, 0.0], GATES[0]).image(2), ColourDetector(CAMERA)
     (whole,) = detector.detect(image)
     middle = int(whole.corners_px[:, 0].mean())
     (cut,) = detector.detect(image, SearchWindow(1.8, 0, 0, middle, CAMERA.height_px))
@@ -69,9 +66,8 @@ def test_a_window_cuts_a_gate_as_the_images_edge_would():
     ids=["a gate was just seen", "a moment ago", "long ago", "it is time", "never"],
 )
 def test_whole_images_are_looked_at_at_intervals_and_after_a_loss(t, unseen_s, whole):
-    p_wb = np.array([-9.0, 0.0, 0.0])
-    roi = RoiPredictor(GATES[:1], CAMERA)
-    window = roi.next_window(t, unseen_s, PredictedPose(p_wb, looking_at(p_wb, GATES[0]), *STILL, *SURE))
+    pose = View([-9.0, 0.0, 0.0], GATES[0]).pose
+    window = RoiPredictor(GATES[:1], CAMERA).next_window(t, unseen_s, PredictedPose(*pose, *STILL, *SURE))
     assert (window.region is None) == whole
 
 

@@ -10,12 +10,11 @@ from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection, overlap
 from gate_racer.perception.networks import to_image
-from gate_racer.perception.taught.detector import merge, snap
+from gate_racer.perception.taught.detector import SAME_IOU, merge, snap
 from gate_racer.perception.taught.network import (
     HEAD_STRIDES,
     OFFSET_UNIT,
     Proposals,
-    TaughtConfig,
     cell_centres,
     find_peaks,
 )
@@ -24,7 +23,6 @@ from gate_racer.perception.training.labels import Photograph, in_order, read_pho
 from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target
 
 QUAD = np.array([[10.0, 20.0], [60.0, 22.0], [58.0, 70.0], [12.0, 68.0]])
-CONFIG = TaughtConfig()
 
 
 def csv(quad):
@@ -152,15 +150,15 @@ def test_the_targets_decode_to_the_openings_that_they_encode(seed):
         cells = cell_centres(*target.shape[1:], stride)[v, u]
         corners.append(cells[:, None] + target[2:, v, u].T.reshape(-1, 4, 2) * OFFSET_UNIT * stride)
         scores.append(np.ones(len(v)))
-    _, found = merge(Proposals(np.concatenate(scores), np.concatenate(corners)), CONFIG)
+    _, found = merge(Proposals(np.concatenate(scores), np.concatenate(corners)))
     heat = np.clip(corner_target(np.concatenate(quads))[0], 1e-6, 1 - 1e-6)
-    peaks = to_image(find_peaks(np.log(heat / (1 - heat)), CONFIG))
+    peaks = to_image(find_peaks(np.log(heat / (1 - heat))))
     for quad in quads:
-        if all(overlap(quad, other) < CONFIG.same_iou for other in quads if other is not quad):
+        if all(overlap(quad, other) < SAME_IOU for other in quads if other is not quad):
             best = min(found, key=lambda q: np.abs(q - quad).max())
             assert np.abs(best - quad).max() < 1e-3
             inside = ((quad > 4) & (quad < np.array(CROP_PX) - 5)).all(-1)
-            px, near = snap(best, peaks, CONFIG)
+            px, near = snap(best, peaks)
             assert near[inside].all() and np.abs(px - quad)[inside].max() < 0.1
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gate_racer.model.quadrilateral import NEXT, outward_normals
-from gate_racer.perception.classical.config import VerificationConfig
 from gate_racer.perception.classical.evidence import (
     Evidence,
     background_ok,
@@ -19,7 +18,6 @@ from gate_racer.perception.classical.evidence import (
 )
 from gate_racer.perception.edges import QuadEdges
 
-CONFIG = VerificationConfig()
 SQUARE = np.array([[100.0, 100.0], [160.0, 100.0], [160.0, 160.0], [100.0, 160.0]])
 ALL, NONE = np.ones((1, 4), bool), np.zeros((1, 4), bool)
 
@@ -52,12 +50,12 @@ def sides(*values) -> np.ndarray:
 
 
 PREDICATES = {
-    "corners": lambda evidence: corners_ok(evidence),
-    "colour": lambda evidence: colour_ok(evidence, CONFIG),
-    "background": lambda evidence: background_ok(evidence, CONFIG),
-    "silhouette": lambda evidence: silhouette_ok(evidence, CONFIG),
-    "replaced sides": lambda evidence: replaced_sides_ok(evidence, CONFIG),
-    "second view": lambda evidence: second_view_ok(evidence),
+    "corners": corners_ok,
+    "colour": colour_ok,
+    "background": background_ok,
+    "silhouette": silhouette_ok,
+    "replaced sides": replaced_sides_ok,
+    "second view": second_view_ok,
 }
 CASES = [
     ("no corner is seen", "corners", {"visible": NONE}),
@@ -87,7 +85,7 @@ CASES = [
 
 def test_a_gate_in_order_passes_every_predicate_and_is_accepted():
     assert all(predicate(GATE).all() for predicate in PREDICATES.values())
-    accepted, score = verify(GATE, CONFIG)
+    accepted, score = verify(GATE)
     assert accepted.tolist() == [0] and score == pytest.approx(1.0)
 
 
@@ -95,7 +93,7 @@ def test_a_gate_in_order_passes_every_predicate_and_is_accepted():
 def test_a_failed_predicate_refuses_and_is_the_only_failed_one(predicate, changes):
     evidence = replace(GATE, **changes)
     assert {name for name, holds in PREDICATES.items() if not holds(evidence).all()} == {predicate}
-    assert not len(verify(evidence, CONFIG)[0])
+    assert not len(verify(evidence)[0])
 
 
 def test_a_completed_hypothesis_supersedes_its_opening():
@@ -106,18 +104,16 @@ def test_a_completed_hypothesis_supersedes_its_opening():
     both = GATE.opening.select(np.array([0, 0]))
     replaced = np.vstack([NONE, sides(True, False, False, False)])
     pair = replace(GATE, opening=both, silhouette=both, replaced=replaced, source=np.array([0, 0]), **twice)
-    assert verify(pair, CONFIG)[0].tolist() == [1]
+    assert verify(pair)[0].tolist() == [1]
 
 
 @pytest.mark.parametrize("side", range(4))
 def test_one_side_may_be_washed_white(side):
     washed = np.where(np.arange(4) == side, 0.0, 1.0)[None]
-    assert verify(replace(GATE, on_frame=washed), CONFIG)[0].tolist() == [0]
+    assert verify(replace(GATE, on_frame=washed))[0].tolist() == [0]
 
 
 def test_a_suspect_side_lowers_the_score_without_a_silhouette():
     suspect, unseen = sides(True, False, False, False), sides(False, True, True, True)
-    score = {
-        fits: verify(replace(GATE, suspect=suspect, fits=mask), CONFIG)[1][0] for fits, mask in ((1, ALL), (0, unseen))
-    }
-    assert score[1] == 1.0 and score[0] < verify(replace(GATE, fits=unseen), CONFIG)[1][0]
+    score = {fits: verify(replace(GATE, suspect=suspect, fits=mask))[1][0] for fits, mask in ((1, ALL), (0, unseen))}
+    assert score[1] == 1.0 and score[0] < verify(replace(GATE, fits=unseen))[1][0]

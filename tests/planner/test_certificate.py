@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.certificate.replay import (
-    DRIFT_TOLERANCES,
     TOLERANCES,
     broken_ends,
     clearances,
@@ -18,6 +17,7 @@ from gate_racer.planner.certificate.replay import (
     local,
     passage,
 )
+from gate_racer.planner.models import C, P, Q, V, W
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.planning import find_or_make_plan, make_plan
 from gate_racer.planner.task import PlanOptions, Task
@@ -28,8 +28,6 @@ from gate_racer.vehicle.rotation import exp, product
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import refused
 from tests.planner.test_planner import SOLVED, gate, straight
-
-P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
 
 
 def judged(plan, track, vehicle, options=None):
@@ -96,7 +94,7 @@ def test_a_plan_with_nan_is_one_clear_line(plan, vq1, dcl):
 def test_any_node_moved_beyond_tolerance_is_refused(sprint, dcl, row, column, sign, size):
     track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
     name = next(n for n, field in RATES_X.items() if field.at.start <= column < field.at.stop)
-    unit = dict(zip("pvqwc", TOLERANCES.values(), strict=True))
+    unit = {name: one.defect for name, one in zip("pvqwc", TOLERANCES.values(), strict=True)}
     k = row % len(plan.t)
     changed = plan.x[k, column] + sign * size * unit[name]
     assert not judged(with_state(plan, k, column, changed), track, dcl).ok
@@ -147,7 +145,7 @@ def climb(rows, jump_m_s=0.0):
 def test_many_rows_cannot_hide_a_force():
     honest, task = climb(200)
     assert "rows by" not in certify(honest, task, SOLVED).status
-    plan, task = climb(20_000, jump_m_s=0.9 * TOLERANCES["velocity_m_s"])
+    plan, task = climb(20_000, jump_m_s=0.9 * TOLERANCES["velocity_m_s"].defect)
     status = certify(plan, task, SOLVED).status
     assert "an interval" not in status and "lead away from its rows by 9 m/s per s in velocity" in status
 
@@ -156,7 +154,7 @@ def test_many_rows_cannot_hide_a_step_aside_and_back():
     """Each within its interval's tolerance, they lead past a pillar and back within a window."""
     plan, task = climb(20_000)
     k = np.arange(len(plan.t))
-    aside = 0.9 * TOLERANCES["position_m"] * np.clip(np.minimum(k - 9_000, 10_000 - k), 0, None)
+    aside = 0.9 * TOLERANCES["position_m"].defect * np.clip(np.minimum(k - 9_000, 10_000 - k), 0, None)
     moved = replace(plan, x=plan.x + aside[:, None] * np.eye(13)[0])
     assert "m per s in position" in certify(moved, task, SOLVED).status
 
@@ -293,8 +291,8 @@ def test_a_certificate_that_was_edited_is_none(stored, old, new, words):
 
 def test_the_certificate_states_its_tolerances_and_keeps_them(plan, vq1, dcl):
     certificate = judged(plan, vq1, dcl)
-    assert certificate.tolerances == TOLERANCES
-    assert all(certificate.drifts_per_s[name] <= DRIFT_TOLERANCES[name] / 5 for name in DRIFT_TOLERANCES)
-    assert all(certificate.defects[name] <= TOLERANCES[name] for name in TOLERANCES)
+    for name, most in TOLERANCES.items():
+        assert certificate.defects[name] <= certificate.tolerances[name] == most.defect
+        assert certificate.drifts_per_s[name] <= certificate.drift_tolerances_per_s[name] / 5 == most.drift_per_s / 5
     assert certificate.clearance_m is not None and certificate.clearance_m >= dcl.contact_radius_m
     assert certificate.clearance_of.startswith("the frame of gates[")

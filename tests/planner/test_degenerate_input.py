@@ -1,7 +1,6 @@
 """Numbers that are none, or absurd, through the command: one line that names what, where, and what would be right."""
 
 import shutil
-import textwrap
 
 import pytest
 
@@ -14,17 +13,13 @@ start: {position_m: [0.0, 0.0, 0.0], yaw_deg: 0.0}
 bounds: {low_m: [-60.0, -60.0, -40.0], high_m: [100.0, 60.0, 0.5]}
 frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
 gates: [{centre_m: [12.0, 0.0, -2.0], yaw_deg: 0.0, pitch_deg: 0.0}]
-obstacles: [{low_m: [5.0, 8.0, -3.0], high_m: [6.0, 9.0, 0.0]}]
 end_m: [20.0, 0.0, -2.0]
 """
 FIELDS = [  # what stands in the file, what stands there instead, what the line says
     ("[12.0, 0.0, -2.0]", "[.nan, 0.0, -2.0]", "gates[0].centre_m[0]: expected a finite number, found nan"),
     ("[12.0, 0.0, -2.0]", "[1.0e300, 0.0, -2.0]", "gates[0]: (1e+300, 0.0, -2.0) lies outside the bounds"),
-    ("opening_m: 1.5", "opening_m: -1.5", "gates[0]: frame: 0 < opening_m < outer_m"),
-    ("depth_m: 0.26", "depth_m: 1.0e300", "gates[0]: frame: no length of a gate may exceed 100 m"),
+    ("depth_m: 0.26", "depth_m: 1.0e300", "frame: no length of a gate may exceed 100 m"),
     ("0.0], yaw_deg: 0.0}", "0.0], yaw_deg: .inf}", "start.yaw_deg: expected a finite number"),
-    ("[5.0, 8.0, -3.0]", "[7.0, 8.0, -3.0]", "obstacles[0]: low_m must be below high_m"),
-    ("high_m: [100.0, 60.0", "high_m: [100.0, -61.0", "bounds: low_m must be below high_m"),
     ("end_m: [20.0", "end_m: [.nan", "end_m[0]: expected a finite number"),
 ]
 OPTIONS = [
@@ -82,31 +77,23 @@ def test_a_row_of_a_trajectory(key, cell, value, words, plan_folder, tmp_path):
         refused(words, *given)
 
 
-@pytest.mark.parametrize("field", ["position_m: [.nan, 0, 0]", "velocity_m_s: [.inf, 0, 0]", "thrust_m_s2: .nan"])
-def test_a_state_to_begin_from(field, tmp_path):
+STARTS = [  # what the state has beside or instead of a place in the room, what the line says
+    ("position_m: [.nan, 0, 0]", "plan.yaml: start.position_m"),
+    ("velocity_m_s: [.inf, 0, 0]", "plan.yaml: start.velocity_m_s"),
+    ("thrust_m_s2: .nan", "plan.yaml: start.thrust_m_s2"),
+    ("position_m: [0, 0, 60]", "the start (0.0, 0.0, 60.0) lies outside the bounds"),
+    ("position_m: [0, 60.5, -2]", "the start (0.0, 60.5, -2.0) lies outside the bounds"),
+    ("velocity_m_s: [0, 60, 0]", "the speed of the start is 60 m/s, dcl flies 35 m/s at most"),
+    ("rates_rad_s: [1.0e9, 0, 0]", "times the limits of dcl"),
+    ("thrust_m_s2: 1000", "the thrust of the start is 1000 m/s^2, dcl has"),
+    ("position_m: [12, 1, -2]", "the start lies 0.00 m from the frame of gates[0]"),
+    ("next_gate: 1", "next_gate 1: must be a gate from 0 to 0"),
+]
+
+
+@pytest.mark.parametrize(("field", "words"), STARTS, ids=[field for field, _ in STARTS])
+def test_a_state_to_begin_from(field, words, tmp_path):
     (tmp_path / "odd.yaml").write_text(TRACK)
     position = "" if field.startswith("position") else "position_m: [0, 0, -2], "
     (tmp_path / "plan.yaml").write_text(f"start: {{{position}{field}}}\n")
-    words = f"plan.yaml: start.{field.split(':')[0]}"
-    refused(words, tmp_path / "odd.yaml", "--config", tmp_path / "plan.yaml", "--out", tmp_path)
-
-
-IMPOSSIBLE = {
-    "under the floor": ("position_m: [0, 0, 60]", "the start (0.0, 0.0, 60.0) lies outside the bounds"),
-    "beside the room": ("position_m: [0, 60.5, -2]", "the start (0.0, 60.5, -2.0) lies outside the bounds"),
-    "too fast": (
-        "position_m: [0, 0, -2]\nvelocity_m_s: [0, 60, 0]",
-        "the speed of the start is 60 m/s, dcl flies 35 m/s at most",
-    ),
-    "spinning": ("position_m: [0, 0, -2]\nrates_rad_s: [1.0e9, 0, 0]", "times the limits of dcl"),
-    "a rocket": ("position_m: [0, 0, -2]\nthrust_m_s2: 1000", "the thrust of the start is 1000 m/s^2, dcl has"),
-    "in the frame": ("position_m: [12, 1, -2]", "the start lies 0.00 m from the frame of gates[0]"),
-    "no such gate": ("position_m: [0, 0, -2]\nnext_gate: 1", "next_gate 1: must be a gate from 0 to 0"),
-}
-
-
-@pytest.mark.parametrize(("text", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_a_state_that_nothing_can_be_in(text, words, tmp_path):
-    (tmp_path / "odd.yaml").write_text(TRACK)
-    (tmp_path / "plan.yaml").write_text("start:\n" + textwrap.indent(text, "  ") + "\n")
     refused(words, tmp_path / "odd.yaml", "--config", tmp_path / "plan.yaml", "--out", tmp_path)

@@ -13,21 +13,11 @@ from gate_racer.planner.guess import solve_point_mass
 from gate_racer.planner.models import P
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
-from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Bounds, Start, Track, load_track
+from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.planner.test_planner import gate, mirrored, straight
 
 BLIND = PlanOptions(see=0.0, fast=True)
-
-
-def mirrored(track):
-    """The same course with left and right exchanged."""
-    gates = tuple(
-        replace(gate, centre_m=(gate.centre_m[0], -gate.centre_m[1], gate.centre_m[2]), yaw_deg=-gate.yaw_deg)
-        for gate in track.gates
-    )
-    (x, y, z), yaw = track.start.position_m, track.start.yaw_deg
-    return replace(track, gates=gates, start=replace(track.start, position_m=(x, -y, z), yaw_deg=-yaw))
 
 
 @pytest.mark.parametrize("seed", [0, 4, 19, 26])
@@ -59,9 +49,7 @@ def test_a_mirrored_course_takes_the_same_time(dcl):
 
 
 def test_it_stops_at_rest(dcl):
-    bounds = Bounds((-100.0, -100.0, -100.0), (100.0, 100.0, 100.0))
-    gate = Gate((15.0, 2.0, -1.0), 20.0, 0.0, 1.5, 2.7, 0.26)
-    track = Track("stop", Start((0.0, 0.0, 0.0), 0.0), bounds, (gate,), False, None)
+    track = straight(gate(15.0, 2.0, -1.0, yaw=20.0))
     plan, certificate = make_plan(track, dcl, replace(BLIND, stop_m=(25.0, 6.0, -2.0)))
     assert certificate.ok, certificate.verdict
     assert plan.x[-1, P] == pytest.approx(np.array([25.0, 6.0, -2.0]), abs=1e-3)

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from gate_racer.benchmarks.planner import attempt
 from gate_racer.planner.certificate.replay import clearances
 from gate_racer.planner.course import FreeSpace
+from gate_racer.planner.models import P
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, bars
-from gate_racer.vehicle.dynamics import RATES_X
 from tests.conftest import refused
 from tests.planner.test_planner import gate, straight
 
-P = RATES_X["p"].at
 ONE = PlanOptions(see=0.0, guesses=1)
 WIDE = Bounds((-50.0, -60.0, -40.0), (1200.0, 60.0, 3.0))
 
@@ -26,39 +25,42 @@ def course(*gates, bounds=WIDE, **more):
     return Track("hard", Start((0.0, 0.0, 0.0), 0.0), bounds, tuple(gates), False, None, **more)
 
 
-HARD = [
-    ("one gate", course(gate(10.0))),
-    ("three in a row, the last two flown back to", course(gate(10.0), gate(22.0), gate(16.0))),
-    ("a gate that faces away", course(gate(10.0, yaw=180.0))),
-    ("a hairpin", course(gate(10.0), gate(10.0, 4.0, yaw=180.0))),
-    ("one gate twice", course(gate(10.0), gate(18.0, 3.0, yaw=90.0), gate(10.0))),
-    ("one gate to and fro", course(gate(10.0), gate(10.0, yaw=180.0))),
-    ("two openings, one above the other", course(gate(10.0, z=-2.7), gate(10.0, yaw=180.0))),
-    ("a gate 300 m away", course(gate(300.0))),
-]
+HARD = {  # course; whether gates are to be in view
+    "one gate": (course(gate(10.0)), False),
+    "three in a row, the last two flown back to": (course(gate(10.0), gate(22.0), gate(16.0)), False),
+    "a gate that faces away": (course(gate(10.0, yaw=180.0)), False),
+    "a hairpin": (course(gate(10.0), gate(10.0, 4.0, yaw=180.0)), False),
+    "one gate twice": (course(gate(10.0), gate(18.0, 3.0, yaw=90.0), gate(10.0)), False),
+    "one gate to and fro": (course(gate(10.0), gate(10.0, yaw=180.0)), False),
+    "two openings, one above the other": (course(gate(10.0, z=-2.7), gate(10.0, yaw=180.0)), False),
+    "a gate 300 m away": (course(gate(300.0)), False),
+    "gates a body and its margins apart, in line": (course(gate(10.0), gate(10.95)), True),
+    "two gates in one place": (course(gate(10.0), gate(10.0)), True),
+    "a start inside a gate": (course(gate(0.0), gate(10.0)), True),
+    "gates in line, the farthest first, flown back to": (course(gate(30.0), gate(20.0), gate(10.0)), True),
+}
 
 
-@pytest.mark.parametrize("track", [case[1] for case in HARD], ids=[case[0] for case in HARD])
-def test_feasible_courses_are_certified_clear_of_every_frame(track, dcl):
-    plan, certificate = make_plan(track, dcl, ONE)
+@pytest.mark.parametrize(("track", "seen"), HARD.values(), ids=HARD)
+def test_feasible_courses_are_certified_clear_of_every_frame(track, seen, dcl):
+    plan, certificate = make_plan(track, dcl, replace(ONE, see=0.5 * seen))
     assert certificate.ok, certificate.status
     _, x, _ = plan.dense(dcl, 40)
     for one in track.gates:
         assert min(bar.distance(x[:, P]).min() for bar in bars(one)) >= dcl.contact_radius_m - 2e-3
 
 
-BENDS = [  # course; whether all is small, with corners of the body beyond its contact radius
-    ("a bend", course(gate(10.0), gate(14.0, 6.0, yaw=90.0)), False),
-    ("a zigzag", course(gate(10.0), gate(16.0, 5.0), gate(22.0, -3.0), gate(26.0, 3.0, yaw=90.0)), True),
-    (
-        "a loop",
+BENDS = {  # course; whether all is small, with corners of the body beyond its contact radius
+    "a bend": (course(gate(10.0), gate(14.0, 6.0, yaw=90.0)), False),
+    "a zigzag": (course(gate(10.0), gate(16.0, 5.0), gate(22.0, -3.0), gate(26.0, 3.0, yaw=90.0)), True),
+    "a loop": (
         course(gate(8.0), gate(12.0, 3.0, yaw=60.0), gate(12.0, 9.0, yaw=150.0), gate(6.0, 9.0, yaw=180.0)),
         True,
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("track", "small"), [case[1:] for case in BENDS], ids=[case[0] for case in BENDS])
+@pytest.mark.parametrize(("track", "small"), BENDS.values(), ids=BENDS)
 def test_a_curve_within_a_frame_is_clear_without_a_margin(track, small, dcl):
     vehicle = dcl
     if small:
@@ -68,32 +70,31 @@ def test_a_curve_within_a_frame_is_clear_without_a_margin(track, small, dcl):
     assert certificate.ok, certificate.status
 
 
-@pytest.mark.parametrize(
-    ("what", "track", "words"),
-    [
-        ("a start inside a frame", course(gate(0.0, 1.05)), "the start lies .* from the frame of gates"),
-        ("a gate under the floor", course(gate(10.0, z=2.9)), r"gates\[0\]: no position in its opening"),
-        ("an opening smaller than the body", course(gate(10.0, opening=0.2)), "is too small"),
-        (
-            "a wall across the whole course",
-            course(gate(10.0), gate(30.0), obstacles=(Obstacle((20.0, -60.0, -40.0), (20.5, 60.0, 3.0)),)),
-            r"gates\[1\]: cannot be reached: no path .* clear of obstacles and gates",
-        ),
-        (
-            "a wall behind a gate",
-            course(gate(10.0), gate(30.0), obstacles=(Obstacle((10.2, -9, -9), (10.4, 9, 2)),)),
-            r"no position in its opening .* clear of obstacles\[0\]",
-        ),
-        (
-            "gates in line, one body apart",
-            course(gate(10.0), gate(10.7)),
-            r"gates\[0\]: no position .* the frame of gates\[1\]",
-        ),
-    ],
-)
-def test_an_infeasible_course_is_refused_at_once_in_one_line(what, track, words, dcl):
+TWO = gate(10.0), gate(30.0)
+IMPOSSIBLE = [
+    (course(gate(0.0, 1.05)), {}, "the start lies .* from the frame of gates"),
+    (course(gate(10.0, z=2.9)), {}, r"gates\[0\]: no position in its opening"),
+    (course(gate(10.0, opening=0.2)), {}, "is too small"),
+    (
+        course(*TWO, obstacles=(Obstacle((20.0, -60.0, -40.0), (20.5, 60.0, 3.0)),)),
+        {},
+        r"gates\[1\]: cannot be reached: no path .* clear of obstacles and gates",
+    ),
+    (
+        course(*TWO, obstacles=(Obstacle((10.2, -9, -9), (10.4, 9, 2)),)),
+        {},
+        r"gates\[0\]: no position in its opening .* clear of obstacles\[0\]",
+    ),
+    (course(gate(10.0), gate(10.7)), {}, r"gates\[0\]: no position .* the frame of gates\[1\]"),
+    (course(*TWO), {"flying_lap": True}, "flying_lap needs a closed course"),
+    (course(*TWO), {"stop_m": (80.0, 0.0, 2.9)}, "the end position: no position at it"),
+]
+
+
+@pytest.mark.parametrize(("track", "options", "words"), IMPOSSIBLE, ids=[words for _, _, words in IMPOSSIBLE])
+def test_an_infeasible_course_is_refused_at_once_in_one_line(track, options, words, dcl):
     with refused(words):
-        make_plan(track, dcl, ONE)
+        make_plan(track, dcl, replace(ONE, **options))
 
 
 def test_a_gates_post_is_a_solid_for_planner_and_certificate(dcl):
@@ -113,24 +114,10 @@ def test_a_gate_of_several_passages_is_one_thing():
     assert np.isfinite([bar.half for bar in bars(track.gates[0])]).all() and straight(gate(1.0)).landmarks == (0,)
 
 
-SEEN = [
-    ("gates a body and its margins apart, in line", course(gate(10.0), gate(10.95))),
-    ("two gates in one place", course(gate(10.0), gate(10.0))),
-    ("a start inside a gate", course(gate(0.0), gate(10.0))),
-    ("gates in line, the farthest first, flown back to", course(gate(30.0), gate(20.0), gate(10.0))),
-]
-
-
-@pytest.mark.parametrize("track", [case[1] for case in SEEN], ids=[case[0] for case in SEEN])
-def test_degenerate_courses_are_certified_with_the_gates_in_view(track, dcl):
-    _, certificate = make_plan(track, dcl, replace(ONE, see=0.5))
-    assert certificate.ok, certificate.status
-
-
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(1000, 100_000))
 def test_no_certified_plan_of_a_random_course_is_contradicted(seed, dcl):
     """Both controllers fly it without contact; `make fuzz-plans` tries many more."""
-    outcome = attempt(seed, dcl, PlanOptions(see=0.0, guesses=1))
+    outcome = attempt(seed, dcl, ONE)
     assert not outcome.contradicted, outcome
     assert "\n" not in outcome.answer

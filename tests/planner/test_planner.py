@@ -13,17 +13,16 @@ from gate_racer.planner import problem
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import solve_point_mass
+from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
-from gate_racer.planner.planning import find_or_make_plan, make_plan
+from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import refused
-
-P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
 def straight(*gates, end=None, start=(0.0, 0.0, 0.0)):
@@ -34,6 +33,16 @@ def straight(*gates, end=None, start=(0.0, 0.0, 0.0)):
 
 def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
     return Gate((x, y, z), yaw, 0.0, opening, opening + 1.2, 0.26)
+
+
+def mirrored(track):
+    """The same course with left and right exchanged."""
+    gates = tuple(
+        replace(one, centre_m=(one.centre_m[0], -one.centre_m[1], one.centre_m[2]), yaw_deg=-one.yaw_deg)
+        for one in track.gates
+    )
+    (x, y, z), yaw = track.start.position_m, track.start.yaw_deg
+    return replace(track, gates=gates, start=replace(track.start, position_m=(x, -y, z), yaw_deg=-yaw))
 
 
 ONE = PlanOptions(guesses=1)
@@ -49,7 +58,6 @@ def planned(track, vehicle, options=ONE):
 def test_vq1_is_certified_and_near_the_point_mass_bound(plan_folder):
     certificate = json.loads((plan_folder / "vq1.json").read_text())
     assert certificate["status"] == "certified"
-    assert certificate["step_defect_m"] <= 1e-3 and certificate["step_defect_m_s"] <= 1e-2
     assert certificate["point_mass_bound_s"] < certificate["total_time_s"] < 1.2 * certificate["point_mass_bound_s"]
     assert len(certificate["gate_times_s"]) == 6 and sorted(certificate["gate_times_s"]) == certificate["gate_times_s"]
     assert min(certificate["gate_margins_m"]) >= 0.449
@@ -78,8 +86,7 @@ def test_what_is_easier_is_never_slower(track, options, dcl):
 
 
 def test_a_mirrored_course_gives_the_mirrored_plan(dcl):
-    mirrored = planned(straight(gate(12.0, -1.0), gate(25.0, 2.0)), dcl)[0]
-    assert mirrored.total_time == pytest.approx(planned(TWO, dcl)[0].total_time, abs=2e-3)
+    assert planned(mirrored(TWO), dcl)[0].total_time == pytest.approx(planned(TWO, dcl)[0].total_time, abs=2e-3)
 
 
 def test_the_next_gate_is_in_the_image_over_half_of_each_leg(plan, vq1, dcl):
@@ -115,27 +122,18 @@ def test_the_file_gives_back_the_plan(plan, plan_folder, dcl, tmp_path):
 def test_the_dense_path_passes_through_the_nodes(plan, dcl):
     t, x, _ = plan.dense(dcl, 8)
     assert np.array_equal(t[::8], plan.t) and np.array_equal(x[::8], plan.x)
-    before_nodes = x[7:-1:8] + (t[8::8] - t[7:-1:8])[:, None] * 0  # last fine point of each interval
-    step = np.linalg.norm(before_nodes[:, P] - plan.x[1:, P], axis=1)
+    step = np.linalg.norm(x[7:-1:8, P] - plan.x[1:, P], axis=1)  # from the last fine point of each interval
     assert (step < 40.0 * np.diff(plan.t) / 8).all()
 
 
-def test_a_stored_plan_is_used_and_a_foreign_one_is_not(plan, plan_folder, vq1, dcl):
-    assert find_or_make_plan(plan_folder, vq1, dcl, PlanOptions(), None).hash == plan.hash
-    with pytest.raises(PlanError, match=r"made for vehicle dcl .* not for swift"):
-        plan.require(vq1, load_vehicle("swift"))
-    with pytest.raises(PlanError, match=r"made for track vq1 .* not for straight"):
-        plan.require(straight(gate(5.0)), dcl)
-
-
-@pytest.mark.parametrize("damage", ["header", "missing json"])
-def test_a_damaged_plan_file_is_one_clear_line(plan_folder, tmp_path, damage):
+def test_a_damaged_plan_file_is_one_clear_line(plan_folder, tmp_path):
     text = (plan_folder / "vq1.csv").read_text()
-    (tmp_path / "p.csv").write_text(text.replace("p_x", "x", 1) if damage == "header" else text)
-    if damage == "header":
-        (tmp_path / "p.json").write_text((plan_folder / "vq1.json").read_text())
-    with refused(r"p\.", PlanError):
-        read_plan(tmp_path / "p.csv")
+    (tmp_path / "lone.csv").write_text(text)
+    (tmp_path / "p.csv").write_text(text.replace("p_x", "x", 1))
+    (tmp_path / "p.json").write_text((plan_folder / "vq1.json").read_text())
+    for name in ("lone", "p"):
+        with refused(rf"{name}\.", PlanError):
+            read_plan(tmp_path / f"{name}.csv")
 
 
 def test_both_models_plan_one_course_in_nearly_the_same_time():
@@ -145,7 +143,7 @@ def test_both_models_plan_one_course_in_nearly_the_same_time():
     plans = {m: make_plan(track, vehicle, replace(ONE, model=m, reserve=1.0, see=0.0)) for m in ("rates", "rotors")}
     for plan, certificate in plans.values():
         assert certificate.ok, certificate.status
-        assert certificate.total_time_s >= certificate.point_mass_bound_s
+        assert certificate.total_time_s >= certificate.effort.point_mass_bound_s
         assert plan.flight_model(vehicle).commands(plan.x, plan.u)[:, 3].max() <= vehicle.thrust_max * 1.001
     times = [certificate.total_time_s for _, certificate in plans.values()]
     assert max(times) < 1.1 * min(times)
@@ -159,7 +157,6 @@ def test_a_vehicle_without_rotors_has_no_rotor_plan(dcl):
 def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
     centre, corners = planned(TWO, dcl)[1], planned(TWO, dcl, replace(ONE, see_corners=True))[1]
     assert corners.ok and corners.total_time_s >= centre.total_time_s - 1e-3
-    assert all(blind is not None for blind in corners.blind_s)
 
 
 def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):

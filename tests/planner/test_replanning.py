@@ -1,14 +1,11 @@
 """The rest of a plan, planned again from a state in flight."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gate_racer.common.errors import UserError
 from gate_racer.planner.models import P, Q, V
-from gate_racer.planner.plan import write_plan
-from gate_racer.planner.planning import options_of
 from gate_racer.planner.replanning import DEFECT_M, Remainder, Replanner
 from gate_racer.planner.task import PlanOptions
 from gate_racer.vehicle.dynamics import RATES_X
@@ -26,7 +23,7 @@ def rest(plan, vq1, dcl):
 
 
 @pytest.fixture(scope="module")
-def replan(dcl):
+def replan():
     return Replanner()
 
 
@@ -109,13 +106,3 @@ def test_an_impossible_state_gives_a_reason_and_keeps_the_plan(replan, rest, wro
     assert not again.ok and says in again.status
     assert again.plan is rest.plan
     assert len(x) == RATES_X.size
-
-
-def test_a_stored_plan_tells_the_options_by_which_it_was_made(tmp_path, plan, dcl):
-    asked = PlanOptions(reserve=0.7, margin_m=0.2, see=0.3)
-    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": asdict(asked)})
-    assert options_of(tmp_path / "vq1.csv", 1) == asked
-    assert options_of(tmp_path / "none.csv", 2) == PlanOptions(laps=2)
-    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": {"reserved": 0.7}})
-    with pytest.raises(UserError, match="reserved"):
-        options_of(tmp_path / "vq1.csv", 1)

@@ -8,8 +8,6 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.model.states import B_A, B_G, S_A, S_G, THETA, P, V
 from gate_racer.planner.certificate.certificate import certify
-from gate_racer.planner.models import Q, W
-from gate_racer.planner.models import V as PLAN_V
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.uncertainty.covariance import (
@@ -28,23 +26,18 @@ from gate_racer.planner.uncertainty.covariance import (
     transitions,
 )
 from gate_racer.planner.uncertainty.prediction import FALLS_SHORT, Tails, displacement, limited, predict
-from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated, uniform
-from gate_racer.planner.uncertainty.tracking import LOOP, Response, tracking_covariance
+from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated
+from gate_racer.planner.uncertainty.tracking import LOOP, tracking_covariance
 from gate_racer.planner.uncertainty.tracking import transitions as loop_transitions
 from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import exp, matrix
+from gate_racer.vehicle.dynamics import G_W
+from gate_racer.vehicle.rotation import conjugate, exp, from_matrix, log, product, rotate
 from gate_racer.vehicle.uncertainty import Doubt
-from tests.planner.test_planner import SOLVED, gate, straight
+from tests.planner.test_planner import SOLVED, gate, mirrored, straight
 
 ONE = PlanOptions(guesses=1)
-DOUBT, LOOP_ALONE = Doubt(), Response(line_m=0.0)
-
-
-def exp_matrix(phi):
-    """The rotation matrix of a rotation vector (3,), rad."""
-    return matrix(exp(phi))
+DOUBT = Doubt()
 
 
 @pytest.fixture(scope="module")
@@ -73,24 +66,21 @@ def least(cov):
     return values[..., 0] / values[..., -1]
 
 
-def drifted(path, off):
-    """Errors (9,) at the end of a strap-down integration that begins with errors (SIZE,) and has the sensors' own all the way."""
-    R, p, v = path.R_wb[0] @ exp_matrix(off[THETA]), path.p_w[0] + off[P], path.v_w[0] + off[V]
-    ideal_R, ideal_p, ideal_v = path.R_wb[0], path.p_w[0], path.v_w[0]
+def integrated(path, off):
+    """The end of a strap-down integration that begins with errors (SIZE,) and has the sensors' own all the way."""
+    q, p, v = product(from_matrix(path.R_wb[0]), exp(off[THETA])), path.p_w[0] + off[P], path.v_w[0] + off[V]
     for k, dt in enumerate(np.diff(path.t)):
         f, w = path.force_b[k], path.omega_b[k]
-        for wrong in (False, True):
-            force = f - off[B_A] - f * off[S_A] if wrong else f
-            rate = w - off[B_G] - w * off[S_G] if wrong else w
-            if wrong:
-                a = R @ force + [0.0, 0.0, GRAVITY]
-                p, v, R = p + dt * v + dt**2 / 2 * a, v + dt * a, R @ exp_matrix(dt * rate)
-            else:
-                a = ideal_R @ force + [0.0, 0.0, GRAVITY]
-                ideal_p, ideal_v = ideal_p + dt * ideal_v + dt**2 / 2 * a, ideal_v + dt * a
-                ideal_R = ideal_R @ exp_matrix(dt * rate)
-    turned = ideal_R.T @ R
-    return np.concatenate([p - ideal_p, v - ideal_v, 0.5 * (turned - turned.T)[[2, 0, 1], [1, 2, 0]]])
+        a = rotate(q, f - off[B_A] - f * off[S_A]) + G_W
+        p, v = p + dt * v + dt**2 / 2 * a, v + dt * a
+        q = product(q, exp(dt * (w - off[B_G] - w * off[S_G])))
+    return p, v, q
+
+
+def drifted(path, off):
+    """Errors (9,) at the end of an integration."""
+    (p, v, q), (ideal_p, ideal_v, ideal_q) = integrated(path, off), integrated(path, np.zeros(SIZE))
+    return np.concatenate([p - ideal_p, v - ideal_v, log(product(conjugate(ideal_q), q))])
 
 
 def test_errors_grow_as_an_integration_with_wrong_sensors_drifts(path):
@@ -140,12 +130,12 @@ def test_more_is_never_more_doubt(task, path, plan, images):
 
 def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan, images):
     estimate = estimate_covariance(path, images, flown_to(path, plan), task, DOUBT)
-    cov = tracking_covariance(path, estimate, task, DOUBT, LOOP_ALONE)
+    cov = tracking_covariance(path, estimate, task, DOUBT)
     rng, count, n = np.random.default_rng(2), 2000, LOOP.size
     off = np.zeros((n, count))
     sigma = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, 0.0, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])
     off[12:] = sigma[:, None] * rng.standard_normal((7, count))
-    for k, step in enumerate([np.eye(n), *loop_transitions(path, task.vehicle, Response())]):
+    for k, step in enumerate([np.eye(n), *loop_transitions(path, task.vehicle)]):
         off = step @ off
         values, turn = np.linalg.eigh(estimate.moved[k])
         off[:6] += turn @ (np.sqrt(np.maximum(values, 0.0))[:, None] * rng.standard_normal((6, count)))
@@ -156,22 +146,14 @@ def test_a_loop_without_errors_stays_on_its_plan(task, path, plan, images):
     estimate = estimate_covariance(path, images, flown_to(path, plan), task, DOUBT)
     still = replace(estimate, moved=np.zeros_like(estimate.moved))
     sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
-    assert np.abs(tracking_covariance(path, still, task, sure, LOOP_ALONE)).max() < 1e-12
+    assert np.abs(tracking_covariance(path, still, task, sure)).max() < 1e-12
 
 
 def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
     """East for west: right and left change places, up and down do not. The camera is half a pixel off its middle."""
-    gates = tuple(
-        replace(g, centre_m=(g.centre_m[0], -g.centre_m[1], g.centre_m[2]), yaw_deg=-g.yaw_deg) for g in task.gates
-    )
-    mirrored = replace(task, track=replace(task.track, gates=gates))
-    x = plan.x.copy()
-    x[:, 1] *= -1
-    x[:, Q] *= [1, -1, 1, -1]
-    x[:, PLAN_V] *= [1, -1, 1]
-    x[:, W] *= [-1, 1, -1]
-    other = replace(plan, x=x, u=plan.u * [-1, 1, -1, 1])
-    for one, two in zip(predict(plan, task, DOUBT).crossings, predict(other, mirrored, DOUBT).crossings, strict=True):
+    x = plan.x * [1, -1, 1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1]  # p, q, v, w, c
+    there = predict(replace(plan, x=x, u=plan.u * [-1, 1, -1, 1]), replace(task, track=mirrored(task.track)), DOUBT)
+    for one, two in zip(predict(plan, task, DOUBT).crossings, there.crossings, strict=True):
         assert two.tails.spread_m == pytest.approx(one.tails.spread_m[[0, 3, 2, 1]], rel=0.03)
         assert two.drawn_m == pytest.approx(one.drawn_m * [-1, 1], abs=0.003)
         assert two.distances_m == pytest.approx(one.distances_m[[0, 3, 2, 1]], abs=1e-9)
@@ -180,7 +162,7 @@ def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
 @pytest.mark.parametrize("total", [1e-5, 1e-3, 0.1])
 def test_a_risk_is_shared_out_whole(total):
     rng = np.random.default_rng(3)
-    tails, shares = Tails.normal(rng.uniform(0.01, 0.1, 24)), uniform(total, 24)
+    tails, shares = Tails.normal(rng.uniform(0.01, 0.1, 24)), np.full(24, total / 24)
     room = tails.rooms(shares) * np.where(rng.random(24) < 0.3, 1.0, rng.uniform(1.5, 4.0, 24))
     for _ in range(5):
         after = reallocated(shares, room, tails)
@@ -221,9 +203,9 @@ def test_one_sided_laws_have_the_moments_of_their_samples():
 def test_a_longer_corridor_draws_more_to_the_middle():
     t, planned = np.linspace(0.0, 0.8, 97), np.array([0.3, -0.1])
     wide, narrow = np.full(97, 0.35), np.full(97, 0.1)
-    assert not displacement(planned, t, wide, Response()).any()
-    opened = [displacement(planned, t, np.where(t < at, narrow, wide), Response())[0] for at in (0.2, 0.5, 0.7)]
-    always = displacement(planned, t, narrow, Response())
+    assert not displacement(planned, t, wide).any()
+    opened = [displacement(planned, t, np.where(t < at, narrow, wide))[0] for at in (0.2, 0.5, 0.7)]
+    always = displacement(planned, t, narrow)
     assert 0 > opened[0] > opened[1] > opened[2] > always[0] > -0.22 and always[1] == 0.0
 
 

@@ -10,7 +10,7 @@ from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import FOLDER, load_track
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.conftest import ROOT
+from tests.conftest import changed
 
 DEG = 57.29577951308232
 
@@ -62,11 +62,8 @@ VEHICLE_MISTAKES = [
 
 @pytest.mark.parametrize(("right", "wrong", "words"), VEHICLE_MISTAKES)
 def test_a_vehicle_with_a_mistake_is_told_of(tmp_path, right, wrong, words):
-    text = (ROOT / "vehicle/dcl.yaml").read_text(encoding="utf-8")
-    assert right in text
-    text = text.replace(right, wrong).replace("cx_px: 320.0", "cx_px: 180.0")
-    (tmp_path / "mine.yaml").write_text(text)
-    (line,) = remarks(None, load_vehicle(str(tmp_path / "mine.yaml")))
+    own = changed(tmp_path, VEHICLES / "dcl.yaml", "cx_px: 320.0", "cx_px: 180.0")
+    (line,) = remarks(None, load_vehicle(str(changed(tmp_path, own, right, wrong))))
     assert words in line
 
 

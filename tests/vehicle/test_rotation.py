@@ -9,7 +9,6 @@ from scipy.spatial.transform import Rotation
 from gate_racer.vehicle.rotation import (
     aligned,
     between,
-    conjugate,
     exp,
     from_euler,
     from_matrix,
@@ -20,6 +19,7 @@ from gate_racer.vehicle.rotation import (
     rate,
     rotate,
     to_euler,
+    turn,
 )
 
 component = st.floats(-1, 1)
@@ -44,11 +44,6 @@ def test_rotate_equals_the_matrix_and_scipy(q, v):
 
 
 @given(quaternions)
-def test_conjugate_is_the_inverse(q):
-    assert np.allclose(product(q, conjugate(q)), [1, 0, 0, 0], atol=1e-12)
-
-
-@given(quaternions)
 def test_matrix_round_trip_up_to_sign(q):
     back = from_matrix(matrix(q))
     assert min(np.abs(back - q).max(), np.abs(back + q).max()) < 1e-14 and back[0] >= 0
@@ -69,9 +64,11 @@ def test_aligned_puts_down_down_and_the_nose_as_near_to_its_heading_as_that_allo
         assert abs(right @ heading) < 1e-12 and nose @ heading > 0
 
 
-@given(vectors)
-def test_log_undoes_exp(v):
-    assert np.allclose(log(exp(3 * v / max(1, np.linalg.norm(v)))), 3 * v / max(1, np.linalg.norm(v)), atol=1e-9)
+@given(vectors, st.sampled_from([3.0, 1e-4, 1e-9, 0.0]))
+def test_log_undoes_exp_and_turn(v, size):
+    phi = size * v / max(1, np.linalg.norm(v))
+    assert log(exp(phi)) == pytest.approx(phi, abs=1e-9 * size)
+    assert exp(phi) == pytest.approx(turn(*phi), abs=1e-15)
 
 
 @given(quaternions, vectors)
@@ -82,15 +79,16 @@ def test_rate_is_the_derivative_and_keeps_the_norm(q, w):
     assert abs(np.dot(rate(q, w), q)) < 1e-12
 
 
-@given(st.floats(-3.1, 3.1), st.floats(-1.5, 1.5), st.floats(-3.1, 3.1))
+@given(
+    st.floats(-3.1, 3.1),
+    st.one_of(st.floats(-1.5, 1.5), st.sampled_from([np.pi / 2, -np.pi / 2])),
+    st.floats(-3.1, 3.1),
+)
 def test_euler_round_trip(roll, pitch, yaw):
-    assert np.allclose(to_euler(from_euler(roll, pitch, yaw)), (roll, pitch, yaw), atol=1e-6)
-
-
-@pytest.mark.parametrize("pitch", [np.pi / 2, -np.pi / 2])
-def test_straight_up_and_down_survive_euler_angles(pitch):
-    q = from_euler(0.4, pitch, 1.1)
+    q = from_euler(roll, pitch, yaw)
     assert np.allclose(matrix(from_euler(*to_euler(q))), matrix(q), atol=1e-6)
+    if abs(pitch) <= 1.5:
+        assert np.allclose(to_euler(q), (roll, pitch, yaw), atol=1e-6)
 
 
 def test_positive_pitch_lifts_the_nose_and_positive_yaw_turns_right():
@@ -104,8 +102,3 @@ def test_positive_pitch_lifts_the_nose_and_positive_yaw_turns_right():
 def test_between_starts_and_ends_where_it_should(p, q):
     for s, end in ((0.0, p), (1.0, q)):
         assert np.allclose(matrix(between(p, q, s)), matrix(end), atol=1e-6)
-
-
-@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4])
-def test_log_is_exact_for_small_turns(angle):
-    assert log(exp([angle, 0, 0]))[0] == pytest.approx(angle, abs=1e-15)
