@@ -21,7 +21,7 @@ from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
-from gate_racer.link.rflysim.payloads import Cloud, CloudLayout, image_file
+from gate_racer.link.rflysim.payloads import image_file
 from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, SensorRequest
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, reader
 from gate_racer.link.sockets import Address, LinkError, parse_address
@@ -137,19 +137,12 @@ class SensorSocket(RequestSocket):
 class SensorReceiver:
     """Receiver of all sensors of a Config.json."""
 
-    def __init__(
-        self,
-        sensors: tuple[SensorRequest, ...],
-        server: Address,
-        tell: Tell = to_stderr,
-        layout: CloudLayout | None = None,
-    ):
-        """Bind the ports; `layout` of clouds, detected by default. Raises LinkError when a port is in use."""
+    def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = to_stderr):
+        """Bind the ports. Raises LinkError when a port is in use."""
         self._sockets: list[SensorSocket] = []
-        self._layout = layout
         try:
             for sensor in sensors:
-                self._sockets.append(SensorSocket(sensor, server, tell, reader(sensor, layout)))
+                self._sockets.append(SensorSocket(sensor, server, tell))
         except LinkError:
             self.close()
             raise
@@ -167,9 +160,8 @@ class SensorReceiver:
             for sample, received in endpoint.samples():
                 samples.append((sample, received))
                 if endpoint.stream.health.frames == 1:
-                    kind = f", layout {sample.value.layout.label}" if isinstance(sample.value, Cloud) else ""
                     age = "numbered" if sample.frame_id is not None else "older"
-                    endpoint.stream.say("first", f"first frame at {sample.t:.3f} s, {age} header{kind}")
+                    endpoint.stream.say("first", f"first frame at {sample.t:.3f} s, {age} header")
         return samples
 
     def update(self, sensor: SensorRequest) -> None:
@@ -181,7 +173,7 @@ class SensorReceiver:
         for endpoint in self._sockets:
             if endpoint.stream.sensor.seq_id == sensor.seq_id:
                 endpoint.update(sensor)
-                endpoint.stream.read = reader(sensor, self._layout)
+                endpoint.stream.read = reader(sensor)
                 return
         raise ValueError(f"no sensor has SeqID {sensor.seq_id}")
 

@@ -10,11 +10,10 @@ from gate_racer.link.rflysim.fragments import fragment_reassembler
 from gate_racer.link.rflysim.payloads import (
     BoundingBox,
     Cloud,
-    CloudLayout,
-    CloudReader,
     Image,
     Range,
     Spot,
+    decode_cloud,
     decode_items,
     decode_payload,
     decode_range,
@@ -85,13 +84,13 @@ class Stream:
         return Sample(self.sensor, payload.t, payload.frame_id, value)
 
 
-def reader(sensor: SensorRequest, layout: CloudLayout | None = None) -> Callable[[bytes], Value]:
-    """Return the decoder of a sensor's frames; `layout` of a cloud, detected by default."""
+def reader(sensor: SensorRequest) -> Callable[[bytes], Value]:
+    """Return the decoder of a sensor's frames."""
     match SENSORS[sensor.type_id].kind:
         case SensorKind.IMAGE:
             return partial(decode_payload, sensor=sensor)
         case SensorKind.CLOUD:
-            return CloudReader(sensor, layout).read
+            return partial(decode_cloud, sensor=sensor)
         case SensorKind.RANGE:
             return decode_range
         case SensorKind.BOXES:

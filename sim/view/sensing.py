@@ -20,7 +20,6 @@ from gate_racer.link.rflysim.payloads import (
     LOCAL,
     WORLD,
     Cloud,
-    CloudLayout,
     Range,
     depth_counts,
     encode_cloud,
@@ -209,9 +208,8 @@ class Scanner(Sense):
         labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
         segments = self._around.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = as_vector(exposure.p_wb), to_euler(exposure.q_wb)
-        layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
         axes = WORLD if request.type_id == LIDAR_WORLD else LOCAL
-        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes, layout))
+        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes))
 
 
 def _pixel_rays(request: SensorRequest, step: int) -> Array:

@@ -19,7 +19,7 @@ from gate_racer.link.msp.descent import Descent
 from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, GuardedPort, StickWatch, bring_down
 from gate_racer.link.msp.line import LATE_S, MspLine, neutral
 from gate_racer.link.msp.messages import Altitude, Channels, Code, DisableFlag, RawAttitude, StatusEx
-from gate_racer.link.msp.ports import SerialPort
+from gate_racer.link.msp.ports import open_serial
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.msp.sticks import raw_imu, sticks_by_rates
 from gate_racer.link.sockets import LinkError
@@ -276,7 +276,7 @@ def test_a_serial_port_that_nobody_reads_from_fails_instead_of_blocking():
     pytest.importorskip("serial")
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
-    port, failed = SerialPort(os.ttyname(theirs), PROFILE.baud), []
+    port, failed = open_serial(os.ttyname(theirs), PROFILE.baud), []
 
     def write():
         try:
