@@ -274,7 +274,7 @@ class FlightController(Uart):
     def _answer(self, frame: Frame, t: float) -> Frame:
         payload = self._payload(frame, t)
         direction = Direction.ERROR if payload is None else Direction.ANSWER
-        return Frame(frame.command, payload or b"", direction, frame.version, frame.flag)
+        return Frame(frame.command, payload or b"", direction)
 
     def _payload(self, frame: Frame, t: float) -> bytes | None:
         """Return the reply's payload; None for an error reply."""

@@ -416,7 +416,7 @@ class SitlController(Uart):
         if channels is not None:
             self.receiver.take(channels.us, t)
         direction = Direction.ANSWER if channels is not None else Direction.ERROR
-        self._out.send(pack(Frame(frame.command, b"", direction, frame.version, frame.flag)), t)
+        self._out.send(pack(Frame(frame.command, b"", direction)), t)
 
     def _beat(self, t: float) -> None:
         self.receiver.update(t)
