@@ -33,7 +33,6 @@ from gate_racer.link.msp.preflight import (
     OVERRIDE,
     AircraftConstants,
     AtRest,
-    LineFigures,
     PreflightFile,
     profile_named,
     read_steady,
@@ -359,13 +358,13 @@ def run(arguments: argparse.Namespace) -> int:
     profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
     port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
     try:
-        file, alone, beside, checks = read(port, profile, vehicle, settings.seconds)
+        file, alone, checks = read(port, profile, vehicle, settings.seconds)
         found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
         print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
         print(table(checks))
         print(f"line without sticks: {described(alone)}")
-        print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
-        write_json(arguments.json, {"file": file, "alone": alone, "beside": beside, "checks": checks})
+        print(f"line with {profile.stick_hz:g} Hz of sticks: {described(file.line)}")
+        write_json(arguments.json, {"file": file, "alone": alone, "beside": file.line, "checks": checks})
         if settings.own_profile is not None:
             source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
             own = replace(profile, name=settings.own_profile.stem, source=source, rates=found.rates or profile.rates)
@@ -385,17 +384,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def read(
     port: Port, profile: BetaflightProfile, vehicle: Vehicle, seconds: float
-) -> tuple[PreflightFile, LinkFigures, LinkFigures, list[Check]]:
-    """Return the contents of the file, the line's figures alone and with sticks, and all checks. Raises UserError if refused."""
+) -> tuple[PreflightFile, LinkFigures, list[Check]]:
+    """Return the contents of the file, the line's figures without sticks, and all checks. Raises UserError if refused."""
     require_alone(port)
     constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     alone, received = sustain(port, profile, 0.0, seconds)
     beside, _ = sustain(port, profile, profile.stick_hz, seconds)
     rest = rested([message for kind in received.values() for message in kind], profile)
-    figures = LineFigures(beside.interval_mean_s, beside.interval_p95_s, beside.timeouts)
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
-    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, figures)
-    return file, alone, beside, checks
+    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, beside)
+    return file, alone, checks
 
 
 def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:

@@ -19,7 +19,6 @@ from gate_racer.link.msp.codec import (
 from gate_racer.link.msp.messages import (
     KINDS,
     Altitude,
-    Analog,
     ApiVersion,
     BoardInfo,
     Channels,
@@ -93,7 +92,6 @@ MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little e
     ),
     "108: 10.5 deg left, 90.1 down, 359": (Code.ATTITUDE, "97 FF 85 03 67 01", RawAttitude(-105, 901, 359)),
     "109: 1.35 m below, climbing 2 m/s": (Code.ALTITUDE, "79 FF FF FF C8 00", Altitude(-135, 200)),
-    "110: 22.2 V, 30 A": (Code.ANALOG, "DE 2C 01 FF 03 B8 0B AC 08", Analog(222, 300, 1023, 3000, 2220)),
     "111: 55, 75, 0": (
         Code.RC_TUNING,
         "37 00 4B 4B 46 41 32 00 46 05 00 39 37 00 00 64 CE 07 CE 07 CE 07 00",

@@ -137,7 +137,7 @@ def test_it_says_what_it_is_and_how_it_is_set():
     assert bench.ask(Code.FC_VARIANT).name == "BTFL" and bench.ask(Code.BOARD_INFO).target == "STM32H743"
     tuning = bench.ask(Code.RC_TUNING)
     assert (tuning.rc_rate_roll, tuning.rate_roll, tuning.expo_roll, tuning.rates_type) == (55, 75, 0, 0)
-    assert bench.ask(Code.ANALOG) is None and bench.codec.counters.refused == 1
+    assert bench.ask(110) is None and bench.codec.counters.refused == 1
 
 
 def test_arming_is_the_pilots_alone():
