@@ -4,6 +4,9 @@ Intact parts are read, whatever precedes them; the rest is counted. Format: mcap
 (opcode u8, length u64, content), most of them in compressed chunks with a CRC.
 """
 
+import mmap
+import os
+import re
 import struct
 import sys
 import zlib
@@ -11,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import lz4.frame
 import zstandard
@@ -23,14 +26,16 @@ HEAD = struct.Struct("<BQ")  # opcode, length
 CHUNK = struct.Struct("<QQQI")  # first and last time, uncompressed size and CRC
 CHANNEL, MESSAGE, CHUNK_OPCODE, DATA_END, FOOTER, LAST_OPCODE = 0x04, 0x05, 0x06, 0x0F, 0x02, 0x0F
 MESSAGE_HEAD = struct.Struct("<HIQQ")  # channel, number, times
-COMPRESSIONS = ("zstd", "lz4", "")
+CHUNK_BEGIN = re.compile(
+    rb"\x06(.{8}).{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4)", re.DOTALL
+)  # to the name of its compression
 CHUNK_BYTES = 64 << 20  # largest chunk, uncompressed; our own have 1 MB and one record more
 # Limit of the uncompressed size: ratio to the file size, plus bytes; our own have a ratio of 12.
 MOST_RATIO, FREE_BYTES = 100, 16 << 20
-SEARCHED_BYTES = 1 << 20  # block size of the search for the next intact chunk
 
 Record = dict[str, Any]
 Topics = dict[int, tuple[str, bool]]  # by channel: topic, and whether its messages are JSON
+Bytes = bytes | mmap.mmap
 
 
 @dataclass
@@ -90,101 +95,85 @@ def read_records(
 
 def _messages(path: Path, losses: Losses, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield topic and bytes of every JSON message of the wanted topics."""
+    data = _mapped(path)
+    if not MAGIC.startswith(data[: len(MAGIC)]):  # a shorter file was truncated within it
+        raise FileError(f"{path}: is not an MCAP file")
+    topics, complete = _summary(data)
+    for opcode, content in _records(data, losses):
+        if opcode == CHANNEL:
+            topics |= _channel(content)
+        elif opcode == MESSAGE and len(content) >= MESSAGE_HEAD.size:
+            channel, _, stamp_ns, _ = MESSAGE_HEAD.unpack_from(content)
+            topic, is_json = topics.get(channel, ("", False))
+            losses.last_s = stamp_ns / 1e9
+            if not topic:
+                losses.counts["record"] += 1
+            elif is_json and wanted(topic):
+                yield topic, content[MESSAGE_HEAD.size :]
+    if losses.cut_off is None and not complete:
+        losses.cut_off = len(data)
+
+
+def _mapped(path: Path) -> Bytes:
     try:
         with path.open("rb") as file:
-            if not MAGIC.startswith(file.read(len(MAGIC))):  # a shorter file was truncated within it
-                raise FileError(f"{path}: is not an MCAP file")
-            size = file.seek(0, 2)
-            topics, complete = _summary(file, size)
-            file.seek(len(MAGIC))
-            for opcode, content in _records(file, size, losses):
-                if opcode == CHANNEL:
-                    topics |= _channel(content)
-                elif opcode == MESSAGE and len(content) >= MESSAGE_HEAD.size:
-                    channel, _, stamp_ns, _ = MESSAGE_HEAD.unpack_from(content)
-                    topic, is_json = topics.get(channel, ("", False))
-                    losses.last_s = stamp_ns / 1e9
-                    if not topic:
-                        losses.counts["record"] += 1
-                    elif is_json and wanted(topic):
-                        yield topic, content[MESSAGE_HEAD.size :]
-            if losses.cut_off is None and not complete:
-                losses.cut_off = size
+            empty = not os.fstat(file.fileno()).st_size
+            return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _summary(file: BinaryIO, size: int) -> tuple[Topics, bool]:
+def _summary(data: Bytes) -> tuple[Topics, bool]:
     """Return the channels that a complete file repeats at its end, as the chunk with the first mention may be lost.
 
     Also return whether the file has its end.
     """
     topics: Topics = {}
     footer = HEAD.size + 20
-    file.seek(max(0, size - len(MAGIC) - footer))
-    tail = file.read()
+    tail = data[max(0, len(data) - len(MAGIC) - footer) :]
     if len(tail) == footer + len(MAGIC) and tail[0] == FOOTER:
         begin = int.from_bytes(tail[HEAD.size : HEAD.size + 8], "little")
-        if 0 < begin < size:
-            file.seek(begin)
-            for opcode, content in _split(file.read(min(size - begin, CHUNK_BYTES)), Losses()):
-                if opcode == CHANNEL:
-                    topics |= _channel(content)
+        for opcode, content in _split(data[begin : begin + CHUNK_BYTES] if begin else b"", Losses()):
+            if opcode == CHANNEL:
+                topics |= _channel(content)
     return topics, tail.endswith(MAGIC)
 
 
-def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, bytes]]:
-    """Yield opcode and content of every data record, chunks opened, from a file positioned at the first."""
-    room = FREE_BYTES + MOST_RATIO * size
+def _records(data: Bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
+    """Yield opcode and content of every data record, chunks opened."""
+    room, at, size = FREE_BYTES + MOST_RATIO * len(data), len(MAGIC), len(data)
     while True:
-        at = file.tell()
-        head = file.read(HEAD.size)
-        opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
-        if opcode in (DATA_END, FOOTER) and at + HEAD.size + length <= size:
+        opcode, length = HEAD.unpack_from(data, at) if at + HEAD.size <= size else (0, 0)
+        begin, end = at + HEAD.size, at + HEAD.size + length
+        if opcode in (DATA_END, FOOTER) and end <= size:
             return
-        if not 0 < opcode <= LAST_OPCODE or at + HEAD.size + length > size or length > CHUNK_BYTES:
-            found = _next_chunk(file, at + 1, size)
+        if not 0 < opcode <= LAST_OPCODE or end > size or length > CHUNK_BYTES:
+            found = _next_chunk(data, at + 1)
             losses.skipped_bytes += (size if found is None else found) - at
             if found is None:
                 losses.cut_off = at
                 return
-            file.seek(found)
-            continue
-        content = file.read(length)
-        if opcode != CHUNK_OPCODE:
-            yield opcode, content
-            continue
-        unpacked = _unpacked(content, room)
-        if unpacked is None:
+            at = found
+        elif opcode != CHUNK_OPCODE:
+            yield opcode, data[begin:end]
+            at = end
+        elif (unpacked := _unpacked(data[begin:end], room)) is not None:
+            room -= len(unpacked)
+            yield from _split(unpacked, losses)
+            at = end
+        else:
             losses.counts["chunk"] += 1
-            found = _next_chunk(file, at + 1, size)  # its length may be the damaged part
-            file.seek(at + HEAD.size + length if found is None else min(found, at + HEAD.size + length))
-            continue
-        room -= len(unpacked)
-        yield from _split(unpacked, losses)
+            at = min(_next_chunk(data, at + 1) or end, end)  # its length may be the damaged part
 
 
-def _next_chunk(file: BinaryIO, at: int, size: int) -> int | None:
+def _next_chunk(data: Bytes, at: int) -> int | None:
     """Return the position of the next record that looks like a chunk, by opcode, length and name of a compression."""
-    marks = [len(name).to_bytes(4, "little") + name.encode() for name in COMPRESSIONS if name]
-    to_mark = HEAD.size + CHUNK.size
-    while at < size:
-        file.seek(at)
-        window = file.read(SEARCHED_BYTES + to_mark + 8)
-        places = sorted(k - to_mark for mark in marks for k in _places(window, mark) if k >= to_mark)
-        for place in places:
-            opcode, length = HEAD.unpack_from(window, place)
-            if opcode == CHUNK_OPCODE and at + place + HEAD.size + length <= size:
-                return at + place
-        at += SEARCHED_BYTES
+    while (found := CHUNK_BEGIN.search(data, at)) is not None:
+        at = found.start()
+        if at + HEAD.size + int.from_bytes(found[1], "little") <= len(data):
+            return at
+        at += 1
     return None
-
-
-def _places(data: bytes, mark: bytes) -> Iterator[int]:
-    k = data.find(mark)
-    while k >= 0:
-        yield k
-        k = data.find(mark, k + 1)
 
 
 def _unpacked(chunk: bytes, room: int) -> bytes | None:
