@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gate_racer.link.msp.line import LinkFigures
+from gate_racer.link.msp.client import LinkFigures
 from gate_racer.link.msp.messages import Code
 from gate_racer.link.msp.preflight import (
     AircraftConstants,

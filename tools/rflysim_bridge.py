@@ -17,7 +17,6 @@ from typing import Any
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.link.rflysim.client import SensorReceiver, parse_server
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.copter import LAST_COPTER, ImuSample, imu_port
 from gate_racer.link.rflysim.desk import (
     HEARTBEAT_PORT,
     MASKS,
@@ -28,7 +27,7 @@ from gate_racer.link.rflysim.desk import (
     ImuReceiver,
 )
 from gate_racer.link.rflysim.payloads import Cloud
-from gate_racer.link.rflysim.request import GIMBAL, SENSORS
+from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, imu_port
 from gate_racer.link.rflysim.ros import (
     box_order,
     camera_status,

@@ -24,7 +24,7 @@ from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import write_yaml
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
-from gate_racer.link.msp.line import LinkFigures, MspLine, neutral
+from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import (
@@ -49,9 +49,10 @@ from gate_racer.link.msp.profile import (
     AxisRates,
     BetaflightProfile,
     RateCurves,
+    attitude,
+    imu,
     load_betaflight,
 )
-from gate_racer.link.msp.sticks import attitude, imu
 from gate_racer.link.options import ConsentSettings
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, to_euler

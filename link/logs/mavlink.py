@@ -16,9 +16,10 @@ import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.files import read_bytes
-from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals
-from gate_racer.link.logs.sources import (
+from gate_racer.link.logs.samples import (
+    LOG_BYTES,
     RAD,
+    LoggedSignals,
     Source,
     Table,
     eulers,

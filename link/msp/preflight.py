@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError
-from gate_racer.link.msp.line import LinkFigures, MspLine
+from gate_racer.link.msp.client import LinkFigures, MspLine
 from gate_racer.link.msp.messages import (
     ApiVersion,
     BoardInfo,

@@ -19,10 +19,17 @@ from gate_racer.common.errors import say
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
-from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
 from gate_racer.link.rflysim.payloads import image_file
-from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, SensorRequest
+from gate_racer.link.rflysim.request import (
+    CLEAR_COMMAND,
+    FLYABLE,
+    REQUEST_PORT,
+    RGB,
+    SENSORS,
+    SensorRequest,
+    encode_command,
+)
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, reader
 from gate_racer.link.sockets import Address, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera

@@ -37,8 +37,19 @@ from gate_racer.link.msp.messages import (
     StatusEx,
 )
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
-from gate_racer.link.msp.profile import LEAST_MAP, MID_US, OWN_ORDER, RATES_TYPE, STICKS, BetaflightProfile, pole_s
-from gate_racer.link.msp.sticks import asked_angles, asked_rates, raw_attitude, raw_imu
+from gate_racer.link.msp.profile import (
+    LEAST_MAP,
+    MID_US,
+    OWN_ORDER,
+    RATES_TYPE,
+    STICKS,
+    BetaflightProfile,
+    asked_angles,
+    asked_rates,
+    pole_s,
+    raw_attitude,
+    raw_imu,
+)
 from gate_racer.sim.betaflight.receiver import Arming, Receiver, Uart
 from gate_racer.sim.physics.plant import P, Truth, V
 from gate_racer.sim.simulator import Sensors, Simulator

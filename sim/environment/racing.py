@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key
 from gate_racer.sim.environment import kernel
-from gate_racer.sim.environment.errors import ErrorTables
-from gate_racer.sim.environment.kernel import Reward
+from gate_racer.sim.environment.kernel import ErrorTables, Reward
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import RIGID, P, Q, V

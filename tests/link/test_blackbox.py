@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate_racer.link.logs.betaflight import betaflight_signals
-from gate_racer.link.logs.blackbox import (
+from gate_racer.link.logs.betaflight import (
     FrameError,
+    betaflight_signals,
     flights,
     neg_14bit,
     signed_vb,

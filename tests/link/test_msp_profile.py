@@ -16,17 +16,15 @@ from gate_racer.link.msp.profile import (
     AxisRates,
     RateCurves,
     ThrottleStick,
-    load_betaflight,
-    load_wire,
-    speaks_msp,
-)
-from gate_racer.link.msp.sticks import (
     asked_angles,
     asked_rates,
     attitude,
     imu,
+    load_betaflight,
+    load_wire,
     raw_attitude,
     raw_imu,
+    speaks_msp,
     sticks_by_angles,
     sticks_by_rates,
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate_racer.link.msp.line import PollScheduler
+from gate_racer.link.msp.client import PollScheduler
 from gate_racer.link.msp.ports import SAFETY_PAGE, open_port
 from gate_racer.link.sockets import LinkError
 from tests.conftest import ROOT

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
-from gate_racer.link.rflysim.fragments import Payload, fragments
 from gate_racer.link.rflysim.payloads import (
     JPEG,
     PNG,
@@ -24,7 +23,7 @@ from gate_racer.link.rflysim.payloads import (
     image_file,
 )
 from gate_racer.link.rflysim.request import SENSORS, SensorKind
-from gate_racer.link.rflysim.stream import Sample, Stream, reader
+from gate_racer.link.rflysim.stream import Payload, Sample, Stream, fragments, reader
 from tests.link.rflysim_sensor import sensor
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]

@@ -9,13 +9,6 @@ import pytest
 
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
-from gate_racer.link.rflysim.copter import (
-    CopterHeartbeat,
-    ImuSample,
-    decode_command,
-    encode_command,
-    start_without_heartbeat,
-)
 from gate_racer.link.rflysim.desk import (
     DOCUMENT,
     SDK306,
@@ -27,7 +20,14 @@ from gate_racer.link.rflysim.desk import (
     read_order,
 )
 from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range, Spot, decode_items, encode_items
-from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.request import (
+    CopterHeartbeat,
+    ImuSample,
+    decode_command,
+    decode_request,
+    encode_command,
+    start_without_heartbeat,
+)
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gate_racer.link.rflysim.client import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
-from gate_racer.link.rflysim.copter import CLEAR_COMMAND, decode_command
-from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, decode_command, decode_request
 from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from gate_racer.link.reassembly import MalformedError, StreamCounters
-from gate_racer.link.rflysim import copter
+from gate_racer.link.rflysim import request as copter
 from gate_racer.link.rflysim.desk import decode_state
-from gate_racer.link.rflysim.fragments import Payload, fragment_reassembler, fragments, read_fragment
 from gate_racer.link.rflysim.payloads import (
     RAW,
     BoundingBox,
@@ -24,6 +23,7 @@ from gate_racer.link.rflysim.payloads import (
     encode_payload,
 )
 from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.stream import Payload, fragment_reassembler, fragments, read_fragment
 from tests.conftest import ROOT
 from tests.link import rflysim_sensor
 

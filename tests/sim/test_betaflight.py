@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.link.msp.client import PollScheduler
 from gate_racer.link.msp.codec import Frame, MspCodec, pack
-from gate_racer.link.msp.line import PollScheduler
 from gate_racer.link.msp.messages import (
     Altitude,
     ApiVersion,
@@ -18,8 +18,7 @@ from gate_racer.link.msp.messages import (
     RawImu,
     StatusEx,
 )
-from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.sticks import sticks_by_angles, sticks_by_rates
+from gate_racer.link.msp.profile import load_betaflight, sticks_by_angles, sticks_by_rates
 from gate_racer.sim.betaflight.flight_controller import CLI_GREETING, FlightController, LowPass
 from gate_racer.sim.betaflight.receiver import SerialLine
 from gate_racer.sim.betaflight.station import switched

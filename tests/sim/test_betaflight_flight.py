@@ -13,8 +13,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.codec import MspCodec
 from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import open_port
-from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.sticks import sticks_by_rates
+from gate_racer.link.msp.profile import load_betaflight, sticks_by_rates
 from gate_racer.link.udp import MavlinkClient
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.station import (

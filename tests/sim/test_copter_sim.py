@@ -10,8 +10,8 @@ import pytest
 
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
-from gate_racer.link.rflysim.copter import ImuRequest, ImuSample, imu_port
 from gate_racer.link.rflysim.desk import ImuReceiver
+from gate_racer.link.rflysim.request import ImuRequest, ImuSample, imu_port
 from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, open_imu
 from tests.conftest import ROOT

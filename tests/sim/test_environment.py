@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.sim.environment.errors import ErrorTables
-from gate_racer.sim.environment.kernel import Reward, through
+from gate_racer.sim.environment.kernel import ErrorTables, Reward, through
 from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation, turned
 from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.sim.physics import powertrain
+from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.jit import record
 from gate_racer.sim.physics.plant import MixedRates, mixed
 from gate_racer.sim.physics.plants import rates_stepped
@@ -82,7 +82,7 @@ def test_yielding_thrust_is_that_of_betaflights_mixer(axes):
         share, thrust = np.zeros(3), rng.uniform(0, most)
         share[list(axes)] = rng.uniform(-0.8, 0.8, 2)  # of what there is at half thrust
         *rates, flown = mixed(flying(thrust), (*(share * reach), thrust), par)
-        outputs = powertrain.motor_outputs(tuple(share / 2), thrust / most, motors)
+        outputs = swift.motor_outputs(tuple(share / 2), thrust / most, motors)
         assert flown == pytest.approx(most * np.mean(outputs), abs=1e-9)
         assert rates == pytest.approx(share * reach / max(np.abs(share).sum(), 1.0))
 
@@ -105,12 +105,12 @@ TICK_S = 1 / 960
 
 def loop():
     vehicle = load_vehicle("kolibri")
-    return record(powertrain.controller_parameters(vehicle.flight_controller, vehicle.rotors))
+    return record(swift.controller_parameters(vehicle.flight_controller, vehicle.rotors))
 
 
 def after(x, omega, u, par):
     """State and motor outputs of the loop one step on."""
-    then, motors = powertrain.rate_loop(x, omega, u, par, powertrain.smoothing(par, TICK_S), TICK_S)
+    then, motors = swift.rate_loop(x, omega, u, par, swift.smoothing(par, TICK_S), TICK_S)
     return np.array(then), np.array(motors)
 
 
@@ -137,7 +137,7 @@ def test_the_i_term_is_limited_and_reset_by_cut_throttle():
 @pytest.mark.parametrize("torque", [(0.1, 0.0, 0.0), (0.1, -0.2, 0.05), (2.0, 1.0, -0.5)])
 def test_rates_come_before_thrust_when_motors_saturate(torque, throttle):
     par = loop()
-    motor = np.array(powertrain.motor_outputs(np.array(torque), throttle, par))
+    motor = np.array(swift.motor_outputs(np.array(torque), throttle, par))
     assert motor.min() >= -1e-12 and motor.max() <= 1 + 1e-12
     achieved = np.array(par.mix).T @ motor / 4
     scale = achieved @ np.array(torque) / (np.array(torque) @ np.array(torque))

@@ -8,7 +8,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.sim.physics import powertrain, swift
+from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.contact import NOTHING, body_of
 from gate_racer.sim.physics.jit import boxed, record
 from gate_racer.sim.physics.plants import SwiftPlant, fly_swift
@@ -177,20 +177,20 @@ def test_motor_speed_rises_with_command_and_with_voltage(name):
 def test_the_battery_sags_under_load_recovers_and_empties(name):
     _, par, _ = model(name)
     cell = par.battery
-    x, tick = powertrain.battery_at_rest(cell), powertrain.sags(cell, DT)
-    assert powertrain.voltage(x, cell) == pytest.approx(cell.start_v)
+    x, tick = swift.battery_at_rest(cell), swift.sags(cell, DT)
+    assert swift.voltage(x, cell) == pytest.approx(cell.start_v)
     heavy = 60.0 * cell.capacity_ah * cell.cells  # W
     for _ in range(960 * 5):
-        x = powertrain.discharged(x, heavy, cell, tick, DT)
-    loaded, drawn = powertrain.voltage(x, cell), x[powertrain.ENERGY]
-    assert drawn == pytest.approx(powertrain.battery_at_rest(cell)[0] + 60.0 * 5e-3)
+        x = swift.discharged(x, heavy, cell, tick, DT)
+    loaded, drawn = swift.voltage(x, cell), x[swift.ENERGY]
+    assert drawn == pytest.approx(swift.battery_at_rest(cell)[0] + 60.0 * 5e-3)
     assert loaded < cell.start_v - 0.3
     for _ in range(960 * 20):
-        x = powertrain.discharged(x, 0.0, cell, tick, DT)
-    assert loaded < powertrain.voltage(x, cell) < cell.start_v
+        x = swift.discharged(x, 0.0, cell, tick, DT)
+    assert loaded < swift.voltage(x, cell) < cell.start_v
     for _ in range(400):
-        x = powertrain.discharged(x, heavy, cell, powertrain.sags(cell, 1.0), 1.0)
-    assert powertrain.voltage(x, cell) == pytest.approx(3.0 * cell.cells)
+        x = swift.discharged(x, heavy, cell, swift.sags(cell, 1.0), 1.0)
+    assert swift.voltage(x, cell) == pytest.approx(3.0 * cell.cells)
 
 
 @both

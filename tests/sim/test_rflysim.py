@@ -11,9 +11,9 @@ import pytest
 
 from gate_racer.link.rflysim.client import SensorReceiver
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver
 from gate_racer.link.rflysim.payloads import PNG, RAW
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, encode_command
 from gate_racer.link.rflysim.stream import MOST_TOPICS
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.view.style import load_style
