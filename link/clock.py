@@ -291,14 +291,7 @@ CHAIN_S = 0.1  # s, longest interval between two samples of a clock that was set
 TIMELINE_CONFIRM_S = 0.1  # s of consistent samples, by stamp and by reception, that show a clock that was set
 LEAST_STEP_S = 1e-3  # s, least step of the pilot's time over a change of the clock
 APART_S = 1.0  # s, largest difference of another message's stamp from the newest sample's: status is sent at 4 Hz
-UNSTAMPED = (
-    Heartbeat,
-    Ack,
-    StatusText,
-    Collision,
-    TrackMap,
-    Farewell,
-)  # get the newest stamp, whatever it is
+UNSTAMPED = (Heartbeat, Ack, StatusText, Collision, TrackMap, Farewell)  # get the newest stamp, whatever it is
 
 
 class Timeline:

@@ -75,13 +75,7 @@ class RecordFile:
 
 def vector(n: int, description: str) -> dict[str, Any]:
     """Return the schema of n numbers."""
-    return {
-        "type": "array",
-        "items": {"type": "number"},
-        "minItems": n,
-        "maxItems": n,
-        "description": description,
-    }
+    return {"type": "array", "items": {"type": "number"}, "minItems": n, "maxItems": n, "description": description}
 
 
 def record(**properties: dict[str, Any]) -> dict[str, Any]:

@@ -79,10 +79,7 @@ TLOG: dict[str, tuple[Source, ...]] = {
         Source("LOCAL_POSITION_NED", xyz(), same),
         Source("GLOBAL_POSITION_INT", ("lat", "lon", "relative_alt"), _north_east),
     ),
-    "v": (
-        Source("LOCAL_POSITION_NED", xyz("v{}"), same),
-        Source("GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S)),
-    ),
+    "v": (Source("LOCAL_POSITION_NED", xyz("v{}"), same), Source("GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S))),
     "throttle": (
         Source("ATTITUDE_TARGET", ("thrust",), same),
         Source("SET_ATTITUDE_TARGET", ("thrust",), same),

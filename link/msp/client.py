@@ -18,16 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.link.messages import (
-    Ack,
-    Arm,
-    AttitudeTarget,
-    Command,
-    Heartbeat,
-    HumanSticks,
-    Telemetry,
-    TimesyncReply,
-)
+from gate_racer.link.messages import Ack, Arm, AttitudeTarget, Command, Heartbeat, HumanSticks, Telemetry, TimesyncReply
 from gate_racer.link.msp.codec import CodecCounters, MspCodec
 from gate_racer.link.msp.messages import Channels, Code, Message, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port
@@ -248,11 +239,7 @@ class MspClient:
     host = refused = ""  # no host, no signatures
 
     def __init__(
-        self,
-        port: Port,
-        profile: BetaflightProfile,
-        clock: Callable[[], float] = time.monotonic,
-        shadow: bool = False,
+        self, port: Port, profile: BetaflightProfile, clock: Callable[[], float] = time.monotonic, shadow: bool = False
     ):
         """Create it; `clock`: s, monotonic, also that of the port's waits. A `shadow` sends no sticks, and reads the person's."""
         self.counters = MspCounters()

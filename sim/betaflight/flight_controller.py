@@ -93,9 +93,7 @@ class Setpoints:
         decay = math.exp(-s)
         off = self._stages - asked  # of each stage from where all will come to rest
         first, second, third = off
-        self._stages = asked + decay * np.array(
-            [first, second + s * first, third + s * second + s * s / 2 * first],
-        )
+        self._stages = asked + decay * np.array([first, second + s * first, third + s * second + s * s / 2 * first])
 
 
 LONGEST = 0x7FFF

@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, UNIT_TOLERANCE, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.payloads import (
-    LOCAL,
-    WORLD,
-    Cloud,
-    Range,
-    depth_counts,
-    encode_cloud,
-    encode_payload,
-)
+from gate_racer.link.rflysim.payloads import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.link.rflysim.request import (
     DEPTH,
     DEPTH_CLOUD,

@@ -11,16 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate_racer.link.msp.client import PollScheduler
-from gate_racer.link.msp.codec import (
-    Direction,
-    Frame,
-    MspCodec,
-    Parser,
-    join_multiple,
-    pack,
-    split_multiple,
-    xor8,
-)
+from gate_racer.link.msp.codec import Direction, Frame, MspCodec, Parser, join_multiple, pack, split_multiple, xor8
 from gate_racer.link.msp.messages import (
     KINDS,
     Altitude,
