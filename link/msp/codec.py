@@ -72,7 +72,6 @@ class Parser:
     def __init__(self, expected: Collection[Direction], counters: ParserCounters | None = None):
         """Create it; `expected`: directions that this end receives."""
         self.counters = counters if counters is not None else ParserCounters()
-        self.stray = b""  # bytes outside of frames in the last `feed`
         self._expected, self._buffer = frozenset(expected), bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -89,24 +88,22 @@ class Parser:
         return self._search()
 
     def _search(self) -> list[Frame]:
-        frames, stray, buffer = list[Frame](), bytearray(), self._buffer
+        frames, buffer = list[Frame](), self._buffer
         while buffer:
             start = buffer.find(BEGIN[:1])
             outside = len(buffer) if start < 0 else start
-            stray += buffer[:outside]
+            self.counters.stray += outside
             del buffer[:outside]
             used, frame = self._first() if buffer else (0, None)
             if used == 0:
                 break
             if frame is None:
-                stray += buffer[:used]
+                self.counters.stray += used
             elif frame.direction in self._expected:
                 frames.append(frame)
             else:
                 self.counters.direction += 1
             del buffer[:used]
-        self.stray = bytes(stray)
-        self.counters.stray += len(stray)
         return frames
 
     def _first(self) -> tuple[int, Frame | None]:
