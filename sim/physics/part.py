@@ -212,7 +212,7 @@ class PartPlant(RatesPlant):
 
 
 def plant_setting(name: str) -> Setting | None:
-    """Return the setting of a number of `SETTINGS`, of a name in `foreign.PLANTS` or of a user's class; None for an empty name.
+    """Return the setting of a number of `SETTINGS`, of a name in `PLANTS` or of a user's class; None for an empty name.
 
     Raises:
         UserError: another name, or a package that is not installed.
