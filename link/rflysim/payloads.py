@@ -171,11 +171,6 @@ def decode_items(payload: bytes, kind: type[Item]) -> list[Item]:
     return [kind.of(item) for item in kind.LAYOUT.iter_unpack(payload[COUNT.size :])]
 
 
-def encode_items(items: list[BoundingBox] | list[Spot]) -> bytes:
-    """Return the payload of either list."""
-    return COUNT.pack(len(items)) + b"".join(item.encode() for item in items)
-
-
 PREFIX = struct.Struct("<2i6fi")  # copter, axis_type, x, y, z, roll, pitch, yaw, N
 OLD_PREFIX = struct.Struct("<6fi")  # x, y, z, roll, pitch, yaw, N
 FULL_SCALE = 32767  # int16 value of a point at the range, otherParams[0]

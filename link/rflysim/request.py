@@ -248,19 +248,3 @@ def decode_command(datagram: bytes) -> str:
     layout = {layout.size: layout for layout in COMMANDS}.get(len(datagram), COMMANDS[0])
     text = unpacked(layout, (COMMAND_SUM,), datagram, "a command")[1]
     return text.split(b"\0")[0].decode(errors="replace")
-
-
-@dataclass(frozen=True, slots=True)
-class CameraPose(Packed):
-    """Pose of a camera of RflySim3D, sent on request ("CameraData")."""
-
-    LAYOUT, SUM, WHAT = struct.Struct("<5i11fd"), (1234567891,), "a camera's pose"
-    seq_id: int
-    type_id: int
-    height_px: int
-    width_px: int
-    fov_deg: float
-    p_w: Vector
-    euler: Vector
-    quat: tuple[float, float, float, float] = IDENTITY
-    t: float = 0.0

@@ -19,7 +19,7 @@ from gate_racer.link.rflysim.desk import (
     gimbal_request,
     read_order,
 )
-from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range, Spot, decode_items, encode_items
+from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range, Spot, decode_items
 from gate_racer.link.rflysim.request import (
     CopterHeartbeat,
     ImuSample,
@@ -221,7 +221,8 @@ def test_a_dictionary_fills_a_message_of_the_same_fields():
 
 def test_spots_commands_and_the_beginning_of_time():
     spots = [Spot(1, (1.0, 2.0, 3.0)), Spot(2, (4.0, 5.0, 6.0))]
-    assert decode_items(encode_items(spots), Spot) == spots
+    listed = len(spots).to_bytes(4, "little") + b"".join(spot.encode() for spot in spots)
+    assert decode_items(listed, Spot) == spots
     long = "RflyReqObjData " + "x" * 100
     assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
     with pytest.raises(ValueError, match="252"):
