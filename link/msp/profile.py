@@ -118,10 +118,6 @@ class RateCurves:
             low, high = (x, high) if curve(x, settings) < wanted else (low, x)
         return math.copysign((low + high) / 2, rate)
 
-    def full(self, axis: int) -> float:
-        """Return the body rate of a full stick, rad/s."""
-        return self.rate(axis, 1.0)
-
 
 FOLDER = Path(__file__).parent / "profiles"
 LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`

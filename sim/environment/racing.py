@@ -17,7 +17,7 @@ from gate_racer.sim.environment import kernel
 from gate_racer.sim.environment.kernel import ErrorTables, Reward
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.plant import RIGID, P, Q, V
+from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.physics.plants import SETTINGS, Setting
 from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration
 from gate_racer.tracks.gate import Gate
@@ -208,15 +208,6 @@ class RacingEnvironment:
         """Begin a new episode for every vehicle and return the observations (N, 31)."""
         self._begin(self._everyone)
         return self._observe(self._everyone)
-
-    def observe(self) -> Array:
-        """Return the current observations (N, 31)."""
-        return self._observe(self._everyone)
-
-    def begin(self, which: Indices, x: Array, gate: Indices) -> None:
-        """Begin new episodes of vehicles `which` (k,) in given states x (k, >= 13) with given next gates (k,)."""
-        self._begin(which)
-        self._batch.x[which], self.next_gate[which] = x[:, RIGID], gate
 
     def step(self, action: ArrayLike) -> EnvironmentStep:
         """Advance one step with actions (N, 4), clipped to -1..1; NaN counts as 0.

@@ -26,7 +26,7 @@ from gate_racer.link.rflysim.payloads import (
     encode_payload,
     image_file,
 )
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, SENSORS, SensorKind, decode_command, decode_request
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, SENSORS, SensorKind, decode_command
 from gate_racer.link.rflysim.stream import Payload, Sample, Stream, fragments, reader
 from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
@@ -133,9 +133,9 @@ def asked(server):
 
 @pytest.fixture
 def ear(server):
-    told, asked_for = [], about()
-    opened = SensorSocket(asked_for, server.getsockname(), told.append)
-    opened.told, opened.about = told, asked_for
+    told = []
+    opened = SensorSocket(about(), server.getsockname(), told.append)
+    opened.told = told
     yield opened
     opened.socket.close()
 
@@ -185,16 +185,6 @@ def test_frames_that_stop_are_said_and_who_may_have_taken_them(ear):
     assert any("another client may request SeqID 2" in line for line in ear.told)
     wait(ear, now, 2 * NO_ANSWER_S)
     assert any("no more frames" in line for line in ear.told) and not any("no answer" in line for line in ear.told)
-
-
-def test_a_change_is_sent_more_than_once(ear, server):
-    asked(server)
-    changed, now = replace(ear.about, other=(9.0,) * 16), time.monotonic()
-    ear.update(changed)
-    for n in range(1, 6):
-        ear.received(now + n * ASK_S)
-        ear.ask(now + n * ASK_S + 0.1)
-    assert [decode_request(d) for d in asked(server)] == [changed] * 3
 
 
 def test_the_end_releases_the_sensor(server):

@@ -18,7 +18,7 @@ from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
 from gate_racer.link.rflysim.payloads import PNG, RAW
 from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command, imu_port
-from gate_racer.link.rflysim.stream import MOST_TOPICS
+from gate_racer.link.rflysim.stream import MOST_TOPICS, fragment_reassembler
 from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu
@@ -90,17 +90,13 @@ def test_a_release_ends_the_frames_until_a_new_request(outlet, vq1):
 
 
 def test_a_changed_request_changes_the_frames_and_loses_none(outlet, vq1):
-    about = request(3, mode=RAW)
+    about, reassembler, frames = request(3, mode=RAW), fragment_reassembler(), []
     changed = replace(about, width_px=32, height_px=18, euler=(0.0, 10.0, 0.0))
-    with quiet(about, outlet=outlet) as receiver:
-        before = exchange(outlet, receiver, [at(vq1, n / 30, n) for n in range(1, 5)])
-        receiver.update(changed)
-        after = exchange(outlet, receiver, [at(vq1, n / 30, n) for n in range(5, 9)])
-        for other in (replace(about, seq_id=3), replace(about, type_id=1), request(3)):
-            with pytest.raises(ValueError, match="sensor"):
-                receiver.update(other)
-    assert [s.value.shape for s in before + after] == [(36, 64)] * 4 + [(18, 32)] * 4
-    assert [s.frame_id for s in before + after] == list(range(8))
+    with bind_udp(LOCAL_HOST, 0) as client:
+        for number, asked in enumerate([about] * 4 + [changed] * 4, 1):
+            client.sendto(asked.encode(), outlet.address)
+            frames += [reassembler.feed(datagram) for datagram, _ in outlet.datagrams(at(vq1, number / 30, number))]
+    assert [(frame.frame_id, len(frame.data)) for frame in frames] == [(k, 2304 if k < 4 else 576) for k in range(8)]
 
 
 def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1, capfd):
