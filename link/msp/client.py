@@ -69,7 +69,7 @@ class PollScheduler:
         self._poll_due = -math.inf  # time at which it counts as lost
         self._answered: float | None = None
         self._intervals: deque[float] = deque(maxlen=KEPT)
-        self.answers = self.timeouts = self.unasked = 0
+        self.answers = self.timeouts = 0
         self.missed_beats = 0  # stick frames skipped because the caller was late
 
     def sticks_due(self, now: float) -> bool:
@@ -110,9 +110,8 @@ class PollScheduler:
         return True
 
     def answer(self, now: float) -> None:
-        """Record a reply; one without a pending request is counted only."""
+        """Record a reply; one without a pending request is no figure."""
         if self._requested is None:
-            self.unasked += 1
             return
         self._requested = None
         if self._answered is not None:

@@ -138,7 +138,6 @@ class EnvironmentStep:
     terminated: Mask  # (N,) ended by a crash, or long without a gate
     truncated: Mask  # (N,) ended by the step limit, or by the last gate of an open course
     final_observation: Array  # (N, 31); before any new episode
-    final_truth: Array  # (N, 15); before any new episode, see `RacingEnvironment.truth`
     passed: Mask  # (N,) whether a gate was passed
 
 
@@ -237,14 +236,14 @@ class RacingEnvironment:
         self._since_gate = np.where(passed, 0, self._since_gate + 1)
         truncated: Mask = ~crashed & (done | (self._steps >= self.options.episode_steps))
         terminated = crashed | (~truncated & (self._since_gate >= self.options.gate_steps))
-        final, final_truth = self._observe(self._everyone), self.truth()
+        final = self._observe(self._everyone)
         ended = np.flatnonzero(terminated | truncated)
         observation = final
         if len(ended):
             self._begin(ended)
             observation = final.copy()
             observation[ended] = self._observe(ended)
-        return EnvironmentStep(observation, reward, terminated, truncated, final, final_truth, passed)
+        return EnvironmentStep(observation, reward, terminated, truncated, final, passed)
 
     def close(self) -> None:
         """Shut down the threads."""
