@@ -11,7 +11,7 @@ import numpy as np
 
 from gate_racer.common.config import ConfigError, from_dict, write
 from gate_racer.field.identify.fit import RISE_M_S2, Fit
-from gate_racer.link.record_reader import Record
+from gate_racer.link.record import Record
 from gate_racer.vehicle.camera import Camera, CameraDoubt
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import ThrottleCurve, Vehicle

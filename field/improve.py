@@ -23,7 +23,7 @@ from gate_racer.field.mapping.bundle import map_gates
 from gate_racer.field.mapping.cli import moved as moved_to_pad
 from gate_racer.field.mapping.flight import LoggedFlight, MapError, read_flight
 from gate_racer.link.logs.samples import SignalError
-from gate_racer.link.record_reader import Record, read_records
+from gate_racer.link.record import Record, read_records
 from gate_racer.model.rims import GateAppearance
 from gate_racer.pilot.guidance.explorer import NAME
 from gate_racer.planner.plan import Plan, PlanError, read_plan, write_plan

@@ -2,5 +2,5 @@
 
 datagrams -> sockets.py, udp.py -> client.py (MAVLink), video.py, reassembly.py (images) -> messages.py, stamped by clock.py
 commands -> client.py -> datagrams; server.py, px4.py, race.py: the simulator's end
-Betaflight: msp/; RflySim's sensors: rflysim/; logs: record.py writes, record_reader.py reads, logs/ those of others
+Betaflight: msp/; RflySim's sensors: rflysim/; logs: record.py, and logs/ those of others
 """

@@ -10,6 +10,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link import messages
 from gate_racer.link.mavlink import (
     CLIENT,
     IGNORE_ATTITUDE,
@@ -24,31 +25,6 @@ from gate_racer.link.mavlink import (
     milliseconds,
     scaled,
     unit,
-)
-from gate_racer.link.messages import (
-    ARM_COMMAND,
-    MODE_COMMAND,
-    Ack,
-    Arm,
-    Attitude,
-    AttitudeTarget,
-    Collision,
-    Command,
-    EnterOffboard,
-    Farewell,
-    Heartbeat,
-    Imu,
-    LocalPosition,
-    Motors,
-    Odometry,
-    PositionTarget,
-    Reset,
-    RivalState,
-    StatusText,
-    Struck,
-    TargetFrame,
-    Telemetry,
-    TimesyncReply,
 )
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import (
@@ -68,9 +44,9 @@ from gate_racer.vehicle.rotation import from_euler
 
 MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory
 FRAMES = {
-    TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
-    TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
-    TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
+    messages.TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
+    messages.TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
+    messages.TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
 }
 LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and overflow nanoseconds
 
@@ -101,75 +77,76 @@ class ClientCodec:
 
     def decode(
         self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
-    ) -> list[Telemetry | TimesyncReply]:
+    ) -> list[messages.Telemetry | messages.TimesyncReply]:
         """Return the messages of a datagram. Messages without a stamp get the newest one received, else 0.
 
         Args:
             admits: predicate that accepts pymavlink messages of the simulator.
         """
-        messages = (self._read(packet) for packet in self._framing.unpack(datagram) if admits(packet))
-        return [message for message in messages if message is not None]
+        found = (self._read(packet) for packet in self._framing.unpack(datagram) if admits(packet))
+        return [message for message in found if message is not None]
 
-    def _read(self, message: Any) -> Telemetry | TimesyncReply | None:
-        self._streams.received(message.get_msgId())
-        match message:
-            case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
-                if message.system_status == dialect.MAV_STATE_POWEROFF:
-                    return Farewell(self._t, self._last_text or "no reason given")
-                return self._heartbeat(message)
+    def _read(self, packet: Any) -> messages.Telemetry | messages.TimesyncReply | None:
+        self._streams.received(packet.get_msgId())
+        match packet:
+            case dialect.MAVLink_heartbeat_message() if is_autopilot(packet):
+                if packet.system_status == dialect.MAV_STATE_POWEROFF:
+                    return messages.Farewell(self._t, self._last_text or "no reason given")
+                return self._heartbeat(packet)
             case dialect.MAVLink_attitude_message():
-                return self._attitude(message)
+                return self._attitude(packet)
             case dialect.MAVLink_highres_imu_message():
-                return self._imu(message)
-            case dialect.MAVLink_command_ack_message() if message.command in self._acknowledged:
-                return self._ack(message)
+                return self._imu(packet)
+            case dialect.MAVLink_command_ack_message() if packet.command in self._acknowledged:
+                return self._ack(packet)
             case dialect.MAVLink_statustext_message():
-                text = self._texts.read(message)
+                text = self._texts.read(packet)
                 self._last_text = text or self._last_text
-                return StatusText(self._t, message.severity, text) if text is not None else None
-            case dialect.MAVLink_timesync_message() if message.tc1 != 0:
-                return TimesyncReply(message.tc1 / 1e9, message.ts1 / 1e9)
+                return messages.StatusText(self._t, packet.severity, text) if text is not None else None
+            case dialect.MAVLink_timesync_message() if packet.tc1 != 0:
+                return messages.TimesyncReply(packet.tc1 / 1e9, packet.ts1 / 1e9)
             case dialect.MAVLink_timesync_message():
-                self._timesync_requests.append(message.ts1)
+                self._timesync_requests.append(packet.ts1)
                 return None
             case dialect.MAVLink_local_position_ned_message():
-                return self._local_position(message)
+                return self._local_position(packet)
             case dialect.MAVLink_odometry_message():
-                return self._odometry(message)
+                return self._odometry(packet)
             case dialect.MAVLink_actuator_output_status_message():
-                return self._motors(message)
-            case dialect.MAVLink_collision_message() if message.id in tuple(Struck):
-                return self._collision(message)
-            case dialect.MAVLink_debug_float_array_message() if message.name == RIVAL.decode():
-                return self._rival(message)
+                return self._motors(packet)
+            case dialect.MAVLink_collision_message() if packet.id in tuple(messages.Struck):
+                return self._collision(packet)
+            case dialect.MAVLink_debug_float_array_message() if packet.name == RIVAL.decode():
+                return self._rival(packet)
             case dialect.MAVLink_data_transmission_handshake_message():
-                self._race.handshake(message)
+                self._race.handshake(packet)
                 return None
             case dialect.MAVLink_encapsulated_data_message():
-                return self._race.read(message, self._t)
+                return self._race.read(packet, self._t)
         self.counters.unsupported += 1
         return None
 
-    def _heartbeat(self, message: Any) -> Heartbeat:
-        target = message.get_srcSystem(), message.get_srcComponent()
+    def _heartbeat(self, packet: Any) -> messages.Heartbeat:
+        target = packet.get_srcSystem(), packet.get_srcComponent()
         if target != self._target:
             self._target = target
             self._streams.forget()
-        mode = mode_name(message.custom_mode) if self.profile.offboard is not None else ""
-        return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
+        mode = mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
+        return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
 
     @property
     def _acknowledged(self) -> tuple[int, ...]:
         """Commands whose acknowledgements are read."""
-        return (ARM_COMMAND, MODE_COMMAND) if self.profile.offboard is not None else (ARM_COMMAND,)
+        modes = (messages.MODE_COMMAND,) if self.profile.offboard is not None else ()
+        return (messages.ARM_COMMAND, *modes)
 
-    def _ack(self, message: Any) -> Ack | None:
-        accepted = message.result == dialect.MAV_RESULT_ACCEPTED
+    def _ack(self, packet: Any) -> messages.Ack | None:
+        accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
         if self.profile.offboard is None:
-            return Ack(self._t, accepted)
-        if message.result == IN_PROGRESS or message.target_system not in (0, CLIENT[0]):
+            return messages.Ack(self._t, accepted)
+        if packet.result == IN_PROGRESS or packet.target_system not in (0, CLIENT[0]):
             return None  # in progress, or for another system
-        return Ack(self._t, accepted, message.command, result=result_name(message.result))
+        return messages.Ack(self._t, accepted, packet.command, result=result_name(packet.result))
 
     def _sound(self, *values: float) -> bool:
         """Return whether all values are finite; count the message as invalid if not."""
@@ -177,77 +154,77 @@ class ClientCodec:
         self.counters.invalid += not sound
         return sound
 
-    def _attitude(self, message: Any) -> Attitude | None:
-        euler = message.roll, message.pitch, message.yaw
+    def _attitude(self, packet: Any) -> messages.Attitude | None:
+        euler = packet.roll, packet.pitch, packet.yaw
         if not self._sound(*euler):
             return None
-        self._t = message.time_boot_ms / 1e3
+        self._t = packet.time_boot_ms / 1e3
         w, x, y, z = from_euler(*scaled(self.profile.signs.euler, euler)).tolist()
-        return Attitude(self._t, (w, x, y, z))
+        return messages.Attitude(self._t, (w, x, y, z))
 
-    def _imu(self, message: Any) -> Imu | None:
-        accel = message.xacc, message.yacc, message.zacc
-        gyro = message.xgyro, message.ygyro, message.zgyro
+    def _imu(self, packet: Any) -> messages.Imu | None:
+        accel = packet.xacc, packet.yacc, packet.zacc
+        gyro = packet.xgyro, packet.ygyro, packet.zgyro
         if not self._sound(*accel, *gyro):
             return None
-        if message.time_usec > LATEST_US:
+        if packet.time_usec > LATEST_US:
             self.counters.invalid += 1
             return None
-        self._t = message.time_usec / 1e6
+        self._t = packet.time_usec / 1e6
         p, q, r = scaled(self.profile.signs.gyro, gyro)
-        return Imu(self._t, accel, (p, q, r))
+        return messages.Imu(self._t, accel, (p, q, r))
 
-    def _local_position(self, message: Any) -> LocalPosition | None:
-        p, v = (message.x, message.y, message.z), (message.vx, message.vy, message.vz)
-        return LocalPosition(message.time_boot_ms / 1e3, p, v) if self._sound(*p, *v) else None
+    def _local_position(self, packet: Any) -> messages.LocalPosition | None:
+        p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
+        return messages.LocalPosition(packet.time_boot_ms / 1e3, p, v) if self._sound(*p, *v) else None
 
-    def _odometry(self, message: Any) -> Odometry | None:
-        p, v = (message.x, message.y, message.z), (message.vx, message.vy, message.vz)
-        rates = message.rollspeed, message.pitchspeed, message.yawspeed
-        q_wb = unit(scaled(self.profile.signs.odometry_q, message.q))
+    def _odometry(self, packet: Any) -> messages.Odometry | None:
+        p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
+        rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
+        q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
         if not self._sound(*p, *v, *rates) or q_wb is None:
             return None
         x, y, z = scaled(self.profile.signs.odometry_rates, rates)
-        return Odometry(message.time_usec / 1e6, p, q_wb, v, (x, y, z), message.reset_counter)
+        return messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, (x, y, z), packet.reset_counter)
 
-    def _motors(self, message: Any) -> Motors | None:
-        a, b, c, d = message.actuator[:4]
-        return Motors(message.time_usec / 1e6, (a, b, c, d)) if self._sound(a, b, c, d) else None
+    def _motors(self, packet: Any) -> messages.Motors | None:
+        a, b, c, d = packet.actuator[:4]
+        return messages.Motors(packet.time_usec / 1e6, (a, b, c, d)) if self._sound(a, b, c, d) else None
 
-    def _rival(self, message: Any) -> RivalState | None:
-        x, y, z, u, v, w = message.data[:6]
+    def _rival(self, packet: Any) -> messages.RivalState | None:
+        x, y, z, u, v, w = packet.data[:6]
         if not self._sound(x, y, z, u, v, w):
             return None
-        return RivalState(message.time_usec / 1e6, message.array_id, (x, y, z), (u, v, w))
+        return messages.RivalState(packet.time_usec / 1e6, packet.array_id, (x, y, z), (u, v, w))
 
-    def _collision(self, message: Any) -> Collision | None:
-        impulse = message.horizontal_minimum_delta
-        return Collision(self._t, Struck(message.id), impulse) if self._sound(impulse) else None
+    def _collision(self, packet: Any) -> messages.Collision | None:
+        impulse = packet.horizontal_minimum_delta
+        return messages.Collision(self._t, messages.Struck(packet.id), impulse) if self._sound(impulse) else None
 
-    def encode(self, command: Command, t: float) -> bytes:
+    def encode(self, command: messages.Command, t: float) -> bytes:
         """Return the datagram of a command with finite numbers; t (s, simulator clock) stamps set-points.
 
         Attitude, rates and thrust are always filled in; the type mask marks attitude or rates as ignored.
         """
         match command:
-            case Arm():  # a flight ends in the air, where PX4 only disarms if forced
+            case messages.Arm():  # a flight ends in the air, where PX4 only disarms if forced
                 forced = self.profile.offboard is not None and not command.arm
-                return self._long(ARM_COMMAND, float(command.arm), float(FORCE) if forced else 0.0)
-            case EnterOffboard():
-                return self._long(MODE_COMMAND, float(CUSTOM), *map(float, OFFBOARD))
-            case Reset():
+                return self._long(messages.ARM_COMMAND, float(command.arm), float(FORCE) if forced else 0.0)
+            case messages.EnterOffboard():
+                return self._long(messages.MODE_COMMAND, float(CUSTOM), *map(float, OFFBOARD))
+            case messages.Reset():
                 number = self.profile.race.reset_command if self.profile.race else 0
                 return self._long(number, float(command.race))
-            case AttitudeTarget():
+            case messages.AttitudeTarget():
                 return self._attitude_target(command, t)
-            case PositionTarget():
+            case messages.PositionTarget():
                 return self._position_target(command, t)
 
     def _long(self, number: int, *first: float) -> bytes:
         parameters = (*first, *[0.0] * (7 - len(first)))
         return self._framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
 
-    def _attitude_target(self, command: AttitudeTarget, t: float) -> bytes:
+    def _attitude_target(self, command: messages.AttitudeTarget, t: float) -> bytes:
         rad_s = self.profile.rates_rad_s_bit
         mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
         mask |= IGNORE_THRUST if command.keep_throttle else 0
@@ -258,7 +235,7 @@ class ClientCodec:
         )
         return self._framing.pack(target)
 
-    def _position_target(self, command: PositionTarget, t: float) -> bytes:
+    def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
         axes = (*command.p, *command.v, *command.a)
         mask = sum(1 << bit for bit, value in enumerate(axes) if value is None)
         turn = command.yaw, command.yaw_rate

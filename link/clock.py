@@ -76,7 +76,6 @@ class StreamClock:
         self._latency_s = latency_s
         self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
         self._recent, self._outward = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
-        self.nonsense = 0  # TIMESYNC replies that contradict the reference
         self.slips = 0  # number of times the reference's clock has lost time
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
         self._held: tuple[float, float] | None = None  # reception and offset of the last mapped stamp
@@ -123,16 +122,14 @@ class StreamClock:
             self._outward = _WindowMinimum(WINDOW_S)
 
     def timesync(self, sent: float, stamp: float, received: float) -> None:
-        """Process a TIMESYNC reply, requested and received (s) on the local clock. Contradictions are counted and dropped."""
+        """Process a TIMESYNC reply, requested and received (s) on the local clock. Contradictions are dropped."""
         if self._newest is None:
             return
         sent, received = self._pace.paced(sent), self._pace.paced(received)
         least = self._reference.at(received)
-        if not (sent <= received <= sent + TRIP_S and sent - TRIP_S <= stamp + least <= received + TRIP_S):
-            self.nonsense += 1
-            return
-        self._reference.add(stamp, received)
-        self._outward.add(stamp, stamp - sent)
+        if sent <= received <= sent + TRIP_S and sent - TRIP_S <= stamp + least <= received + TRIP_S:
+            self._reference.add(stamp, received)
+            self._outward.add(stamp, stamp - sent)
 
     @property
     def delay_s(self) -> float:
@@ -291,14 +288,7 @@ CHAIN_S = 0.1  # s, longest interval between two samples of a clock that was set
 TIMELINE_CONFIRM_S = 0.1  # s of consistent samples, by stamp and by reception, that show a clock that was set
 LEAST_STEP_S = 1e-3  # s, least step of the pilot's time over a change of the clock
 APART_S = 1.0  # s, largest difference of another message's stamp from the newest sample's: status is sent at 4 Hz
-UNSTAMPED = (
-    Heartbeat,
-    Ack,
-    StatusText,
-    Collision,
-    TrackMap,
-    Farewell,
-)  # get the newest stamp, whatever it is
+UNSTAMPED = (Heartbeat, Ack, StatusText, Collision, TrackMap, Farewell)  # get the newest stamp, whatever it is
 
 
 class Timeline:

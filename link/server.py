@@ -17,6 +17,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link import messages
 from gate_racer.link.mavlink import (
     ACCEL_AND_GYRO,
     IGNORE_ATTITUDE,
@@ -35,36 +36,6 @@ from gate_racer.link.mavlink import (
     scaled,
     unit,
 )
-from gate_racer.link.messages import (
-    ARM_COMMAND,
-    Ack,
-    Arm,
-    Attitude,
-    AttitudeTarget,
-    Axes,
-    ClientHeartbeat,
-    Collision,
-    Command,
-    Farewell,
-    GroundStatus,
-    Heartbeat,
-    Hold,
-    HumanSticks,
-    Imu,
-    LocalPosition,
-    Motors,
-    Odometry,
-    Outgoing,
-    PositionTarget,
-    RaceStatus,
-    Reset,
-    RivalState,
-    StatusText,
-    TargetFrame,
-    TimesyncRequest,
-    TrackMap,
-    UnknownCommand,
-)
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import text_packets
 from gate_racer.link.race import map_messages, status_message
@@ -75,11 +46,11 @@ FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
 POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
 AXES, YAW, YAW_RATE = 9, 10, 11  # bits 0 to 8 ignore position, velocity and acceleration
 FRAMES = {
-    dialect.MAV_FRAME_LOCAL_NED: TargetFrame.LOCAL,
-    dialect.MAV_FRAME_LOCAL_OFFSET_NED: TargetFrame.OFFSET,
-    dialect.MAV_FRAME_BODY_NED: TargetFrame.BODY,
-    dialect.MAV_FRAME_BODY_OFFSET_NED: TargetFrame.BODY,
-    dialect.MAV_FRAME_BODY_FRD: TargetFrame.BODY,
+    dialect.MAV_FRAME_LOCAL_NED: messages.TargetFrame.LOCAL,
+    dialect.MAV_FRAME_LOCAL_OFFSET_NED: messages.TargetFrame.OFFSET,
+    dialect.MAV_FRAME_BODY_NED: messages.TargetFrame.BODY,
+    dialect.MAV_FRAME_BODY_OFFSET_NED: messages.TargetFrame.BODY,
+    dialect.MAV_FRAME_BODY_FRD: messages.TargetFrame.BODY,
 }
 HEADER_BYTES = 10  # bytes of MAVLink 2 before the payload
 BODY_THRUST = struct.Struct("<3f")  # extension `thrust_body`, which older definitions of the message lack
@@ -105,7 +76,7 @@ class Refusal:
     reason: str
 
 
-def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:
+def attitude_target(message: Any, profile: Profile) -> messages.AttitudeTarget | Refusal:
     """Return the target of a SET_ATTITUDE_TARGET with a profile's gains."""
     mask = message.type_mask
     by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST and not mask & THRUST_BODY)
@@ -127,7 +98,7 @@ def attitude_target(message: Any, profile: Profile) -> AttitudeTarget | Refusal:
     q_wb = unit(message.q) or ((1.0, 0.0, 0.0, 0.0) if by_rates else None)
     if q_wb is None:
         return Refusal(Fault.VALUE, "SET_ATTITUDE_TARGET.q is zero: must be a unit quaternion")
-    return AttitudeTarget(q_wb, omega, min(1.0, max(0.0, throttle)), by_rates, no_thrust)
+    return messages.AttitudeTarget(q_wb, omega, min(1.0, max(0.0, throttle)), by_rates, no_thrust)
 
 
 def _thrust_body(message: Any) -> Vector:
@@ -140,7 +111,7 @@ def _thrust_body(message: Any) -> Vector:
     return x, y, z
 
 
-def position_target(message: Any) -> PositionTarget | Refusal:
+def position_target(message: Any) -> messages.PositionTarget | Refusal:
     """Return the target of a SET_POSITION_TARGET_LOCAL_NED."""
     mask, frame = message.type_mask, FRAMES.get(message.coordinate_frame)
     if frame is None:
@@ -162,10 +133,10 @@ def position_target(message: Any) -> PositionTarget | Refusal:
     if not finite(requested):
         return Refusal(Fault.NOT_FINITE, "SET_POSITION_TARGET_LOCAL_NED holds a field that is not finite")
     p, v, a = (_axes(axes[k : k + 3]) for k in (0, 3, 6))
-    return PositionTarget(p, v, yaw, yaw_rate, frame, a)
+    return messages.PositionTarget(p, v, yaw, yaw_rate, frame, a)
 
 
-def _axes(values: list[float | None]) -> Axes:
+def _axes(values: list[float | None]) -> messages.Axes:
     x, y, z = values
     return x, y, z
 
@@ -197,7 +168,7 @@ class GroundStationServices:
         self._home: tuple[float, float, float] | None = None
         self.mode = 0  # HEARTBEAT.custom_mode, in PX4's form: main mode << 16 | sub-mode << 24
 
-    def status(self, status: GroundStatus) -> list[Any]:
+    def status(self, status: messages.GroundStatus) -> list[Any]:
         """Return SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
         self._home = status.home_w
         landed = dialect.MAV_LANDED_STATE_ON_GROUND if status.landed else dialect.MAV_LANDED_STATE_IN_AIR
@@ -257,7 +228,9 @@ def _ack(command: int, result: int) -> Any:
     return dialect.MAVLink_command_ack_message(command, result)
 
 
-Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
+Request = (
+    messages.Command | messages.ClientHeartbeat | messages.Hold | messages.TimesyncRequest | messages.UnknownCommand
+)
 HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2
 HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
@@ -290,54 +263,54 @@ class ServerCodec:
         self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, valid or not
         self._gyro = (0.0, 0.0, 0.0)  # newest sample, for the rates in ATTITUDE
 
-    def encode(self, message: Outgoing) -> list[bytes]:
+    def encode(self, message: messages.Outgoing) -> list[bytes]:
         """Return the datagrams of a message. A refused `Ack` is DENIED if the command is known, else UNSUPPORTED."""
         return [self._framing.pack(packet) for packet in self._packets(message)]
 
-    def _packets(self, message: Outgoing) -> list[Any]:
+    def _packets(self, message: messages.Outgoing) -> list[Any]:
         signs = self.profile.signs
         match message:
-            case Heartbeat():
+            case messages.Heartbeat():
                 return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0, self._autopilot)]
-            case Imu():
+            case messages.Imu():
                 self._gyro = message.gyro
                 values = (*message.accel, *scaled(signs.gyro, message.gyro), *UNMEASURED)
                 return [dialect.MAVLink_highres_imu_message(round(message.t * 1e6), *values, ACCEL_AND_GYRO)]
-            case Attitude():
+            case messages.Attitude():
                 euler = scaled(signs.euler, to_euler(message.q_wb))
                 rates = scaled(signs.euler_rates, self._gyro)
                 return [dialect.MAVLink_attitude_message(milliseconds(message.t), *euler, *rates)]
-            case LocalPosition():
+            case messages.LocalPosition():
                 stamp = milliseconds(message.t)
                 return [dialect.MAVLink_local_position_ned_message(stamp, *message.p_wb, *message.v_w)]
-            case Odometry():
+            case messages.Odometry():
                 return [self._odometry(message)]
-            case Motors():
+            case messages.Motors():
                 outputs = [*message.outputs, *[0.0] * 28]
                 return [dialect.MAVLink_actuator_output_status_message(round(message.t * 1e6), 4, outputs)]
-            case Collision():
+            case messages.Collision():
                 return [_collision(message)] * self.profile.collision_copies
-            case RivalState():
+            case messages.RivalState():
                 data = [*message.p_w, *message.v_w, *[0.0] * 52]
                 return [dialect.MAVLink_debug_float_array_message(round(message.t * 1e6), RIVAL, message.place, data)]
-            case RaceStatus():
+            case messages.RaceStatus():
                 return [status_message(message)]
-            case TrackMap():
+            case messages.TrackMap():
                 return map_messages(message)
-            case StatusText():
+            case messages.StatusText():
                 return text_packets(message.text, message.severity)
-            case GroundStatus():
+            case messages.GroundStatus():
                 return self._desk.status(message) if self._desk else []
-            case Ack():
+            case messages.Ack():
                 return [dialect.MAVLink_command_ack_message(message.command, _result(message))]
-            case TimesyncRequest():
+            case messages.TimesyncRequest():
                 return [dialect.MAVLink_timesync_message(0, message.sent_ns)]
-            case Farewell():
+            case messages.Farewell():
                 return _farewell(message)
-            case HumanSticks():
+            case messages.HumanSticks():
                 return []  # sent over MSP only
 
-    def _odometry(self, message: Odometry) -> Any:
+    def _odometry(self, message: messages.Odometry) -> Any:
         signs = self.profile.signs
         q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
         frames = dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
@@ -354,7 +327,7 @@ class ServerCodec:
             message.resets % 256,
         )
 
-    def timesync_reply(self, request: TimesyncRequest, t: float) -> list[bytes]:
+    def timesync_reply(self, request: messages.TimesyncRequest, t: float) -> list[bytes]:
         """Return the reply with the simulator's time t (s), if the profile has one."""
         if not self.profile.timesync:
             return []
@@ -378,8 +351,8 @@ class ServerCodec:
 
     def decode(self, datagram: bytes) -> list[Request]:
         """Return the messages of a datagram. Answer an `UnknownCommand` with `Ack(t, False, command, known=False)`."""
-        messages = (self._read(message) for message in self._framing.unpack(datagram))
-        return [message for message in messages if message is not None]
+        found = (self._read(packet) for packet in self._framing.unpack(datagram))
+        return [message for message in found if message is not None]
 
     def _read(self, message: Any) -> Request | None:
         if getattr(message, "target_system", 0) not in (0, self.profile.system):
@@ -395,7 +368,7 @@ class ServerCodec:
             return None
         match message:
             case dialect.MAVLink_heartbeat_message():
-                return ClientHeartbeat()
+                return messages.ClientHeartbeat()
             case dialect.MAVLink_set_attitude_target_message():
                 return self._counted(attitude_target(message, self.profile))
             case dialect.MAVLink_set_position_target_local_ned_message():
@@ -403,11 +376,11 @@ class ServerCodec:
             case _ if isinstance(message, COMMANDS):
                 return self._command(message)
             case dialect.MAVLink_timesync_message() if message.tc1 == 0:
-                return TimesyncRequest(message.ts1)
+                return messages.TimesyncRequest(message.ts1)
             case dialect.MAVLink_timesync_message():
                 return None  # reply to our own request
             case dialect.MAVLink_system_time_message():
-                return Hold(message.time_boot_ms / 1e3)
+                return messages.Hold(message.time_boot_ms / 1e3)
         self.counters.unsupported += 1
         if isinstance(message, CONTROLS):
             self._refusals.append(_unflown(message.get_type()))
@@ -415,15 +388,15 @@ class ServerCodec:
 
     def _command(self, message: Any) -> Request | None:
         yes_no = {0.0: False, 1.0: True}.get(message.param1)
-        if message.command == ARM_COMMAND:
-            return self._counted(_unclear(message) if yes_no is None else Arm(yes_no))
+        if message.command == messages.ARM_COMMAND:
+            return self._counted(_unclear(message) if yes_no is None else messages.Arm(yes_no))
         if self.profile.race is not None and message.command == self.profile.race.reset_command:
-            return self._counted(_unclear(message) if yes_no is None else Reset(yes_no))
+            return self._counted(_unclear(message) if yes_no is None else messages.Reset(yes_no))
         if message.command <= dialect.MAV_CMD_DO_LAST:  # NAV, CONDITION and DO: it would move the vehicle
             self._refusals.append(_unflown(_name(message.command)))
-        return UnknownCommand(message.command)
+        return messages.UnknownCommand(message.command)
 
-    def _counted(self, command: Command | Refusal) -> Command | None:
+    def _counted(self, command: messages.Command | Refusal) -> messages.Command | None:
         if not isinstance(command, Refusal):
             return command
         self.counters.invalid += 1
@@ -446,13 +419,13 @@ def _unclear(message: Any) -> Refusal:
     return Refusal(Fault.VALUE, f"param1 of command {message.command} is {message.param1:g}, neither 0 nor 1")
 
 
-def _farewell(farewell: Farewell) -> list[Any]:
+def _farewell(farewell: messages.Farewell) -> list[Any]:
     text = farewell.reason.encode("ascii", "replace").decode()
     heartbeat = _simulator_heartbeat(False, 0, dialect.MAV_AUTOPILOT_GENERIC, dialect.MAV_STATE_POWEROFF)
     return [*text_packets(text, dialect.MAV_SEVERITY_NOTICE), heartbeat]
 
 
-def _collision(collision: Collision) -> Any:
+def _collision(collision: messages.Collision) -> Any:
     source, action = dialect.MAV_COLLISION_SRC_ADSB, dialect.MAV_COLLISION_ACTION_NONE
     threat = HIGH if collision.impulse > HIT_IMPULSE else LOW
     return dialect.MAVLink_collision_message(source, collision.struck, action, threat, 0.0, 0.0, collision.impulse)
@@ -466,7 +439,7 @@ def _simulator_heartbeat(armed: bool, custom_mode: int, autopilot: int, state: i
     return dialect.MAVLink_heartbeat_message(dialect.MAV_TYPE_QUADROTOR, autopilot, mode, custom_mode, state, 3)
 
 
-def _result(ack: Ack) -> int:
+def _result(ack: messages.Ack) -> int:
     if ack.accepted:
         return int(dialect.MAV_RESULT_ACCEPTED)
     return int(dialect.MAV_RESULT_DENIED if ack.known else dialect.MAV_RESULT_UNSUPPORTED)

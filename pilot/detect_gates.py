@@ -22,7 +22,7 @@ from gate_racer.common.images import IMAGE_BYTES, IMAGE_SUFFIXES, decode_image
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.link.logs.reader import ROS, log_kind
 from gate_racer.link.logs.ros import ros_images
-from gate_racer.link.record_reader import read_records
+from gate_racer.link.record import read_records
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.pose import gate_pose

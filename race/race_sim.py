@@ -19,7 +19,7 @@ from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import parse_server
-from gate_racer.link.rflysim.copter import imu_port
+from gate_racer.link.rflysim.request import imu_port
 from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
 from gate_racer.race.settings import PLANT, WorldSettings
 from gate_racer.sim.betaflight.server import TERMINAL, BetaflightServer, open_line

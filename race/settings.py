@@ -16,7 +16,7 @@ from gate_racer.mpc.registry import controller_content, needs_plan
 from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.pilot.records.flight_log import LIMIT_MB
-from gate_racer.sim.physics.foreign import PLANTS
+from gate_racer.sim.physics.part import PLANTS
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import VADR_FRAME
 

@@ -114,7 +114,6 @@ class StateChange:
 class Impact:
     """Collision of two bodies a and b."""
 
-    s: float  # fraction of the tick at first contact
     approach_m_s: float
     impulse: float  # kg m/s, or m/s (per mass) where a mass is unknown
     a: StateChange
@@ -156,7 +155,7 @@ def impact(a: CollidingBody, b: CollidingBody, dt: float) -> Impact | None:
     impulse = _impulse(a, b, n, arms, slip, approach)
     later = (1 - s) * dt
     on_a, on_b = _apart(a, b, _knock(a, -impulse, arms[0], later), _knock(b, impulse, arms[1], later), reach)
-    return Impact(s, approach, float(np.linalg.norm(impulse)), on_a, on_b)
+    return Impact(approach, float(np.linalg.norm(impulse)), on_a, on_b)
 
 
 def _velocity(mover: CollidingBody, arm_w: Array) -> Array:

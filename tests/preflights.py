@@ -4,11 +4,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gate_racer.link.msp.client import LinkFigures
 from gate_racer.link.msp.messages import Code
 from gate_racer.link.msp.preflight import (
     AircraftConstants,
     AtRest,
-    LineFigures,
     PreflightFile,
     profile_named,
     vehicle_named,
@@ -39,7 +39,7 @@ def made(profile: str = "betaflight") -> PreflightFile:
         modes=told[Code.MODE_RANGES].ranges,
     )
     names = profile_named(named), vehicle_named(load_vehicle("archer"))
-    return PreflightFile(constants, *names, LEVEL, LineFigures(0.0165, 0.02, 0))
+    return PreflightFile(constants, *names, LEVEL, LinkFigures(60, 0, 0.0165, 0.02))
 
 
 @contextmanager

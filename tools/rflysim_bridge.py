@@ -17,7 +17,6 @@ from typing import Any
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.link.rflysim.client import SensorReceiver, parse_server
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.copter import LAST_COPTER, ImuSample, imu_port
 from gate_racer.link.rflysim.desk import (
     HEARTBEAT_PORT,
     MASKS,
@@ -27,8 +26,8 @@ from gate_racer.link.rflysim.desk import (
     HeartbeatReceiver,
     ImuReceiver,
 )
-from gate_racer.link.rflysim.payloads import LAYOUTS, Cloud
-from gate_racer.link.rflysim.request import GIMBAL, SENSORS
+from gate_racer.link.rflysim.payloads import Cloud
+from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, imu_port
 from gate_racer.link.rflysim.ros import (
     box_order,
     camera_status,
@@ -177,7 +176,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="UDP port of CopterSim's heartbeat"
     )
-    arguments.add_argument("--layout", choices=sorted(LAYOUTS), help="layout of point clouds (default: detected)")
     arguments.add_argument("--seconds", type=float, default=float("inf"), help="duration, s (default: until Ctrl-C)")
     return arguments
 
@@ -207,11 +205,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.copter <= LAST_COPTER:
         raise UserError(f"--copter {arguments.copter}: must lie between 1 and {LAST_COPTER}")
     sensors = load_sensors(arguments.config)
-    layout = LAYOUTS[arguments.layout] if arguments.layout else None
     begin = reported = time.monotonic()
     with ExitStack() as stack:
         node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned))) if arguments.ros else None
-        receiver = stack.enter_context(SensorReceiver(sensors, server, layout=layout))
+        receiver = stack.enter_context(SensorReceiver(sensors, server))
         imu_receiver = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
         work = _ros(arguments, stack, node, server, receiver) if node is not None else None
         while (now := time.monotonic()) - begin < arguments.seconds:

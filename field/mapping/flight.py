@@ -27,7 +27,7 @@ from gate_racer.estimation.estimator import State
 from gate_racer.estimation.imu_samples import Rest, levelled
 from gate_racer.estimation.landmarks import LandmarkEstimator
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.link.record_reader import Losses
+from gate_racer.link.record import Losses
 from gate_racer.model import measurements
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
 from gate_racer.model.rims import GateAppearance

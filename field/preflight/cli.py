@@ -25,7 +25,7 @@ from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import add_settings, key, settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
-from gate_racer.link.msp.line import LinkFigures, MspLine, neutral
+from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import (
@@ -34,7 +34,6 @@ from gate_racer.link.msp.preflight import (
     OVERRIDE,
     AircraftConstants,
     AtRest,
-    LineFigures,
     PreflightFile,
     profile_named,
     read_steady,
@@ -51,9 +50,10 @@ from gate_racer.link.msp.profile import (
     AxisRates,
     BetaflightProfile,
     RateCurves,
+    attitude,
+    imu,
     load_betaflight,
 )
-from gate_racer.link.msp.sticks import attitude, imu
 from gate_racer.link.options import ConsentSettings
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, to_euler
@@ -355,13 +355,13 @@ def run(arguments: argparse.Namespace) -> int:
     profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
     port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
     try:
-        file, alone, beside, checks = read(port, profile, vehicle, settings.seconds)
+        file, alone, checks = read(port, profile, vehicle, settings.seconds)
         found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
         print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
         print(table(checks))
         print(f"line without sticks: {described(alone)}")
-        print(f"line with {profile.stick_hz:g} Hz of sticks: {described(beside)}")
-        write_json(arguments.json, {"file": file, "alone": alone, "beside": beside, "checks": checks})
+        print(f"line with {profile.stick_hz:g} Hz of sticks: {described(file.line)}")
+        write_json(arguments.json, {"file": file, "alone": alone, "beside": file.line, "checks": checks})
         if settings.own_profile is not None:
             source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
             own = replace(profile, name=settings.own_profile.stem, source=source, rates=found.rates or profile.rates)
@@ -381,17 +381,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def read(
     port: Port, profile: BetaflightProfile, vehicle: Vehicle, seconds: float
-) -> tuple[PreflightFile, LinkFigures, LinkFigures, list[Check]]:
-    """Return the contents of the file, the line's figures alone and with sticks, and all checks. Raises UserError if refused."""
+) -> tuple[PreflightFile, LinkFigures, list[Check]]:
+    """Return the contents of the file, the line's figures without sticks, and all checks. Raises UserError if refused."""
     require_alone(port)
     constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     alone, received = sustain(port, profile, 0.0, seconds)
     beside, _ = sustain(port, profile, profile.stick_hz, seconds)
     rest = rested([message for kind in received.values() for message in kind], profile)
-    figures = LineFigures(beside.interval_mean_s, beside.interval_p95_s, beside.timeouts)
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
-    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, figures)
-    return file, alone, beside, checks
+    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, beside)
+    return file, alone, checks
 
 
 def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:

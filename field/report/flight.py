@@ -14,7 +14,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name, reading, within
 from gate_racer.field.files import camera_of
-from gate_racer.link.record_reader import Losses, Record, tell_losses
+from gate_racer.link.record import Losses, Record, tell_losses
 from gate_racer.mpc.control import Source
 from gate_racer.pilot.records.imported import read_any_records
 from gate_racer.pilot.records.recorder import FlightRows

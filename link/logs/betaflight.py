@@ -11,19 +11,377 @@
 | `voltage`   | vbatLatest                       | 0.01 V                                                                |
 
 Position and velocity are not available: GPS frames are skipped, since they are too coarse and late for a vehicle's dynamics.
+
+A file holds consecutive flights: header lines in text, then frames, each a letter and its fields. The header gives the names
+of the fields of every kind of frame, their encoding, and their predictor: I-frames are independent, P-frames are differences
+from the two main frames before, S- and G-frames hold slow values and GPS, and E-frames are events. A frame that is not followed
+by another is damaged; then P-frames are dropped up to the next I-frame. Format:
+betaflight.com/docs/development/Blackbox-Internals.
+
+A decoder takes bytes, a position and a number of fields. It returns that many values and the position behind them, and raises
+IndexError at the end of the file, and FrameError for bytes that the firmware never writes.
 """
 
 import math
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.files import read_bytes
-from gate_racer.link.logs.blackbox import BlackboxFlight, flights, header_float
-from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
-from gate_racer.link.logs.sources import FRD, RAD, Source, found, indexed, pulses, scaled
+from gate_racer.link.logs.samples import (
+    FRD,
+    LOG_BYTES,
+    RAD,
+    LoggedSignals,
+    SignalError,
+    Source,
+    found,
+    indexed,
+    pulses,
+    scaled,
+)
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
+
+VB_BYTES = 5  # longest variable-byte number: 32 bit, 7 per byte
+END_TEXT = b"End of log\0"
+
+Decoded = tuple[list[int], int]
+
+
+class FrameError(Exception):
+    """The bytes are not a frame."""
+
+
+def signed(value: int, bits: int) -> int:
+    """Return the lowest bits of a number, in two's complement."""
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
+def unsigned_vb(data: bytes, at: int, count: int = 1) -> Decoded:
+    """Decode seven bits per byte, the lowest first; the eighth marks that more follow."""
+    byte = data[at]
+    if byte < 0x80:
+        return [byte], at + 1
+    value, shift = byte & 0x7F, 7
+    for k in range(1, VB_BYTES):
+        byte = data[at + k]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return [value], at + k + 1
+        shift += 7
+    raise FrameError
+
+
+def signed_vb(data: bytes, at: int, count: int = 1) -> Decoded:
+    """Decode an unsigned number as zigzag: 0, -1, 1, -2, 2."""
+    (value,), at = unsigned_vb(data, at)
+    return [(value >> 1) ^ -(value & 1)], at
+
+
+def neg_14bit(data: bytes, at: int, count: int = 1) -> Decoded:
+    """Decode an unsigned number as the negative of 14 bits."""
+    (value,), at = unsigned_vb(data, at)
+    return [-signed(value, 14)], at
+
+
+def tag8_8svb(data: bytes, at: int, count: int) -> Decoded:
+    """Decode a byte of flags for up to eight nonzero fields, then these fields; a single field has no such byte."""
+    if count == 1:
+        return signed_vb(data, at)
+    tag, at, values = data[at], at + 1, []
+    for k in range(count):
+        value = 0
+        if tag >> k & 1:
+            (value,), at = signed_vb(data, at)
+        values.append(value)
+    return values, at
+
+
+def tag2_3s32(data: bytes, at: int, count: int) -> Decoded:
+    """Decode three fields of 2, 4 or 6 bit each, by the upper two bits; or of one to four bytes each, the lowest first."""
+    lead = data[at]
+    kind = lead >> 6
+    if kind == 0:
+        values, at = [signed(lead >> shift, 2) for shift in (4, 2, 0)], at + 1
+    elif kind == 1:
+        values, at = [signed(lead, 4), signed(data[at + 1] >> 4, 4), signed(data[at + 1], 4)], at + 2
+    elif kind == 2:
+        values, at = [signed(data[at + k], 6) for k in range(3)], at + 3
+    else:
+        at, values = at + 1, []
+        for k in range(3):
+            size = (lead >> (2 * k) & 3) + 1
+            data[at + size - 1]  # raises IndexError at the end of the file
+            values.append(int.from_bytes(data[at : at + size], "little", signed=True))
+            at += size
+    return values[:count], at
+
+
+def tag8_4s16(data: bytes, at: int, count: int) -> Decoded:
+    """Decode four fields of 0, 1, 2 or 4 nibbles, two bits of the first byte each; the nibbles follow, the upper first."""
+    tag, nibbles, values = data[at], 2 * (at + 1), []
+    for k in range(4):
+        size = (0, 1, 2, 4)[tag >> (2 * k) & 3]
+        value = 0
+        for _ in range(size):
+            byte = data[nibbles >> 1]
+            value = value << 4 | (byte & 15 if nibbles & 1 else byte >> 4)
+            nibbles += 1
+        values.append(signed(value, 4 * size) if size else 0)
+    return values[:count], (nibbles + 1) >> 1
+
+
+def null(data: bytes, at: int, count: int) -> Decoded:
+    """Return 0 for a field that is not written."""
+    return [0], at
+
+
+def _numbers(count: int) -> Callable[[bytes, int], int]:
+    def skip(data: bytes, at: int) -> int:
+        for _ in range(count):
+            _, at = unsigned_vb(data, at)
+        return at
+
+    return skip
+
+
+def _adjustment(data: bytes, at: int) -> int:
+    return at + 5 if data[at] > 127 else unsigned_vb(data, at + 1)[1]
+
+
+def _end(data: bytes, at: int) -> int:
+    if data[at : at + len(END_TEXT)] != END_TEXT:
+        raise FrameError
+    return at + len(END_TEXT)
+
+
+# Decoder and the most fields that it decodes together, by the number in the header.
+DECODERS: dict[int, tuple[Callable[[bytes, int, int], Decoded], int]] = {
+    0: (signed_vb, 1),
+    1: (unsigned_vb, 1),
+    3: (neg_14bit, 1),
+    6: (tag8_8svb, 8),
+    7: (tag2_3s32, 3),
+    8: (tag8_4s16, 4),
+    9: (null, 1),
+}
+# Function that skips an event, by its number: sync beep, adjustment, resume, disarm, flight mode, end of the log.
+EVENTS: dict[int, Callable[[bytes, int], int]] = {
+    0: _numbers(1),
+    13: _adjustment,
+    14: _numbers(2),
+    15: _numbers(1),
+    30: _numbers(2),
+    255: _end,
+}
+
+
+START = b"H Product:Blackbox"  # first line of a flight
+KINDS = b"IPGHSE"
+KIND = re.compile(b"[" + KINDS + b"]")
+END_OF_LOG = 255  # event
+LINE_BYTES = 16 << 10  # longest header line
+FIELDS_MOST = 256  # most fields of a frame
+TIME_LEAP_US = 10_000_000  # us, longest time between a frame and the one that predicts it
+
+Values = list[int]
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """Fields of one kind of frame."""
+
+    names: tuple[str, ...]
+    predictors: tuple[int, ...]
+    groups: tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]  # decoder, number of fields
+
+    def read(self, data: bytes, at: int) -> tuple[Values, int]:
+        """Return the values before prediction, and where the next frame begins. Raises IndexError at the end, and FrameError."""
+        values: Values = []
+        for decode, count in self.groups:
+            part, at = decode(data, at, count)
+            values += part
+        return values, at
+
+
+@dataclass(frozen=True)
+class BlackboxFlight:
+    """One flight of a file."""
+
+    headers: dict[str, str]
+    names: tuple[str, ...]
+    values: Array  # (N, fields) of main frames, integers
+    damaged: int  # number of damaged parts of the file
+
+    def number(self, header: str, otherwise: float) -> float:
+        """Return the first number of a header line."""
+        text = self.headers.get(header, "").split(",")[0]
+        return float(text) if text else otherwise
+
+
+def flights(data: bytes) -> Iterator[BlackboxFlight]:
+    """Yield all flights of a file whose header defines the main fields."""
+    begin = data.find(START)
+    while begin >= 0:
+        end = data.find(START, begin + 1)
+        flight = data[begin : end if end >= 0 else len(data)]
+        headers, at = _headers(flight)
+        layouts = _layouts(headers)
+        if ord("I") in layouts:
+            yield _frames(flight, at, headers, layouts)
+        begin = end
+
+
+def _headers(data: bytes) -> tuple[dict[str, str], int]:
+    """Return header lines by name, and the position behind them."""
+    headers, at = {}, 0
+    while data[at : at + 2] == b"H ":
+        end = data.find(b"\n", at, at + LINE_BYTES)
+        if end < 0:
+            break
+        name, _, text = data[at + 2 : end].decode("ascii", "replace").partition(":")
+        headers[name] = text.strip()
+        at = end + 1
+    return headers, at
+
+
+def _layouts(headers: dict[str, str]) -> dict[int, FrameLayout]:
+    """Return layouts by letter of the frame; P-frames use the names of I-frames. Raises ValueError for an inconsistent header."""
+    layouts = {}
+    for kind in "IPSGH":
+        names = headers.get(f"Field {'I' if kind == 'P' else kind} name")
+        encodings, predictors = (headers.get(f"Field {kind} {what}") for what in ("encoding", "predictor"))
+        if names is None or encodings is None or predictors is None:
+            continue
+        columns = names.split(","), [int(one) for one in predictors.split(",")]
+        codes = [int(one) for one in encodings.split(",")]
+        if not len(columns[0]) == len(columns[1]) == len(codes) <= FIELDS_MOST:
+            raise ValueError(f"the header names {len(columns[0])} fields of {kind}-frames and {len(codes)} encodings")
+        layouts[ord(kind)] = FrameLayout(tuple(columns[0]), tuple(columns[1]), _groups(codes))
+    return layouts
+
+
+def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]:
+    """Return the groups of fields that are encoded together. Raises ValueError for an unknown encoding."""
+    groups, k = [], 0
+    while k < len(codes):
+        if codes[k] not in DECODERS:
+            raise ValueError(f"unknown encoding {codes[k]}")
+        decode, most = DECODERS[codes[k]]
+        count = 1
+        while count < most and codes[k + count : k + count + 1] == [codes[k]]:
+            count += 1
+        groups.append((decode, count))
+        k += count
+    return tuple(groups)
+
+
+def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, FrameLayout]) -> BlackboxFlight:
+    """Return the main frames from `at` on."""
+    intra = layouts[ord("I")]
+    predict = FramePredictor(intra.names, headers)
+    rows: list[Values] = []
+    damaged, whole = 0, True
+    while at < len(data):
+        try:
+            kind, after = data[at], at + 1
+            if kind == ord("E"):
+                event, after = data[after], EVENTS.get(data[after], _unknown)(data, after + 1)
+                if event == END_OF_LOG:
+                    break
+                values: Values = []
+            else:
+                values, after = layouts[kind].read(data, after)
+            if after < len(data) and data[after] not in KINDS:
+                raise FrameError
+        except IndexError:
+            damaged += 1  # truncated
+            break
+        except (FrameError, KeyError):
+            damaged += whole
+            following = KIND.search(data, at + 1)
+            whole, at = False, following.start() if following else len(data)
+            predict.forget()
+            continue
+        whole, at = True, after
+        if kind in b"IP":
+            row = predict(kind, layouts[kind].predictors, values)
+            if row:
+                rows.append(row)
+    table = np.array(rows, float).reshape(len(rows), len(intra.names))
+    return BlackboxFlight(headers, intra.names, table, damaged)
+
+
+def _unknown(data: bytes, at: int) -> int:
+    raise FrameError
+
+
+class FramePredictor:
+    """Predictor of main frames from the encoded values and the two previous frames."""
+
+    def __init__(self, names: tuple[str, ...], headers: dict[str, str]):
+        self._time = names.index("time")
+        self._motor = names.index("motor[0]") if "motor[0]" in names else self._time
+        limits = [int(headers.get(name, "0").split(",")[0] or 0) for name in ("minthrottle", "motorOutput", "vbatref")]
+        self._constants = {0: 0, 4: limits[0], 8: 1500, 9: limits[2], 11: limits[1]}
+        self._last: Values = []
+        self._before: Values = []
+
+    def forget(self) -> None:
+        """Reset: P-frames cannot be decoded without a previous frame."""
+        self._last = []
+
+    def __call__(self, kind: int, predictors: tuple[int, ...], values: Values) -> Values:
+        """Return the frame as logged; empty where it cannot be decoded. Raises ValueError for an unknown predictor."""
+        last, before = self._last, self._before
+        if kind == ord("I"):
+            last = before = [0] * len(values)
+        elif not last:
+            return []
+        constants, motor = self._constants, self._motor
+        row: Values = []
+        for k, (predictor, value) in enumerate(zip(predictors, values, strict=True)):
+            if predictor == 1:
+                value += last[k]
+            elif predictor == 3:
+                total = last[k] + before[k]
+                value += (total + (total < 0)) >> 1  # rounds towards zero, as in C
+            elif predictor == 2:
+                value += 2 * last[k] - before[k]
+            elif predictor == 5:
+                value += row[motor]
+            elif predictor == 6:
+                value += last[k] + 1
+            elif predictor in constants:
+                value += constants[predictor]
+            else:
+                raise ValueError(f"unknown predictor {predictor}")
+            row.append(value)
+        if kind == ord("I"):
+            row = [value if k == self._time else signed(value, 32) for k, value in enumerate(row)]
+            self._before = row
+        else:
+            if not 0 < row[self._time] - last[self._time] < TIME_LEAP_US:
+                self.forget()
+                return []
+            self._before = last
+        self._last = row
+        return row
+
+
+def header_float(text: str, otherwise: float) -> float:
+    """Return a number that the header stores as the bits of a float, e.g. 0x3f800000."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<I", int(text, 16)))[0])
+    except (ValueError, struct.error):
+        return otherwise
+
 
 HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode
 QUATERNION_PARTS, THROTTLE_PARTS, VOLTAGE_V = 32767.0, 1000.0, 0.01

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import read_text, reading
-from gate_racer.link.logs.samples import LoggedSignals
-from gate_racer.link.logs.sources import FRD, Source, found, turned, xyz
+from gate_racer.link.logs.samples import FRD, LoggedSignals, Source, found, turned, xyz
 from gate_racer.vehicle.rotation import Array, from_matrix, matrix
 
 IMU, TRUTH = "imu", "truth"

@@ -16,9 +16,10 @@ import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.files import read_bytes
-from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals
-from gate_racer.link.logs.sources import (
+from gate_racer.link.logs.samples import (
+    LOG_BYTES,
     RAD,
+    LoggedSignals,
     Source,
     Table,
     eulers,
@@ -78,10 +79,7 @@ TLOG: dict[str, tuple[Source, ...]] = {
         Source("LOCAL_POSITION_NED", xyz(), same),
         Source("GLOBAL_POSITION_INT", ("lat", "lon", "relative_alt"), _north_east),
     ),
-    "v": (
-        Source("LOCAL_POSITION_NED", xyz("v{}"), same),
-        Source("GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S)),
-    ),
+    "v": (Source("LOCAL_POSITION_NED", xyz("v{}"), same), Source("GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S))),
     "throttle": (
         Source("ATTITUDE_TARGET", ("thrust",), same),
         Source("SET_ATTITUDE_TARGET", ("thrust",), same),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.link.logs.samples import LoggedSignals, Samples
-from gate_racer.link.record_reader import read_records
+from gate_racer.link.record import read_records
 
 STATES = {"p": "p", "v": "v", "q": "q", "omega": "w", "force": "accel"}  # signal and key in /state and /truth
 NAN3 = (np.nan,) * 3

@@ -26,8 +26,7 @@ import numpy as np
 
 from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
 from gate_racer.link.logs.alignment import clock_offset
-from gate_racer.link.logs.samples import SignalError
-from gate_racer.link.logs.sources import FRD
+from gate_racer.link.logs.samples import FRD, SignalError
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_matrix

@@ -20,9 +20,20 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_bytes, read_start
-from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
-from gate_racer.link.logs.sources import FRD, Source, found, masked, same, scaled, table, turned
-from gate_racer.link.record_reader import MAGIC
+from gate_racer.link.logs.samples import (
+    FRD,
+    LOG_BYTES,
+    LoggedSignals,
+    SignalError,
+    Source,
+    found,
+    masked,
+    same,
+    scaled,
+    table,
+    turned,
+)
+from gate_racer.link.record import MAGIC
 from gate_racer.vehicle.rotation import Array, matrix
 
 TURNED_Q = scaled(1.0, 1.0, -1.0, -1.0)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import read_csv
-from gate_racer.link.logs.samples import LoggedSignals, SignalError
-from gate_racer.link.logs.sources import (
+from gate_racer.link.logs.samples import (
     RAD,
+    LoggedSignals,
+    SignalError,
     Source,
     eulers,
     found,

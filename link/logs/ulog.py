@@ -13,8 +13,20 @@ from pyulog.core import ULog
 from pyulog.exceptions import ULogException
 
 from gate_racer.common.files import CAUSES, read_bytes
-from gate_racer.link.logs.samples import LOG_BYTES, LoggedSignals, SignalError
-from gate_racer.link.logs.sources import Source, Table, found, indexed, mean, pulses, same, scaled, xyz
+from gate_racer.link.logs.samples import (
+    LOG_BYTES,
+    LoggedSignals,
+    SignalError,
+    Source,
+    Table,
+    found,
+    indexed,
+    mean,
+    pulses,
+    same,
+    scaled,
+    xyz,
+)
 from gate_racer.vehicle.rotation import Array
 
 STALLED_READS = 140_000  # reads without progress: over damage pyulog goes byte by byte, up to 64 kB back each time

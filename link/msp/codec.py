@@ -1,11 +1,10 @@
-"""MSP frames, version 1 and 2, and the companion computer's end of the protocol: requests to bytes, bytes to typed replies.
+"""MSP frames of version 1, and the companion computer's end of the protocol: requests to bytes, bytes to typed replies.
 
-    v1: $ M direction size command payload xor                     size 255: jumbo, the size follows the command in 16 bit
-    v2: $ X direction flag command(16) size(16) payload crc        all numbers little endian
+    $ M direction size command payload xor          the checksum is the XOR of all bytes from the size on
 
-The checksum of version 1 is the XOR of all bytes from the size on, that of version 2 is CRC-8/DVB-S2 of all from the flag on.
-MULTIPLE_MSP has several replies in one frame, which saves a round trip for each. Betaflight 4.4, `src/main/msp/msp_serial.c` and
-`msp.c`; the wiki of iNav, "MSP V2". No ports and no clock. Decoding never raises: unusable input is counted and dropped.
+Size 255 announces a longer frame and command 255 an embedded one of version 2, of which nothing here has need. MULTIPLE_MSP has
+several replies in one frame, which saves a round trip for each. Betaflight 4.4, `src/main/msp/msp_serial.c` and `msp.c`.
+No ports and no clock. Decoding never raises: unusable input is counted and dropped.
 """
 
 import enum
@@ -17,12 +16,9 @@ from operator import xor
 
 from gate_racer.link.msp.messages import Channels, Code, Message, decode
 
-MARK = ord("$")
-V1, V2 = ord("M"), ord("X")
-JUMBO = 255  # size byte of a longer version 1 frame; as a command it announces an embedded version 2 frame
-LONGEST_PAYLOAD = 1024  # largest accepted payload; Betaflight's replies have some hundred bytes
-POLYNOMIAL = 0xD5  # x^8 + x^7 + x^6 + x^4 + x^2 + 1
-HEADER_V1, HEADER_JUMBO, HEADER_V2 = struct.Struct("<xxxBB"), struct.Struct("<xxxBBH"), struct.Struct("<xxxBHH")
+BEGIN = b"$M"
+JUMBO = 255  # as size: a longer frame follows; as command: a frame of version 2
+HEADER = struct.Struct("<xxxBB")  # size, command
 
 
 class Direction(enum.IntEnum):
@@ -40,8 +36,6 @@ class Frame:
     command: int
     payload: bytes = b""
     direction: Direction = Direction.REQUEST
-    version: int = 1
-    flag: int = 0  # version 2 only
 
 
 @dataclass(slots=True)
@@ -50,21 +44,9 @@ class ParserCounters:
 
     stray: int = 0  # bytes outside of frames
     checksum: int = 0  # frames with a wrong checksum
-    oversized: int = 0  # frames longer than `LONGEST_PAYLOAD`, or of the embedded version
+    oversized: int = 0  # longer frames, or of version 2
     incomplete: int = 0  # frames that were never completed
     direction: int = 0  # valid frames in the other direction: an echo
-
-
-def _shifted(crc: int, _: int) -> int:
-    return (crc << 1 ^ POLYNOMIAL) & 0xFF if crc & 0x80 else crc << 1
-
-
-CRC_OF_BYTE = [reduce(_shifted, range(8), byte) for byte in range(256)]
-
-
-def crc8(data: bytes) -> int:
-    """Return the CRC-8/DVB-S2."""
-    return reduce(lambda crc, byte: CRC_OF_BYTE[crc ^ byte], data, 0)
 
 
 def xor8(data: bytes) -> int:
@@ -73,26 +55,12 @@ def xor8(data: bytes) -> int:
 
 
 def pack(frame: Frame) -> bytes:
-    """Return the bytes of a frame.
-
-    Raises:
-        ValueError: unknown version, or a command, flag or payload out of range.
-    """
+    """Return the bytes of a frame. Raises ValueError for a command or a payload that does not fit."""
     size = len(frame.payload)
-    if size > 0xFFFF:
-        raise ValueError(f"a payload of {size} bytes: must be at most 65535")
-    if frame.version == 2:
-        if not (0 <= frame.command <= 0xFFFF and 0 <= frame.flag <= 0xFF):
-            raise ValueError(f"command {frame.command} with flag {frame.flag}: must be at most 65535 and 255")
-        body = struct.pack("<BHH", frame.flag, frame.command, size) + frame.payload
-        return bytes((MARK, V2, frame.direction)) + body + bytes((crc8(body),))
-    if frame.version != 1 or not 0 <= frame.command < JUMBO or frame.flag:
-        raise ValueError(
-            f"version {frame.version}, command {frame.command}: version 1 has commands 0 to 254 and no flag"
-        )
-    begin = struct.pack("<BB", size, frame.command) if size < JUMBO else struct.pack("<BBH", JUMBO, frame.command, size)
-    body = begin + frame.payload
-    return bytes((MARK, V1, frame.direction)) + body + bytes((xor8(body),))
+    if not 0 <= frame.command < JUMBO or size >= JUMBO:
+        raise ValueError(f"command {frame.command} with {size} bytes: must be at most 254 and 254")
+    body = bytes((size, frame.command)) + frame.payload
+    return BEGIN + bytes((frame.direction,)) + body + bytes((xor8(body),))
 
 
 class Parser:
@@ -104,7 +72,6 @@ class Parser:
     def __init__(self, expected: Collection[Direction], counters: ParserCounters | None = None):
         """Create it; `expected`: directions that this end receives."""
         self.counters = counters if counters is not None else ParserCounters()
-        self.stray = b""  # bytes outside of frames in the last `feed`
         self._expected, self._buffer = frozenset(expected), bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -121,73 +88,42 @@ class Parser:
         return self._search()
 
     def _search(self) -> list[Frame]:
-        frames, stray, buffer = list[Frame](), bytearray(), self._buffer
+        frames, buffer = list[Frame](), self._buffer
         while buffer:
-            start = buffer.find(MARK)
+            start = buffer.find(BEGIN[:1])
             outside = len(buffer) if start < 0 else start
-            stray += buffer[:outside]
+            self.counters.stray += outside
             del buffer[:outside]
             used, frame = self._first() if buffer else (0, None)
             if used == 0:
                 break
             if frame is None:
-                stray += buffer[:used]
+                self.counters.stray += used
             elif frame.direction in self._expected:
                 frames.append(frame)
             else:
                 self.counters.direction += 1
             del buffer[:used]
-        self.stray = bytes(stray)
-        self.counters.stray += len(stray)
         return frames
 
     def _first(self) -> tuple[int, Frame | None]:
         """Return the number of bytes at the start of the buffer to remove, and their frame if any; 0 while more are needed."""
         buffer = self._buffer
-        if len(buffer) > 1 and buffer[1] not in (V1, V2):
+        if not BEGIN.startswith(buffer[: len(BEGIN)]) or (len(buffer) > 2 and buffer[2] not in tuple(Direction)):
             return 1, None
-        if len(buffer) > 2 and buffer[2] not in tuple(Direction):
+        if len(buffer) < HEADER.size:
+            return 0, None
+        size, command = HEADER.unpack_from(buffer)
+        if JUMBO in (size, command):
+            self.counters.oversized += 1
             return 1, None
-        if len(buffer) < HEADER_V1.size:
-            return 0, None
-        return self._version_2() if buffer[1] == V2 else self._version_1()
-
-    def _version_1(self) -> tuple[int, Frame | None]:
-        buffer, header = self._buffer, HEADER_V1
-        size, command = HEADER_V1.unpack_from(buffer)
-        if command == JUMBO:
-            return self._refused()
-        if size == JUMBO:
-            if len(buffer) < HEADER_JUMBO.size:
-                return 0, None
-            header, (_, command, size) = HEADER_JUMBO, HEADER_JUMBO.unpack_from(buffer)
-            if not JUMBO <= size <= LONGEST_PAYLOAD:
-                return self._refused()
-        return self._whole(header.size, size, Frame(command, b"", Direction(buffer[2])))
-
-    def _version_2(self) -> tuple[int, Frame | None]:
-        buffer = self._buffer
-        if len(buffer) < HEADER_V2.size:
-            return 0, None
-        flag, command, size = HEADER_V2.unpack_from(buffer)
-        if size > LONGEST_PAYLOAD:
-            return self._refused()
-        return self._whole(HEADER_V2.size, size, Frame(command, b"", Direction(buffer[2]), 2, flag))
-
-    def _whole(self, begin: int, size: int, head: Frame) -> tuple[int, Frame | None]:
-        """Return the frame with its payload, once it is complete and its checksum is correct."""
-        end, buffer = begin + size, self._buffer
+        end = HEADER.size + size
         if len(buffer) <= end:
             return 0, None
-        body = bytes(buffer[3:end])
-        if buffer[end] != (crc8(body) if head.version == 2 else xor8(body)):
+        if buffer[end] != xor8(bytes(buffer[3:end])):
             self.counters.checksum += 1
             return 1, None
-        return end + 1, Frame(head.command, bytes(buffer[begin:end]), head.direction, head.version, head.flag)
-
-    def _refused(self) -> tuple[int, None]:
-        self.counters.oversized += 1
-        return 1, None
+        return end + 1, Frame(command, bytes(buffer[HEADER.size : end]), Direction(buffer[2]))
 
 
 def split_multiple(payload: bytes) -> list[bytes] | None:
@@ -203,8 +139,13 @@ def split_multiple(payload: bytes) -> list[bytes] | None:
 
 
 def join_multiple(parts: Sequence[bytes]) -> bytes:
-    """Return the inverse of `split_multiple`."""
-    return b"".join(bytes((len(part),)) + part for part in parts)
+    """Return the inverse of `split_multiple`, with as many of the parts as fit into a frame."""
+    joined = b""
+    for part in parts:
+        if len(joined) + 1 + len(part) >= JUMBO:
+            break
+        joined += bytes((len(part),)) + part
+    return joined
 
 
 @dataclass(slots=True)

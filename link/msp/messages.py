@@ -138,7 +138,6 @@ class Code(enum.IntEnum):
     RC = 105
     ATTITUDE = 108
     ALTITUDE = 109
-    ANALOG = 110
     RC_TUNING = 111
     STATUS_EX = 150
     SET_RAW_RC = 200
@@ -201,18 +200,6 @@ class Altitude(Fixed):
     LAYOUT = struct.Struct("<ih")
     altitude_cm: int
     climb_cm_s: int
-
-
-@dataclass(frozen=True)
-class Analog(Fixed):
-    """The battery: 0.1 V in 8 bit, mAh drawn, RSSI 0 to 1023, 0.01 A, 0.01 V."""
-
-    LAYOUT = struct.Struct("<BHHhH")
-    voltage_dv: int
-    drawn_mah: int
-    rssi: int
-    current_ca: int
-    voltage_cv: int
 
 
 @dataclass(frozen=True)
@@ -317,7 +304,7 @@ class Channels:
 
 
 Message = (
-    ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | Analog | RcTuning | StatusEx | Channels
+    ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | RcTuning | StatusEx | Channels
     | ModeRanges | RxConfig | RxMap
 )  # fmt: skip
 KINDS: dict[int, type[Message]] = {
@@ -332,7 +319,6 @@ KINDS: dict[int, type[Message]] = {
     Code.RC: Channels,
     Code.ATTITUDE: RawAttitude,
     Code.ALTITUDE: Altitude,
-    Code.ANALOG: Analog,
     Code.RC_TUNING: RcTuning,
     Code.STATUS_EX: StatusEx,
 }

@@ -43,7 +43,7 @@ class Port(Protocol):
 
 
 class StreamPort:
-    """A pseudo-terminal by its descriptor, or a connected socket."""
+    """A terminal by its descriptor, or a connected socket."""
 
     def __init__(self, line: int | socket.socket, name: str):
         """Take ownership of the line."""
@@ -90,44 +90,8 @@ class StreamPort:
             self._line.close()
 
 
-class SerialPort:
-    """A serial port, by pyserial."""
-
-    def __init__(self, device: str, baud: int):
-        """Open the port. Raises LinkError without pyserial, or without such a port."""
-        try:
-            import serial
-        except ImportError:
-            raise LinkError("pyserial is missing: pip install pyserial") from None
-        self._name = device
-        try:
-            self._serial = serial.Serial(device, baud, timeout=0, write_timeout=STUCK_S, exclusive=True)
-        except (OSError, ValueError) as error:  # SerialException is an OSError
-            raise LinkError(f"{device} cannot be opened: {error}") from None
-
-    def read(self, timeout_s: float) -> bytes:
-        try:
-            self._serial.timeout = max(0.0, timeout_s)
-            first: bytes = self._serial.read(1)
-            return first + self._serial.read(self._serial.in_waiting) if first else b""
-        except OSError as error:
-            raise LinkError(f"{self._name}: the line is gone ({error})") from None
-
-    def write(self, data: bytes) -> None:
-        try:
-            self._serial.write(data)
-        except OSError as error:
-            raise LinkError(f"{self._name}: the line is gone ({error})") from None
-
-    def fileno(self) -> int:
-        return int(self._serial.fileno())
-
-    def close(self) -> None:
-        self._serial.close()
-
-
 def open_port(where: str, baud: int, consent: str = "") -> Port:
-    """Open the port of a device (`/dev/pts/3`, `/dev/ttyTHS1`, `COM3`) or of `tcp:HOST:PORT`.
+    """Open the port of a device (`/dev/pts/3`, `/dev/ttyTHS1`) or of `tcp:HOST:PORT`.
 
     Args:
         baud: bit/s of a serial port.
@@ -139,7 +103,7 @@ def open_port(where: str, baud: int, consent: str = "") -> Port:
     require_consent(where, consent)
     if where.startswith("tcp:"):
         return _connect(*parse_address(where.removeprefix("tcp:"), SITL_PORT))
-    return _open_terminal(where) if _is_pseudo_terminal(where) else SerialPort(where, baud)
+    return _open_terminal(where) if _is_pseudo_terminal(where) else open_serial(where, baud)
 
 
 def may_be_aircraft(where: str) -> bool:
@@ -177,6 +141,21 @@ def _open_terminal(where: str) -> Port:
         raise LinkError(f"{where} cannot be opened ({error.strerror})") from None
     tty.setraw(descriptor)
     return StreamPort(descriptor, where)
+
+
+def open_serial(device: str, baud: int) -> Port:
+    """Open a serial port for this process alone. Raises LinkError without pyserial, or without such a port."""
+    if os.name == "nt":
+        raise LinkError(f"{device}: serial ports need a system where `select` takes them, such as Linux")
+    try:
+        import serial
+    except ImportError:
+        raise LinkError("pyserial is missing: pip install pyserial") from None
+    try:
+        with serial.Serial(device, baud, exclusive=True) as opened:
+            return StreamPort(os.dup(opened.fileno()), device)  # pyserial's own writes may block for ever
+    except (OSError, ValueError) as error:  # SerialException is an OSError
+        raise LinkError(f"{device} cannot be opened: {error}") from None
 
 
 def _connect(host: str, port: int) -> Port:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError
-from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.client import LinkFigures, MspLine
 from gate_racer.link.msp.messages import (
     ApiVersion,
     BoardInfo,
@@ -175,15 +175,6 @@ class AtRest:
 
 
 @dataclass(frozen=True)
-class LineFigures:
-    """Intervals between replies, with sticks as in flight."""
-
-    interval_mean_s: float
-    interval_p95_s: float
-    timeouts: int
-
-
-@dataclass(frozen=True)
 class PreflightFile:
     """Contents of the file; `sha256` covers all other fields."""
 
@@ -191,7 +182,7 @@ class PreflightFile:
     profile: Named
     vehicle: Named
     at_rest: AtRest
-    line: LineFigures
+    line: LinkFigures  # with sticks as in flight
     sha256: str = ""
 
     @property

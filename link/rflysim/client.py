@@ -19,10 +19,17 @@ from gate_racer.common.errors import say
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
-from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
-from gate_racer.link.rflysim.payloads import Cloud, CloudLayout, image_file
-from gate_racer.link.rflysim.request import FLYABLE, REQUEST_PORT, RGB, SENSORS, SensorRequest
+from gate_racer.link.rflysim.payloads import image_file
+from gate_racer.link.rflysim.request import (
+    CLEAR_COMMAND,
+    FLYABLE,
+    REQUEST_PORT,
+    RGB,
+    SENSORS,
+    SensorRequest,
+    encode_command,
+)
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, reader
 from gate_racer.link.sockets import Address, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
@@ -32,7 +39,6 @@ ASK_S = 1.0  # s between requests to a silent sensor
 SILENCE_S, SILENT_FRAMES = 0.5, 5  # s and frame periods without a frame, after which a sensor is silent
 NO_ANSWER_S = 3.0  # s of unanswered requests, after which they are reported
 LAPSES = 3  # interruptions of a sensor, after which another client is suspected
-UPDATES = 2  # repeats of a changed request: nothing acknowledges it
 
 
 def to_stderr(line: str) -> None:
@@ -62,19 +68,18 @@ class SensorSocket(RequestSocket):
         self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
         self._received = self._requested = -math.inf
         self._silent_since: float | None = None  # start of unanswered requests
-        self._repeats = self._lapses = 0
+        self._lapses = 0
         self.ask(time.monotonic())
 
     def ask(self, now: float) -> None:
-        """Request the sensor at short intervals while it is silent or was changed, else at long ones; call often."""
+        """Request the sensor at short intervals while it is silent, else at long ones; call often."""
         patience_s = max(SILENCE_S, SILENT_FRAMES / max(self.stream.sensor.rate_hz, 1))
         silent = now - self._received > patience_s
         if silent and self._silent_since is None:
             self._silent_since = now
             self._count_lapse()
-        if now - self._requested >= (ASK_S if silent or self._repeats else RENEW_S):
+        if now - self._requested >= (ASK_S if silent else RENEW_S):
             self._requested = now
-            self._repeats = max(self._repeats - 1, 0)
             self.send(self._request)
             if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
                 self._complain()
@@ -100,19 +105,6 @@ class SensorSocket(RequestSocket):
         """Record a frame of the sensor."""
         self._received, self._silent_since = now, None
 
-    def update(self, sensor: SensorRequest) -> None:
-        """Request the same sensor with other parameters.
-
-        Raises:
-            ValueError: the sensor or the port differs.
-        """
-        before = self.stream.sensor
-        if (sensor.seq_id, sensor.type_id, sensor.port) != (before.seq_id, before.type_id, before.port):
-            raise ValueError(f"sensor {before.seq_id}: SeqID, TypeID and port must stay the same")
-        self.stream.sensor, self._request = sensor, sensor.encode()
-        self._repeats, self._requested = UPDATES, time.monotonic()
-        self.send(self._request)
-
     def samples(self, timeout_s: float = 0.0) -> Iterator[tuple[Sample, float]]:
         """Yield the samples completed, with the reception (monotonic, s) of the last datagram, and request what is missing.
 
@@ -137,19 +129,12 @@ class SensorSocket(RequestSocket):
 class SensorReceiver:
     """Receiver of all sensors of a Config.json."""
 
-    def __init__(
-        self,
-        sensors: tuple[SensorRequest, ...],
-        server: Address,
-        tell: Tell = to_stderr,
-        layout: CloudLayout | None = None,
-    ):
-        """Bind the ports; `layout` of clouds, detected by default. Raises LinkError when a port is in use."""
+    def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = to_stderr):
+        """Bind the ports. Raises LinkError when a port is in use."""
         self._sockets: list[SensorSocket] = []
-        self._layout = layout
         try:
             for sensor in sensors:
-                self._sockets.append(SensorSocket(sensor, server, tell, reader(sensor, layout)))
+                self._sockets.append(SensorSocket(sensor, server, tell))
         except LinkError:
             self.close()
             raise
@@ -167,23 +152,9 @@ class SensorReceiver:
             for sample, received in endpoint.samples():
                 samples.append((sample, received))
                 if endpoint.stream.health.frames == 1:
-                    kind = f", layout {sample.value.layout.label}" if isinstance(sample.value, Cloud) else ""
                     age = "numbered" if sample.frame_id is not None else "older"
-                    endpoint.stream.say("first", f"first frame at {sample.t:.3f} s, {age} header{kind}")
+                    endpoint.stream.say("first", f"first frame at {sample.t:.3f} s, {age} header")
         return samples
-
-    def update(self, sensor: SensorRequest) -> None:
-        """Change a sensor's parameters while it sends: size, rate, field of view, mount, ...
-
-        Raises:
-            ValueError: no sensor has that SeqID, TypeID and port.
-        """
-        for endpoint in self._sockets:
-            if endpoint.stream.sensor.seq_id == sensor.seq_id:
-                endpoint.update(sensor)
-                endpoint.stream.read = reader(sensor, self._layout)
-                return
-        raise ValueError(f"no sensor has SeqID {sensor.seq_id}")
 
     def health(self, seq_id: int) -> StreamHealth:
         """Return the stream health of a sensor of the configuration."""

@@ -13,21 +13,19 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from gate_racer.link.reassembly import RESTART_S, MalformedError
-from gate_racer.link.rflysim.copter import (
-    IMAGE_DELAY_S,
-    NUMBERED_IMU_PORT,
-    CopterHeartbeat,
-    ImuRequest,
-    ImuSample,
-    imu_port,
-    start_without_heartbeat,
-)
 from gate_racer.link.rflysim.request import (
     GIMBAL,
+    IMAGE_DELAY_S,
+    NUMBERED_IMU_PORT,
     STATE_SUM,
+    CopterHeartbeat,
     Floats,
+    ImuRequest,
+    ImuSample,
     SensorRequest,
     decode_request,
+    imu_port,
+    start_without_heartbeat,
 )
 from gate_racer.link.rflysim.stream import StreamHealth
 from gate_racer.link.sockets import ANYWHERE, Address, UdpEndpoint, listening_host, reachable

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from gate_racer.link.rflysim.config import EARTH_FIXED
-from gate_racer.link.rflysim.copter import ImuSample, flu
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
 from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
-from gate_racer.link.rflysim.request import SENSORS, SensorKind, SensorRequest
+from gate_racer.link.rflysim.request import SENSORS, ImuSample, SensorKind, SensorRequest, flu
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 

@@ -17,7 +17,7 @@ from gate_racer.link.logs.alignment import clock_offset
 from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals
-from gate_racer.link.record_reader import Losses, Record, read_records, tell_losses
+from gate_racer.link.record import Losses, Record, read_records, tell_losses
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
 from gate_racer.tracks.gate import Gate

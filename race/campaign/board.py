@@ -26,7 +26,7 @@ from gate_racer.race.campaign.choice import USUAL, Choice
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.standings import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.tables import cells
-from gate_racer.sim.physics.foreign import PLANTS, missing, version_of
+from gate_racer.sim.physics.part import PLANTS, missing, version_of
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

@@ -20,8 +20,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import plants as setting
-from gate_racer.sim.physics.foreign import PLANTS, class_of, version_of
-from gate_racer.sim.physics.part import plant_setting
+from gate_racer.sim.physics.part import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.plants import Setting
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.distribution import load_worlds

@@ -10,7 +10,7 @@ from gate_racer.common.command import remark, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import reading, require_output
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.link.record_reader import Record, read_records
+from gate_racer.link.record import Record, read_records
 from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.residual import (
     NEIGHBOURS,

@@ -4,13 +4,11 @@ Set-points of the rate loop come from channels by rate curve or angle mode, then
 first-order stages, y' = (x - y) / tau each, solved exactly for an input held between two calls. Measurements are in counts, with
 the biases due to spinning propellers; the specific force is low-pass filtered, the attitude is updated by a task of its own.
 
-The serial task runs at 100 Hz and executes one command per run; replies leave at the line's baud rate. A `#` outside a frame,
-followed by silence, opens the command line while disarmed, and the port then has no MSP until `exit` or a restart.
-Betaflight 4.4, `src/main/msp/msp_serial.c`.
+The serial task runs at 100 Hz and executes one command per run; replies leave at the line's baud rate. Betaflight 4.4,
+`src/main/msp/msp_serial.c`. Its command line, which a `#` outside of frames opens on the same port, is not simulated.
 """
 
 import math
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -37,8 +35,19 @@ from gate_racer.link.msp.messages import (
     StatusEx,
 )
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
-from gate_racer.link.msp.profile import LEAST_MAP, MID_US, OWN_ORDER, RATES_TYPE, STICKS, BetaflightProfile, pole_s
-from gate_racer.link.msp.sticks import asked_angles, asked_rates, raw_attitude, raw_imu
+from gate_racer.link.msp.profile import (
+    LEAST_MAP,
+    MID_US,
+    OWN_ORDER,
+    RATES_TYPE,
+    STICKS,
+    BetaflightProfile,
+    asked_angles,
+    asked_rates,
+    pole_s,
+    raw_attitude,
+    raw_imu,
+)
 from gate_racer.sim.betaflight.receiver import Arming, Receiver, Uart
 from gate_racer.sim.physics.plant import P, Truth, V
 from gate_racer.sim.simulator import Sensors, Simulator
@@ -82,9 +91,7 @@ class Setpoints:
         decay = math.exp(-s)
         off = self._stages - asked  # of each stage from where all will come to rest
         first, second, third = off
-        self._stages = asked + decay * np.array(
-            [first, second + s * first, third + s * second + s * s / 2 * first],
-        )
+        self._stages = asked + decay * np.array([first, second + s * first, third + s * second + s * s / 2 * first])
 
 
 LONGEST = 0x7FFF
@@ -195,10 +202,6 @@ def _tuning(profile: BetaflightProfile) -> RcTuning:
 
 
 RX_BUFFER_BYTES = 256
-CLI_GUARD_S = 0.1  # of silence after the '#'
-CLI_GREETING = b"\r\nEntering CLI Mode, type 'exit' to return, or 'help'\r\n\r\n# "
-CLI_EXIT = re.compile(rb"(?:^|[\r\n])exit[\r\n]")
-CLI_BYTES = 1024  # that are kept of what was typed
 SENSORS = 0b100011  # accelerometer, barometer, gyro
 PID_LOOP_US = 125
 
@@ -210,13 +213,11 @@ class FlightController(Uart):
         super().__init__(profile.baud, profile.serial_task_hz)
         self.profile, self._sensing, self._settings = profile, sensing, settings(profile)
         self.receiver, self.arming, self._setpoints = Receiver(profile), Arming(profile), Setpoints(profile)
-        self.overflow = 0  # bytes that came while the buffer was full
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
         """Power on at t, s."""
         self._parser, self._buffer = Parser((Direction.REQUEST,)), bytearray()
-        self._cli_asked, self._received_t, self.cli, self._typed = False, t, False, b""
         self.receiver.boot(t)
         self.arming.boot(t)
         self._setpoints.reset()
@@ -232,7 +233,7 @@ class FlightController(Uart):
             self._tasks += 1
             self._read(now)
             self.receiver.update(now)
-            self.arming.update(self.receiver, self.cli, now)
+            self.arming.update(self.receiver, now)
 
     def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
         """Measure, and return the set-point of the rate loop at t, s, at an attitude (4,); None while disarmed."""
@@ -242,39 +243,18 @@ class FlightController(Uart):
 
     def _read(self, t: float) -> None:
         """Read bytes up to the end of one command and answer it."""
-        came = self._in.arrived(t)
-        self._received_t = t if came else self._received_t
-        room = RX_BUFFER_BYTES - len(self._buffer)
-        self.overflow += max(0, len(came) - room)
-        self._buffer += came[:room]
-        if self.cli:
-            self._type(t)
-        elif self._cli_asked and t - self._received_t >= CLI_GUARD_S:
-            self.cli, self._cli_asked = True, False
-            self._out.send(CLI_GREETING, t)
-        while self._buffer and not self.cli:
-            byte = bytes((self._buffer.pop(0),))
-            broken = self._parser.counters.checksum + self._parser.counters.oversized
-            frames = self._parser.feed(byte)
-            sound = broken == self._parser.counters.checksum + self._parser.counters.oversized
-            self._cli_asked |= sound and b"#" in self._parser.stray and not self.armed
+        self._buffer += self._in.arrived(t)[: RX_BUFFER_BYTES - len(self._buffer)]
+        while self._buffer:
+            frames = self._parser.feed(bytes((self._buffer.pop(0),)))
             for frame in frames:
                 self._out.send(pack(self._answer(frame, t)), t)
             if frames:
                 return
 
-    def _type(self, t: float) -> None:
-        """Echo the command line's input; its only command is `exit`, which restarts."""
-        typed, self._buffer = bytes(self._buffer), bytearray()
-        self._out.send(typed, t)
-        self._typed = (self._typed + typed)[-CLI_BYTES:]
-        if CLI_EXIT.search(self._typed):
-            self.boot(t)
-
     def _answer(self, frame: Frame, t: float) -> Frame:
         payload = self._payload(frame, t)
         direction = Direction.ERROR if payload is None else Direction.ANSWER
-        return Frame(frame.command, payload or b"", direction, frame.version, frame.flag)
+        return Frame(frame.command, payload or b"", direction)
 
     def _payload(self, frame: Frame, t: float) -> bytes | None:
         """Return the reply's payload; None for an error reply."""

@@ -99,11 +99,11 @@ class Arming:
         self._refused |= self.armed
         self.armed = False
 
-    def update(self, receiver: Receiver, cli: bool, t: float) -> None:
-        """Follow the switch at t, s. `cli`: whether the command line is open."""
+    def update(self, receiver: Receiver, t: float) -> None:
+        """Follow the switch at t, s."""
         if self.armed and receiver.lost and t - receiver.lost_t > self._profile.failsafe.motors_off_s:
             self.disarm()
-        against = self._against(receiver, cli, t)
+        against = self._against(receiver, t)
         if not receiver.active(self._profile.aux.arm):
             self.armed = self._refused = False
         elif not self.armed:
@@ -111,13 +111,12 @@ class Arming:
             self._refused = not self.armed
         self.disabled = against | (DisableFlag.ARM_SWITCH if self._refused else NONE)
 
-    def _against(self, receiver: Receiver, cli: bool, t: float) -> DisableFlag:
+    def _against(self, receiver: Receiver, t: float) -> DisableFlag:
         throttle = receiver.channels[self._profile.channel("T")]
         flags = {
             DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
             DisableFlag.RX_FAILSAFE: receiver.lost,
             DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
-            DisableFlag.CLI: cli,
         }
         return DisableFlag(sum(flag for flag, holds in flags.items() if holds))
 

@@ -35,8 +35,7 @@ from gate_racer.link.msp.codec import Direction, Frame, Parser, pack
 from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from gate_racer.link.msp.ports import SITL_PORT
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
-from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.link.msp.sticks import raw_imu
+from gate_racer.link.msp.profile import BetaflightProfile, raw_imu
 from gate_racer.link.sockets import LOOPBACK, LinkError, bind_udp
 from gate_racer.sim.betaflight.receiver import Receiver, Uart
 from gate_racer.sim.physics.plant import Truth
@@ -416,7 +415,7 @@ class SitlController(Uart):
         if channels is not None:
             self.receiver.take(channels.us, t)
         direction = Direction.ANSWER if channels is not None else Direction.ERROR
-        self._out.send(pack(Frame(frame.command, b"", direction, frame.version, frame.flag)), t)
+        self._out.send(pack(Frame(frame.command, b"", direction)), t)
 
     def _beat(self, t: float) -> None:
         self.receiver.update(t)

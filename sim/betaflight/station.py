@@ -36,9 +36,9 @@ class SafetyPilot:
     Call `channels` at every cycle. Times in s.
     """
 
-    def __init__(self, profile: BetaflightProfile, arms: bool = True, patience_s: float = math.inf):
-        """Set up the pilot. `arms` False keeps all switches off. `patience_s`: time limit for take-off after the handover."""
-        self._profile, self._arms, self._patience_s = profile, arms, patience_s
+    def __init__(self, profile: BetaflightProfile, patience_s: float = math.inf):
+        """Set up the pilot. `patience_s`: time limit for take-off after the handover."""
+        self._profile, self._patience_s = profile, patience_s
         self.reset()
 
     def reset(self) -> None:
@@ -52,7 +52,7 @@ class SafetyPilot:
         """Return the transmitter's channels at t, us. After the end of a flight the pilot does not arm again."""
         aux, receiver = self._profile.aux, controller.receiver
         if self._armed_t is None:
-            if not self._arms or not _streamed(receiver, t) or controller.arming.disabled != DisableFlag(0):
+            if not _streamed(receiver, t) or controller.arming.disabled != DisableFlag(0):
                 return switched(self._profile)
             self._armed_t = t
         if receiver.channels[self._profile.channel("T")] >= self._profile.throttle.min_check_us:

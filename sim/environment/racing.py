@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key
 from gate_racer.sim.environment import kernel
-from gate_racer.sim.environment.errors import ErrorTables
-from gate_racer.sim.environment.kernel import Reward
+from gate_racer.sim.environment.kernel import ErrorTables, Reward
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.plant import RIGID, P, Q, V
+from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.physics.plants import SETTINGS, Setting
 from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration
 from gate_racer.tracks.gate import Gate
@@ -139,7 +138,6 @@ class EnvironmentStep:
     terminated: Mask  # (N,) ended by a crash, or long without a gate
     truncated: Mask  # (N,) ended by the step limit, or by the last gate of an open course
     final_observation: Array  # (N, 31); before any new episode
-    final_truth: Array  # (N, 15); before any new episode, see `RacingEnvironment.truth`
     passed: Mask  # (N,) whether a gate was passed
 
 
@@ -210,15 +208,6 @@ class RacingEnvironment:
         self._begin(self._everyone)
         return self._observe(self._everyone)
 
-    def observe(self) -> Array:
-        """Return the current observations (N, 31)."""
-        return self._observe(self._everyone)
-
-    def begin(self, which: Indices, x: Array, gate: Indices) -> None:
-        """Begin new episodes of vehicles `which` (k,) in given states x (k, >= 13) with given next gates (k,)."""
-        self._begin(which)
-        self._batch.x[which], self.next_gate[which] = x[:, RIGID], gate
-
     def step(self, action: ArrayLike) -> EnvironmentStep:
         """Advance one step with actions (N, 4), clipped to -1..1; NaN counts as 0.
 
@@ -247,14 +236,14 @@ class RacingEnvironment:
         self._since_gate = np.where(passed, 0, self._since_gate + 1)
         truncated: Mask = ~crashed & (done | (self._steps >= self.options.episode_steps))
         terminated = crashed | (~truncated & (self._since_gate >= self.options.gate_steps))
-        final, final_truth = self._observe(self._everyone), self.truth()
+        final = self._observe(self._everyone)
         ended = np.flatnonzero(terminated | truncated)
         observation = final
         if len(ended):
             self._begin(ended)
             observation = final.copy()
             observation[ended] = self._observe(ended)
-        return EnvironmentStep(observation, reward, terminated, truncated, final, final_truth, passed)
+        return EnvironmentStep(observation, reward, terminated, truncated, final, passed)
 
     def close(self) -> None:
         """Shut down the threads."""

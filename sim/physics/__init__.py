@@ -1,1 +1,1 @@
-"""Plants behind one interface, their powertrain and contacts, and learned errors of models and observations."""
+"""Plants behind one interface, their contacts, and learned errors of models and observations."""

@@ -150,11 +150,7 @@ def along(a, s, b):
 @njit
 def clamp(p, half):
     """Return the point nearest to p of an axis-aligned box at the origin."""
-    return (
-        min(max(p[0], -half[0]), half[0]),
-        min(max(p[1], -half[1]), half[1]),
-        min(max(p[2], -half[2]), half[2]),
-    )
+    return (min(max(p[0], -half[0]), half[0]), min(max(p[1], -half[1]), half[1]), min(max(p[2], -half[2]), half[2]))
 
 
 @njit

@@ -1,5 +1,16 @@
-"""Plants that a user brings: their equations of motion, in our air, among our gates, behind our rate commands."""
+"""Plants that a user brings: their equations of motion, in our air, among our gates, behind our rate commands.
 
+By name there are those of RotorPy (UPenn) and crazyflow (TUM), with their own vehicles. Rigid body, rotors, their lag,
+allocation and aerodynamics are theirs, with the published numbers of the AscTec Hummingbird and of the Crazyflie 2.1 Brushless.
+Two numbers are ours, so that the vehicles can fly the same courses: their rotors may turn as fast as the largest thrust over mass
+of our vehicle needs, and their rate loop has our vehicle's rate lag. Command delay, throttle curve, sensors, wind and contacts
+are those of any plant here.
+"""
+
+import importlib.util
+import math
+import os
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,12 +19,124 @@ from gate_racer.common.config import shown
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS, Part, array_of, is_part
 from gate_racer.sim.physics.contact import collide
-from gate_racer.sim.physics.foreign import PLANTS, class_of
-from gate_racer.sim.physics.plant import Q, V
+from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, Setting
 from gate_racer.vehicle.dynamics import G_W, RATES_X
-from gate_racer.vehicle.rotation import Array, matrix
+from gate_racer.vehicle.rotation import Array, exp, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
+
+# From NED to NWU, and from FRD to FLU: half a turn about x.
+NWU, NWU_Q = np.array([1.0, -1.0, -1.0]), np.array([1.0, 1.0, -1.0, -1.0])
+XYZW, WXYZ = [1, 2, 3, 0], [3, 0, 1, 2]
+CRAZYFLIE = "cf21B_500"
+ARRAYS = "SCIPY_ARRAY_API"  # which its packages demand at import, for arrays other than NumPy's
+MOTOR_S = 0.05  # s, lag of its motors about twice hover, by which its rate loop leads
+
+
+def _state(p: Array, q: Array, v: Array, w: Array, thrust: float) -> Array:
+    """Return the state (14,) as RATES_X from NWU and FLU, with the quaternion as xyzw; thrust over mass, m/s^2."""
+    x = np.empty(RATES_X.size)
+    x[P], x[Q], x[V], x[W], x[-1] = NWU * p, NWU_Q * q[WXYZ], NWU * v, NWU * w, thrust
+    return x
+
+
+class RotorPy:
+    """The Hummingbird of RotorPy's `Multirotor`, with collective thrust and body rates (`cmd_ctbr`)."""
+
+    def __init__(self, vehicle: Vehicle):
+        """Limit the rotors, and set the gain of the rate loop."""
+        from rotorpy.vehicles.hummingbird_params import quad_params
+        from rotorpy.vehicles.multirotor import Multirotor
+
+        fastest = math.sqrt(quad_params["mass"] * vehicle.thrust_max / (4 * quad_params["k_eta"]))
+        own = quad_params | {"rotor_speed_max": fastest, "k_w": 1 / vehicle.rate_lag_s[0]}
+        self._quad = Multirotor(own, control_abstraction="cmd_ctbr")
+        self.reset()
+
+    def reset(self) -> None:
+        """Stop the rotors."""
+        self._rotors = np.zeros(4)  # rad/s
+
+    def step(self, x: Array, u: Array, dt: float) -> Array:
+        """Return the state (14,) dt (s) later, as `sim.physics.part.Plant`."""
+        state = {"x": NWU * x[P], "q": (NWU_Q * x[Q])[XYZW], "v": NWU * x[V], "w": NWU * x[W], "wind": np.zeros(3)}
+        asked = {"cmd_thrust": self._quad.mass * u[3], "cmd_w": NWU * u[:3]}
+        after = self._quad.step(state | {"rotor_speeds": self._rotors}, asked, dt)
+        self._rotors = after["rotor_speeds"]
+        thrust = self._quad.k_eta * float(self._rotors @ self._rotors) / self._quad.mass
+        return _state(after["x"], after["q"], after["v"], after["w"], thrust)
+
+
+class Crazyflow:
+    """The Crazyflie of crazyflow's first-principles model, behind a rate loop that leads by its motors' lag.
+
+    crazyflow's own step evaluates the same function of `drone_models`, by JAX in single precision and at fixed steps, and
+    integrates it by Euler's method, as here.
+    """
+
+    def __init__(self, vehicle: Vehicle):
+        """Load the model; limit the rotors."""
+        before = os.environ.get(ARRAYS)
+        os.environ[ARRAYS] = "1"
+        try:
+            from drone_controllers.mellinger.control import force_torque2rotor_vel
+            from drone_models.core import load_params, parametrize
+            from drone_models.first_principles import dynamics
+        finally:
+            del os.environ[ARRAYS]
+            if before is not None:
+                os.environ[ARRAYS] = before
+        self._par = par = load_params("first_principles", CRAZYFLIE)
+        self._slope = parametrize(dynamics, CRAZYFLIE)
+        names = ("thrust_min", "L", "rpm2thrust", "thrust2torque", "mixing_matrix")
+        self._allocation = {name: par[name] for name in names} | {"thrust_max": par["mass"] * vehicle.thrust_max / 4}
+        self._allocate, self._gain_1_s = force_torque2rotor_vel, 1 / np.array(vehicle.rate_lag_s)
+        self.reset()
+
+    def reset(self) -> None:
+        """Stop the rotors."""
+        self._rotors, self._turn = np.zeros(4), np.zeros(3)  # rpm; rad/s^2
+
+    def step(self, x: Array, u: Array, dt: float) -> Array:
+        """Return the state (14,) dt (s) later, as `sim.physics.part.Plant`."""
+        p, q, v, w = NWU * x[P], NWU_Q * x[Q], NWU * x[V], NWU * x[W]
+        asked = self._gain_1_s * (NWU * u[:3] - w - MOTOR_S * self._turn)
+        torque = self._par["J"] @ asked
+        cmd = self._allocate(np.array([self._par["mass"] * u[3]]), torque, **self._allocation)
+        _, _, acceleration, self._turn, spin = self._slope(p, q[XYZW], v, w, cmd, self._rotors)
+        thrust = self._thrust(self._rotors) / self._par["mass"]
+        self._rotors = self._rotors + dt * spin
+        turned = np.array(product(q, exp(dt * w)))
+        return _state(p + dt * v, turned[XYZW], v + dt * acceleration, w + dt * self._turn, thrust)
+
+    def _thrust(self, rotors: Array) -> float:
+        """Return the sum of thrusts, N, at these speeds (4,), rpm."""
+        return float(np.polynomial.polynomial.polyval(rotors, self._par["rpm2thrust"]).sum())
+
+
+PLANTS = {"rotorpy": (RotorPy, "rotorpy"), "crazyflow": (Crazyflow, "drone_models")}  # class and package
+
+
+def missing(name: str) -> str:
+    """Return why a plant cannot be flown here; empty if it can."""
+    installed = importlib.util.find_spec(PLANTS[name][1]) is not None
+    return "" if installed else f"{name} is not installed: pip install 'gate-racer[sims]'"
+
+
+def class_of(name: str) -> str:
+    """Return the class of a plant, as of a user's part. Raises UserError where its package is not installed."""
+    if why := missing(name):
+        raise UserError(f"plant {name}: {why}")
+    return f"{__name__}:{PLANTS[name][0].__name__}"
+
+
+def version_of(name: str) -> str:
+    """Return the version of a plant's package; empty for any other name, and for a package that does not tell it."""
+    try:
+        return version(PLANTS[name][1]) if name in PLANTS else ""
+    except PackageNotFoundError:
+        return ""
+
 
 NEEDED = ("step",)
 
@@ -89,7 +212,7 @@ class PartPlant(RatesPlant):
 
 
 def plant_setting(name: str) -> Setting | None:
-    """Return the setting of a number of `SETTINGS`, of a name in `foreign.PLANTS` or of a user's class; None for an empty name.
+    """Return the setting of a number of `SETTINGS`, of a name in `PLANTS` or of a user's class; None for an empty name.
 
     Raises:
         UserError: another name, or a package that is not installed.

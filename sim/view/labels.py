@@ -55,7 +55,6 @@ class Labels:
     corners_px: Array  # (K, 4, 2), clockwise in the image; NaN for a corner behind the camera
     visible: np.ndarray  # (K, 4) whether the corner is in the image and not occluded
     free: Array  # (K,) fraction of the frame around the opening that is not occluded
-    edges_px: Array  # (K, 4, 2, 2) ends of edge k, from corner k to the next, clipped at the near plane, or NaN
     range_m: Array  # (K,) distance from the camera
 
 
@@ -81,12 +80,10 @@ class Labeller:
         rim_w = rim_w[:, :, None] + np.arange(RIM_SIDE)[:, None] / RIM_SIDE * side_w[:, :, None]  # (K, 4, RIM_SIDE, 3)
         free = self._free((rim_w - p_wb) @ R_wc, depth_m) & self._open(ahead, corners_w)[:, None, None]
         visible = free[:, :, 0] & self.camera.sees(np.nan_to_num(px, nan=-9.0))
-        edges_px = self._edges(corners_c)
         # A gate seen from behind has its corners in the opposite order.
         behind = ((p_wb - self._gates.p_wg[ahead])[:, None] @ self._gates.R_wg[ahead])[:, 0, 0] > 0
         px[behind], visible[behind] = px[behind][:, ::-1], visible[behind][:, ::-1]
-        edges_px[behind] = edges_px[behind][:, [2, 1, 0, 3]][:, :, ::-1]
-        return Labels(px, visible, free.mean((1, 2)), edges_px, np.linalg.norm(sight[ahead], axis=-1))
+        return Labels(px, visible, free.mean((1, 2)), np.linalg.norm(sight[ahead], axis=-1))
 
     def _free(self, points_c: Array, depth_m: np.ndarray) -> np.ndarray:
         """Return the mask of unoccluded points (..., 3), camera RDF; outside the image the depth of its border counts."""
@@ -101,15 +98,3 @@ class Labeller:
         """Return the mask (K,) of holes that are open: at a slant the near face covers the opening of the far one."""
         diagonal_g = ((corners_w[:, 2] - corners_w[:, 0])[:, None] @ self._gates.R_wg[gate])[:, 0]
         return (diagonal_g[:, 1:] > 0).all(-1)
-
-    def _edges(self, corners_c: Array) -> Array:
-        """Return both ends (K, 4, 2, 2) px of every edge, clipped at the near plane."""
-        a, b = corners_c, np.roll(corners_c, -1, 1)
-        ends = []
-        for p, q in ((a, b), (b, a)):
-            z, dz = p[..., 2:], q[..., 2:] - p[..., 2:]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                cut = np.where(z < NEAR_M, (NEAR_M - z) / dz, 0.0)
-                end = p + np.where((cut >= 0) & (cut < 1), cut, np.nan) * (q - p)
-                ends.append(self.camera.project(end))
-        return np.stack(ends, 2)

@@ -289,9 +289,9 @@ class SeenRival:
 class RivalOutlines:
     """Simulated rival detector. Deterministic for a seed and a sequence of poses."""
 
-    def __init__(self, track: Track, camera: Camera, seed: int, noise: CornerNoise | None = None):
-        """Set up with the true camera; `noise`: detection statistics, by default those measured in `corner_noise.yaml`."""
-        self._camera, self._noise = camera, noise or load(NOISE, CornerNoise)
+    def __init__(self, track: Track, camera: Camera, seed: int):
+        """Set up with the true camera."""
+        self._camera, self._noise = camera, load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 5])
         far_px = np.array([camera.width_px, camera.height_px]) - 1.0
         self._low_px, self._high_px = np.zeros(4), np.tile(far_px, 2)

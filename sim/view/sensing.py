@@ -16,16 +16,7 @@ from numpy.typing import NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, UNIT_TOLERANCE, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.payloads import (
-    LOCAL,
-    WORLD,
-    Cloud,
-    CloudLayout,
-    Range,
-    depth_counts,
-    encode_cloud,
-    encode_payload,
-)
+from gate_racer.link.rflysim.payloads import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.link.rflysim.request import (
     DEPTH,
     DEPTH_CLOUD,
@@ -209,9 +200,8 @@ class Scanner(Sense):
         labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
         segments = self._around.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = as_vector(exposure.p_wb), to_euler(exposure.q_wb)
-        layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
         axes = WORLD if request.type_id == LIDAR_WORLD else LOCAL
-        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes, layout))
+        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes))
 
 
 def _pixel_rays(request: SensorRequest, step: int) -> Array:

@@ -9,16 +9,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.messages import (
-    ARM_COMMAND,
-    MODE_COMMAND,
-    Arm,
-    Attitude,
-    Imu,
-    LocalPosition,
-    Outgoing,
-    StatusText,
-)
+from gate_racer.link.messages import ARM_COMMAND, MODE_COMMAND, Arm, Attitude, Imu, LocalPosition, Outgoing, StatusText
 from gate_racer.link.px4 import (
     AUTO_MODES,
     CUSTOM,

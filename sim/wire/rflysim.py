@@ -11,18 +11,19 @@ from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.client import to_stderr
 from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
-from gate_racer.link.rflysim.copter import (
+from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, read_order
+from gate_racer.link.rflysim.request import (
     CLEAR_COMMAND,
     COMMAND_BYTES,
     CopterHeartbeat,
     ImuRequest,
     ImuSample,
+    SensorRequest,
     decode_command,
+    decode_request,
+    reply_host,
 )
-from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, read_order
-from gate_racer.link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
-from gate_racer.link.rflysim.request import SensorRequest, decode_request, reply_host
-from gate_racer.link.rflysim.stream import RateLimitedReporter
+from gate_racer.link.rflysim.stream import CHUNK_BYTES, Payload, RateLimitedReporter, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings

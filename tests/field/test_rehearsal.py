@@ -6,7 +6,7 @@ import pytest
 
 from gate_racer.field.preflight.cli import STEP_US, Rehearsal, RehearsalStage, rehearse
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.link.msp.line import MspLine, neutral
+from gate_racer.link.msp.client import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, DisableFlag, StatusEx
 from gate_racer.link.msp.profile import OWN_ORDER, STICKS, load_betaflight
 from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot, StationPort

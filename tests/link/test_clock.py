@@ -140,10 +140,10 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("what", "answer"), NONSENSE, ids=[what for what, _ in NONSENSE])
-def test_nonsense_in_answers_to_timesync_is_counted_and_changes_nothing(what, answer):
+def test_nonsense_in_answers_to_timesync_changes_nothing(what, answer):
     clock = StreamClock(LATENCY_S)
     errors = fly(clock, 6, 3, answer=answer)
-    assert clock.nonsense >= 11 and clock.delay_s == 0.0
+    assert clock.delay_s == 0.0
     assert np.abs(errors[30:]).max() < 0.002 and clock.jumps == 0
 
 

@@ -14,14 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gate_racer.link.msp.client import LATE_S, MspLine, neutral
 from gate_racer.link.msp.codec import Direction, Frame, MspCodec, Parser, pack
-from gate_racer.link.msp.descent import Descent
-from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, GuardedPort, StickWatch, bring_down
-from gate_racer.link.msp.line import LATE_S, MspLine, neutral
+from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, Descent, GuardedPort, StickWatch, bring_down
 from gate_racer.link.msp.messages import Altitude, Channels, Code, DisableFlag, RawAttitude, StatusEx
-from gate_racer.link.msp.ports import SerialPort
-from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.sticks import raw_imu, sticks_by_rates
+from gate_racer.link.msp.ports import open_serial
+from gate_racer.link.msp.profile import load_betaflight, raw_imu, sticks_by_rates
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, StationPort
 from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
@@ -276,7 +274,7 @@ def test_a_serial_port_that_nobody_reads_from_fails_instead_of_blocking():
     pytest.importorskip("serial")
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
-    port, failed = SerialPort(os.ttyname(theirs), PROFILE.baud), []
+    port, failed = open_serial(os.ttyname(theirs), PROFILE.baud), []
 
     def write():
         try:

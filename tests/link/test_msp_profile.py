@@ -16,17 +16,15 @@ from gate_racer.link.msp.profile import (
     AxisRates,
     RateCurves,
     ThrottleStick,
-    load_betaflight,
-    load_wire,
-    speaks_msp,
-)
-from gate_racer.link.msp.sticks import (
     asked_angles,
     asked_rates,
     attitude,
     imu,
+    load_betaflight,
+    load_wire,
     raw_attitude,
     raw_imu,
+    speaks_msp,
     sticks_by_angles,
     sticks_by_rates,
 )
@@ -69,8 +67,8 @@ def test_a_curve_is_what_betaflight_defines(kind, rc_rate, rate, expo, x, degree
 @given(curves, shares, st.integers(0, 2))
 @FEW
 def test_the_inverse_of_a_curve_is_exact_over_the_whole_range(curve, share, axis):
-    wanted = share * curve.full(axis)
-    reached = max(-curve.full(axis), min(curve.full(axis), wanted))
+    wanted = share * curve.rate(axis, 1.0)
+    reached = max(-curve.rate(axis, 1.0), min(curve.rate(axis, 1.0), wanted))
     x = curve.deflection(axis, wanted)
     assert -1 <= x <= 1
     assert curve.rate(axis, x) == pytest.approx(reached, rel=1e-9, abs=1e-12)
@@ -81,14 +79,14 @@ def test_the_inverse_of_a_curve_is_exact_over_the_whole_range(curve, share, axis
 def test_a_curve_rises_is_odd_and_stays_under_its_limit(curve, a, b):
     low, high = curve.rate(0, min(a, b)), curve.rate(0, max(a, b))
     assert 0 <= low <= high <= math.radians(curve.roll.limit_deg_s) + 1e-12
-    assert curve.rate(0, -a) == -curve.rate(0, a) and curve.rate(0, 7.0) == curve.full(0)
+    assert curve.rate(0, -a) == -curve.rate(0, a) and curve.rate(0, 7.0) == curve.rate(0, 1.0)
 
 
 @given(curves, st.floats(-1, 1))
 @FEW
 def test_a_deflection_comes_back_where_the_limit_does_not_cut_it_off(curve, x):
     rate = curve.rate(1, x)
-    if abs(rate) < curve.full(1) and abs(x) > 1e-6:
+    if abs(rate) < curve.rate(1, 1.0) and abs(x) > 1e-6:
         assert curve.deflection(1, rate) == pytest.approx(x, rel=1e-9)
 
 
@@ -188,7 +186,7 @@ def test_an_attitude_survives_the_wire_to_its_resolution(roll, pitch, yaw):
 
 
 def test_the_profile_is_what_was_measured():
-    assert [round(math.degrees(BF.rates.full(axis))) for axis in range(3)] == [440, 440, 380]
+    assert [round(math.degrees(BF.rates.rate(axis, 1.0))) for axis in range(3)] == [440, 440, 380]
     assert BF.polled == (Code.ATTITUDE, Code.RAW_IMU, Code.STATUS_EX, Code.RC)
     assert BF.smoothing_delay_s == pytest.approx(0.0162, abs=1e-4)
 

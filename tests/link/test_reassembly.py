@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import Reassembler, StreamCounters
-from gate_racer.link.rflysim.fragments import (
+from gate_racer.link.rflysim.stream import (
     NUMBERED,
     NUMBERED_SUM,
     PLAIN,

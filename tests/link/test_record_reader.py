@@ -8,7 +8,7 @@ import zstandard
 from mcap.writer import Writer
 
 from gate_racer.common.errors import UserError
-from gate_racer.link.record_reader import CHUNK, CHUNK_OPCODE, HEAD, MAGIC, Losses, read_records
+from gate_racer.link.record import CHUNK, CHUNK_OPCODE, HEAD, MAGIC, Losses, read_records
 
 RECORDS, CHUNKS = 400, 8
 

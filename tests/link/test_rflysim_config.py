@@ -62,10 +62,7 @@ BAD = [
         "VisionSensors[0].SendProtocol[0]: unknown mode 9: set 1 for JPEG by",
     ),
     ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: LiDAR angles must satisfy left < right and low < high"),
-    (
-        {"TypeID": 23, "DataWidth": 0},
-        "VisionSensors[0].DataWidth: DataWidth x DataHeight, the LiDAR points, must be",
-    ),
+    ({"TypeID": 23, "DataWidth": 0}, "VisionSensors[0].DataWidth: DataWidth x DataHeight, the LiDAR points, must be"),
     ({"TypeID": 8, "CameraFOV": 400}, "VisionSensors[0].CameraFOV: must lie between 0 and 360 degrees"),
     ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: must be at least 1"),
     ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),

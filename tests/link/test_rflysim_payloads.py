@@ -1,4 +1,7 @@
-"""Images come in every encoding, clouds in every layout, and no bytes whatever break a stream."""
+"""Images and clouds come in every form, no bytes whatever break a stream, and a client asks until it is answered."""
+
+import time
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -9,17 +12,13 @@ from hypothesis import strategies as st
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
-from gate_racer.link.rflysim.fragments import Payload, fragments
+from gate_racer.link.rflysim.client import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
 from gate_racer.link.rflysim.payloads import (
     JPEG,
-    LAYOUTS,
-    LOCK_AFTER,
     PNG,
     RAW,
     WORLD,
     Cloud,
-    CloudLayout,
-    CloudReader,
     Range,
     decode_cloud,
     decode_payload,
@@ -27,8 +26,9 @@ from gate_racer.link.rflysim.payloads import (
     encode_payload,
     image_file,
 )
-from gate_racer.link.rflysim.request import SENSORS, SensorKind
-from gate_racer.link.rflysim.stream import Sample, Stream, reader
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, SENSORS, SensorKind, decode_command
+from gate_racer.link.rflysim.stream import Payload, Sample, Stream, fragments, reader
+from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]
@@ -80,22 +80,14 @@ def test_no_bytes_whatever_break_a_stream(data):
     image_size(b"\xff\xd8\xff" + data)
 
 
-clouds = st.builds(
-    lambda layout, n, seed: (layout, np.random.default_rng(seed).uniform(-90, 90, (n, 4)).astype(np.float32)),
-    st.sampled_from(list(CloudLayout)), st.integers(0, 60), st.integers(0, 1000),
-)  # fmt: skip
-
-
-@given(clouds)
-def test_a_cloud_comes_back_in_the_layout_it_went(cloud):
-    layout, values = cloud
-    type_id = 7 if layout in (CloudLayout.OLD_XYZ, CloudLayout.XYZ_PAD) else 23
-    segments = np.round(values[:, 3]) if layout in (CloudLayout.XYZ_SEG, CloudLayout.OLD_XYZ_SEG) else None
-    sent = Cloud((1.0, 2.0, 3.0), (0.5, 0.25, 0.125), values[:, :3], segments, 4, WORLD, layout)
-    seen = decode_cloud(encode_cloud(sent, 100.0), sensor(type_id, other=(100.0,) * 16))
-    assert seen.layout is layout or len(values) == 0
-    np.testing.assert_allclose(seen.points, sent.points, atol=100 / 32767 if layout.old else 0)
-    if segments is not None and len(values):
+@given(st.integers(0, 60), st.integers(0, 1000), st.booleans())
+def test_a_cloud_comes_back_as_it_went(n, seed, labelled):
+    values = np.random.default_rng(seed).uniform(-90, 90, (n, 4)).astype(np.float32)
+    segments = np.round(values[:, 3]) if labelled else None
+    sent = Cloud((1.0, 2.0, 3.0), (0.5, 0.25, 0.125), values[:, :3], segments, 4, WORLD)
+    seen = decode_cloud(encode_cloud(sent), sensor(23))
+    np.testing.assert_array_equal(seen.points, sent.points)
+    if n:
         np.testing.assert_array_equal(seen.segments, segments)
 
 
@@ -112,19 +104,100 @@ def test_frames_that_are_counted_anew_are_no_stragglers():
     assert all(feed(12 + n / 30, n) for n in range(50))
 
 
-def test_a_layout_is_settled_after_a_few_clouds_or_by_the_user():
-    points = np.ones((2, 3), np.float32)
-    new, old = (
-        encode_cloud(Cloud((0,) * 3, (0,) * 3, points, None, 1, 0, kind), 9.0)
-        for kind in (CloudLayout.XYZ, CloudLayout.OLD_XYZ_SEG)
-    )
-    reader = CloudReader(sensor(23, other=(9.0,) * 16))
-    for _ in range(LOCK_AFTER):
-        assert reader.layout is None
-        reader.read(new)
-    assert reader.layout is CloudLayout.XYZ
-    with pytest.raises(MalformedError):
-        reader.read(old)
-    assert CloudReader(sensor(23, other=(9.0,) * 16), LAYOUTS["xyzseg_i16"]).read(old).points[0, 0] == pytest.approx(
-        1, abs=1e-3
-    )
+LOCAL = "127.0.0.1"
+STEP_S = 0.25
+
+
+@pytest.fixture
+def server():
+    with bind_udp(LOCAL, 0) as bound:
+        bound.setblocking(False)
+        yield bound
+
+
+def about():
+    with bind_udp(LOCAL, 0) as probe:
+        port = probe.getsockname()[1]
+    return replace(sensor(5), send=(1, 127, 0, 0, 1, port, 0, 0))
+
+
+def asked(server):
+    """The datagrams that wait."""
+    found = []
+    while True:
+        try:
+            found.append(server.recv(65535))
+        except BlockingIOError:
+            return found
+
+
+@pytest.fixture
+def ear(server):
+    told = []
+    opened = SensorSocket(about(), server.getsockname(), told.append)
+    opened.told = told
+    yield opened
+    opened.socket.close()
+
+
+def wait(ear, begin, seconds):
+    """Let time pass for an open receiver."""
+    for n in range(round(seconds / STEP_S) + 1):
+        ear.ask(begin + n * STEP_S)
+    return begin + seconds
+
+
+def test_it_listens_on_loopback_for_a_server_there_and_asks_again_at_long_intervals(ear, server):
+    assert ear.socket.getsockname()[0] == LOCAL
+    begin = time.monotonic()
+    asked(server)
+    for n in range(round(35.0 / STEP_S)):
+        ear.received(begin + n * STEP_S)
+        ear.ask(begin + n * STEP_S)
+    assert len(asked(server)) == 3
+
+
+def test_it_asks_until_it_is_answered_and_again_soon_after_a_silence(ear, server):
+    now = wait(ear, time.monotonic(), 3 * ASK_S)
+    assert 3 <= len(asked(server)) <= 5
+    for n in range(20):
+        ear.received(now + n / 30)
+        ear.ask(now + n / 30)
+    assert asked(server) == []
+    ear.ask(now + 20 / 30 + SILENCE_S)
+    assert len(asked(server)) == 1
+
+
+def test_nobody_there_is_said(ear, server):
+    host, port = server.getsockname()
+    now = wait(ear, time.monotonic(), NO_ANSWER_S - ASK_S)
+    assert ear.told == []
+    wait(ear, now, 2 * ASK_S)
+    (line,) = ear.told
+    assert f"no answer from {host}:{port}" in line and "sensor 2" in line
+
+
+def test_frames_that_stop_are_said_and_who_may_have_taken_them(ear):
+    now = time.monotonic()
+    for _ in range(LAPSES):
+        ear.received(now)
+        now = wait(ear, now, 2 * SILENCE_S)
+    assert any("another client may request SeqID 2" in line for line in ear.told)
+    wait(ear, now, 2 * NO_ANSWER_S)
+    assert any("no more frames" in line for line in ear.told) and not any("no answer" in line for line in ear.told)
+
+
+def test_the_end_releases_the_sensor(server):
+    with SensorReceiver((about(),), server.getsockname(), lambda line: None):
+        asked(server)
+    assert [decode_command(d) for d in asked(server)] == [CLEAR_COMMAND]
+
+
+def test_ages_and_gaps_are_never_negative(server):
+    first, now = about(), time.monotonic()
+    with SensorReceiver((first,), server.getsockname(), lambda line: None) as receiver:
+        assert f"no frame yet from {LOCAL}:{server.getsockname()[1]}" in receiver.report(now)[0]
+        health = receiver.streams[0].health
+        health.saw(now + 5.0)
+        health.saw(now + 4.0)
+        assert health.age(now) == 0.0 and health.longest_gap_s == 0.0

@@ -9,13 +9,6 @@ import pytest
 
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
-from gate_racer.link.rflysim.copter import (
-    CopterHeartbeat,
-    ImuSample,
-    decode_command,
-    encode_command,
-    start_without_heartbeat,
-)
 from gate_racer.link.rflysim.desk import (
     DOCUMENT,
     SDK306,
@@ -26,8 +19,15 @@ from gate_racer.link.rflysim.desk import (
     gimbal_request,
     read_order,
 )
-from gate_racer.link.rflysim.payloads import WORLD, Cloud, CloudLayout, Range, Spot, decode_items, encode_items
-from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range, Spot, decode_items
+from gate_racer.link.rflysim.request import (
+    CopterHeartbeat,
+    ImuSample,
+    decode_command,
+    decode_request,
+    encode_command,
+    start_without_heartbeat,
+)
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT
@@ -177,7 +177,7 @@ def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
 
 def test_odometry_and_imu_stand_in_ros_axes():
     """North and nose are +y and +x of the body; down is -z."""
-    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD, CloudLayout.XYZ)
+    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD)
     pose = ros.odometry(cloud, 1.0)
     assert pose["pose"]["pose"]["position"] == {"x": 1.0, "y": 3.0, "z": 2.0}
     q = pose["pose"]["pose"]["orientation"]
@@ -192,7 +192,7 @@ def test_odometry_and_imu_stand_in_ros_axes():
 
 def test_clouds_and_ranges_as_ros_has_them():
     points = np.arange(6, dtype=np.float32).reshape(2, 3)
-    cloud = Cloud((0.0,) * 3, (0.0,) * 3, points, np.array([7, 8], np.float32), 1, 0, CloudLayout.XYZ_SEG)
+    cloud = Cloud((0.0,) * 3, (0.0,) * 3, points, np.array([7, 8], np.float32), 1, 0)
     said = ros.message(Sample(sensor(23), 0.0, 1, cloud), start=100.0)
     assert [f["name"] for f in said["fields"]] == ["x", "y", "z", "seg"] and said["point_step"] == 16
     assert np.frombuffer(said["data"], np.float32).reshape(2, 4).tolist() == [[0, 1, 2, 7], [3, 4, 5, 8]]
@@ -221,7 +221,8 @@ def test_a_dictionary_fills_a_message_of_the_same_fields():
 
 def test_spots_commands_and_the_beginning_of_time():
     spots = [Spot(1, (1.0, 2.0, 3.0)), Spot(2, (4.0, 5.0, 6.0))]
-    assert decode_items(encode_items(spots), Spot) == spots
+    listed = len(spots).to_bytes(4, "little") + b"".join(spot.encode() for spot in spots)
+    assert decode_items(listed, Spot) == spots
     long = "RflyReqObjData " + "x" * 100
     assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
     with pytest.raises(ValueError, match="252"):

@@ -7,8 +7,7 @@ import resource
 import threading
 import time
 
-from gate_racer.link.record import RecordFile
-from gate_racer.link.record_reader import read_records
+from gate_racer.link.record import RecordFile, read_records
 from gate_racer.pilot.records.flight_log import FlightLog, LogWriter
 from gate_racer.pilot.records.recorder import Recorder
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gate_racer.link.record_reader import read_records
+from gate_racer.link.record import read_records
 from tests.processes import run_here
 
 WORLD = """name: {name}

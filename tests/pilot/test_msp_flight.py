@@ -14,12 +14,11 @@ import pytest
 
 import gate_racer.race.run_mpc
 from gate_racer.common.errors import UserError
-from gate_racer.link.msp.client import MspClient
-from gate_racer.link.msp.line import MspLine
+from gate_racer.link.msp.client import MspClient, MspLine
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.preflight import read_steady, write_preflight
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.record_reader import read_records
+from gate_racer.link.record import read_records
 from gate_racer.link.sockets import LinkError
 from gate_racer.planner.plan import read_plan
 from gate_racer.sim.betaflight.server import TerminalLine

@@ -12,9 +12,8 @@ from gate_racer.field.report.charts import time_charts
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.link.messages import Arm, AttitudeTarget, HumanSticks, Imu
 from gate_racer.link.msp.client import MspClient
-from gate_racer.link.msp.profile import STICKS, load_betaflight
-from gate_racer.link.msp.sticks import sticks_by_rates
-from gate_racer.link.record_reader import read_records
+from gate_racer.link.msp.profile import STICKS, load_betaflight, sticks_by_rates
+from gate_racer.link.record import read_records
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason

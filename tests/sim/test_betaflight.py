@@ -6,21 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.link.msp.client import PollScheduler
 from gate_racer.link.msp.codec import Frame, MspCodec, pack
-from gate_racer.link.msp.line import PollScheduler
 from gate_racer.link.msp.messages import (
     Altitude,
     ApiVersion,
-    Channels,
     Code,
     DisableFlag,
     RawAttitude,
     RawImu,
     StatusEx,
 )
-from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.sticks import sticks_by_angles, sticks_by_rates
-from gate_racer.sim.betaflight.flight_controller import CLI_GREETING, FlightController, LowPass
+from gate_racer.link.msp.profile import load_betaflight, sticks_by_angles, sticks_by_rates
+from gate_racer.sim.betaflight.flight_controller import FlightController, LowPass
 from gate_racer.sim.betaflight.receiver import SerialLine
 from gate_racer.sim.betaflight.station import switched
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -137,7 +135,7 @@ def test_it_says_what_it_is_and_how_it_is_set():
     assert bench.ask(Code.FC_VARIANT).name == "BTFL" and bench.ask(Code.BOARD_INFO).target == "STM32H743"
     tuning = bench.ask(Code.RC_TUNING)
     assert (tuning.rc_rate_roll, tuning.rate_roll, tuning.expo_roll, tuning.rates_type) == (55, 75, 0, 0)
-    assert bench.ask(Code.ANALOG) is None and bench.codec.counters.refused == 1
+    assert bench.ask(110) is None and bench.codec.counters.refused == 1
 
 
 def test_arming_is_the_pilots_alone():
@@ -220,34 +218,9 @@ def test_sticks_that_leave_channels_out_are_no_pulses_there():
     assert bench.fc.receiver.lost
 
 
-def test_a_hash_outside_a_frame_locks_the_port_until_a_restart():
-    bench = Bench()
-    bench.fc.receive(b"#", 0.0)
-    bench.run(0.2)
-    assert bench.fc.cli and CLI_GREETING in bench.said
-    bench.fc.receive(bench.codec.request(Code.STATUS_EX), bench.t)
-    assert bench.run(0.2) == []
-    bench.run(3.0, AUX.arm)
-    assert not bench.fc.armed and bench.fc.arming.disabled & DisableFlag.CLI
-    bench.fc.receive(b"\r\nexit\r\n", bench.t)  # a line of its own, since it took the request for typing
-    bench.run(0.2)
-    assert not bench.fc.cli and bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
-
-
-def test_a_hash_while_armed_or_inside_of_a_frame_is_nothing():
-    bench = Bench()
-    bench.fc.receive(pack(Frame(Code.SET_RAW_RC, Channels((0x2323,) * 4).encode())), 0.0)
-    bench.run(0.3)
-    assert not bench.fc.cli
-    bench.arm()
-    bench.fc.receive(b"#", bench.t)
-    bench.run(0.3, AUX.arm)
-    assert not bench.fc.cli
-
-
 def test_garbage_is_survived_and_a_flood_is_bounded():
     bench = Bench()
-    noise = np.random.default_rng(3).integers(0, 256, 4000, dtype=np.uint8).tobytes().replace(b"#", b"")
+    noise = np.random.default_rng(3).integers(0, 256, 4000, dtype=np.uint8).tobytes()
     bench.fc.receive(noise, 0.0)
     bench.run(2.0)
     bench.fc.receive(b"\0" * 1100, bench.t)  # what the noise has begun is over

@@ -13,18 +13,10 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.codec import MspCodec
 from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import open_port
-from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.link.msp.sticks import sticks_by_rates
+from gate_racer.link.msp.profile import load_betaflight, sticks_by_rates
 from gate_racer.link.udp import MavlinkClient
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
-from gate_racer.sim.betaflight.station import (
-    HANDOVER_S,
-    STREAM_S,
-    BetaflightStation,
-    SafetyPilot,
-    StationPort,
-    switched,
-)
+from gate_racer.sim.betaflight.station import HANDOVER_S, STREAM_S, BetaflightStation, StationPort, switched
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
@@ -83,13 +75,12 @@ def test_the_pilot_arms_once_sticks_come_and_then_hands_over():
     assert flight.station.controller.receiver.companion_t + STREAM_S < 2.0
 
 
-def test_without_sticks_or_a_willing_pilot_nothing_is_armed():
+def test_without_sticks_nothing_is_armed():
     alone = Flight()
     while alone.station.t < 4.0:
         alone.station.serve(alone.station.tick_t)
         alone.station.tick()
     assert not alone.station.simulator.armed
-    assert not Flight(pilot=SafetyPilot(BF, arms=False)).fly(4.0).station.simulator.armed
 
 
 def test_it_flies_by_sticks_and_reports_the_aircrafts_signs():

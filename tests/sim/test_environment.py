@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.sim.environment.errors import ErrorTables
-from gate_racer.sim.environment.kernel import Reward, through
+from gate_racer.sim.environment.kernel import ErrorTables, Reward, through
 from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation, turned
 from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration
@@ -76,7 +75,7 @@ def test_an_observation_is_scaled_state_gate_and_last_action(make, vq1, dcl):
         assert o[15:27] * np.linalg.norm(high - low) / 2 == pytest.approx(corners_b.ravel())
         assert o[27:] == pytest.approx(action[i])
         assert o == pytest.approx(law.observation(x[i], vq1.gates[env.next_gate[i]].corners(), action[i]), abs=1e-12)
-    assert env.truth() == pytest.approx(env.observe()[:, :15], abs=1e-12)
+    assert env.truth() == pytest.approx(step.observation[:, :15], abs=1e-12)
 
 
 def test_commands_act_one_delay_later_and_then_as_asked(make, dcl):
@@ -119,7 +118,8 @@ def test_either_plant_carries_a_vehicle_from_the_start(make):
     for number in (1, 3):
         options = replace(EXACT, setting=SETTINGS[number], control_hz=60.0)
         races = RacingEnvironment(swift, track, N, np.random.default_rng(0), options)
-        races.begin(np.arange(N), np.tile([0.0, 0, -3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], (N, 1)), np.zeros(N, int))
+        races.reset()
+        races.state[:, :13], races.next_gate[:] = [0.0, 0.0, -3.0, *LEVEL, *[0.0] * 6], 0
         for _ in range(30):
             step = races.step(hover(races, swift))
         assert not step.terminated.any() and np.abs(races.state[:, 9]).max() < 0.4, f"setting {number}: falls or climbs"

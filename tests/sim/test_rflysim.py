@@ -1,24 +1,29 @@
-"""A client of the RflySim protocol gets what it asks for, over real sockets."""
+"""A client of RflySim and of CopterSim gets what it asks for, over real sockets."""
 
 import json
 import math
 import random
 import struct
+import subprocess
+import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
 
+from gate_racer.link.messages import Imu
+from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.client import SensorReceiver
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.copter import CLEAR_COMMAND, encode_command
-from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver
+from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
 from gate_racer.link.rflysim.payloads import PNG, RAW
-from gate_racer.link.rflysim.stream import MOST_TOPICS
-from gate_racer.link.sockets import bind_udp
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command, imu_port
+from gate_racer.link.rflysim.stream import MOST_TOPICS, fragment_reassembler
+from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
-from gate_racer.sim.wire.rflysim import RflySimOutlet
-from tests.processes import free_port
+from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu
+from tests.conftest import ROOT
+from tests.processes import command, free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
 
@@ -85,17 +90,13 @@ def test_a_release_ends_the_frames_until_a_new_request(outlet, vq1):
 
 
 def test_a_changed_request_changes_the_frames_and_loses_none(outlet, vq1):
-    about = request(3, mode=RAW)
+    about, reassembler, frames = request(3, mode=RAW), fragment_reassembler(), []
     changed = replace(about, width_px=32, height_px=18, euler=(0.0, 10.0, 0.0))
-    with quiet(about, outlet=outlet) as receiver:
-        before = exchange(outlet, receiver, [at(vq1, n / 30, n) for n in range(1, 5)])
-        receiver.update(changed)
-        after = exchange(outlet, receiver, [at(vq1, n / 30, n) for n in range(5, 9)])
-        for other in (replace(about, seq_id=3), replace(about, type_id=1), request(3)):
-            with pytest.raises(ValueError, match="sensor"):
-                receiver.update(other)
-    assert [s.value.shape for s in before + after] == [(36, 64)] * 4 + [(18, 32)] * 4
-    assert [s.frame_id for s in before + after] == list(range(8))
+    with bind_udp(LOCAL_HOST, 0) as client:
+        for number, asked in enumerate([about] * 4 + [changed] * 4, 1):
+            client.sendto(asked.encode(), outlet.address)
+            frames += [reassembler.feed(datagram) for datagram, _ in outlet.datagrams(at(vq1, number / 30, number))]
+    assert [(frame.frame_id, len(frame.data)) for frame in frames] == [(k, 2304 if k < 4 else 576) for k in range(8)]
 
 
 def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1, capfd):
@@ -207,3 +208,130 @@ def test_no_request_whatever_stops_the_simulator(outlet, vq1, capfd):
         wire.sendto(encode_command(CLEAR_COMMAND), outlet.address)
         assert outlet.datagrams(at(vq1, number=2)) == []
     assert capfd.readouterr().err.count("\n") <= 2 * MOST_TOPICS, "a flood of nonsense is told of, and does not flood"
+
+
+PX4 = load_profile("px4")
+STILL = (0.0, 0.0, -9.81)
+
+
+@pytest.fixture
+def service():
+    opened = CopterSimImu((LOCAL_HOST, 0), PX4)
+    yield opened
+    opened.close()
+
+
+def tick(service, n):
+    service.serve([Imu(n / PX4.imu_hz, STILL, (0.1, 0.2, n))])
+
+
+def ear_of(service, rate_hz=200):
+    return closing(ImuReceiver(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0))
+
+
+def test_samples_are_numbered_and_stamped_like_the_frames(service):
+    with ear_of(service) as ear:
+        assert list(ear.samples()) == []  # asks
+        for n in range(1, 7):
+            tick(service, n)
+        samples = list(ear.samples())
+    assert [sample.number for sample in samples] == list(range(1, 7))
+    assert [sample.t for sample in samples] == pytest.approx([PX4.video_epoch_s + n / PX4.imu_hz for n in range(1, 7)])
+    assert samples[0].accel == pytest.approx(STILL, abs=1e-5) and samples[5].gyro[2] == 6.0
+
+
+def test_everybody_has_a_rate_of_his_own(service, capfd):
+    with ear_of(service, 30) as slow, ear_of(service, 500) as fast:
+        for ear in (slow, fast):
+            list(ear.samples())
+        for n in range(1, 121):
+            tick(service, n)
+        counts = [len(list(ear.samples())) for ear in (slow, fast)]
+    assert counts == [30, 120]
+    assert "500 Hz were requested, limited to 120 Hz" in capfd.readouterr().err
+
+
+def test_numbers_continue_for_a_client_that_asks_again(service):
+    port = free_port()
+    numbers = []
+    for first in (1, 11):
+        with bind_udp(LOCAL_HOST, port) as client:
+            client.settimeout(5)
+            client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
+            for n in range(first, first + 5):
+                tick(service, n)
+            numbers += [ImuSample.decode(client.recv(100)).number for _ in range(5)]
+        for n in range(first + 5, first + 10):
+            tick(service, n)  # nobody listens, and nothing breaks
+    assert numbers == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+
+
+def test_no_request_whatever_stops_the_imu(service, capfd):
+    rng, good = random.Random(2), ImuRequest(0, 120, 0, (127, 0, 0, 1))
+    with bind_udp(LOCAL_HOST, 0) as client:
+        client.settimeout(5)
+        port = client.getsockname()[1]
+        bad = [rng.randbytes(n) for n in (0, 3, 36, 40, 2000)]
+        bad += [struct.pack("<H", 12345) + rng.randbytes(34) for _ in range(50)]
+        bad += [ImuRequest(3, 120, port, (0, 0, 0, 0)).encode(), ImuRequest(0, 0, port, (0, 0, 0, 0)).encode()]
+        bad.append(good.encode())  # to port 0
+        for datagram in bad:
+            client.sendto(datagram, service.address)
+        tick(service, 1)
+        assert service.malformed >= 5 and service.malformed + service.refused == len(bad)
+        for k in range(2 * MOST_SUBSCRIPTIONS):
+            client.sendto(ImuRequest(0, 120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
+        client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
+        tick(service, 2)
+        assert ImuSample.decode(client.recv(100)).number == 1, "newer askers take the place of older ones"
+    told = capfd.readouterr().err
+    assert "rate: must be at least 1 Hz" in told and "port: must be 1 to 65535" in told and told.count("\n") < 40
+
+
+@pytest.mark.parametrize(
+    ("host", "repeat_s", "last"), [((0, 0, 0, 0), 0, 0), ((0, 0, 0, 0), 10, 1), ((127, 0, 0, 3), 1, 0)]
+)
+def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last):
+    now = [0.0]
+    with CopterSimImu(("0.0.0.0", 0), PX4, lambda: now[0]) as service, UdpEndpoint(LOCAL_HOST, 0) as client:
+        counts = []
+        for second in range(60):
+            if second == 0 or (repeat_s and second % repeat_s == 0):
+                client.transmit(ImuRequest(0, 120, client.address[1], host).encode(), (LOCAL_HOST, service.address[1]))
+            now[0] = float(second)
+            tick(service, second + 1)
+            counts.append(len(list(client.drain())))
+    assert counts[-1] == last and counts[0] == (host[0] == 0)
+
+
+def test_a_default_port_in_use_is_reported_a_chosen_one_refused(capfd):
+    assert (imu_port(1), imu_port(3)) == (30100, 30104)
+    with bind_udp(LOCAL_HOST, 0) as other:
+        assert open_imu(other.getsockname(), PX4, chosen=False) is None
+        assert "CopterSim's IMU is not simulated" in capfd.readouterr().err
+        with pytest.raises(LinkError, match="in use"):
+            open_imu(other.getsockname(), PX4, chosen=True)
+
+
+def test_race_sim_serves_it_beside_the_telemetry():
+    desk, own, client, imu = (free_port() for _ in range(4))
+    with subprocess.Popen(
+        command("gate_racer.race.race_sim", "--profile", "px4", "--set", f"link.vision_protocol=rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
+                f"link.bind={LOCAL_HOST}:{own}", f"link.client={LOCAL_HOST}:{client}"),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as server:  # fmt: skip
+        try:
+            assert server.stdout is not None and "sensors to be asked for" in server.stdout.readline()
+            samples, until = [], time.monotonic() + 20
+            with closing(ImuReceiver(LOCAL_HOST, 200, ask_port=imu, port=0)) as ear:
+                while len(samples) < 30 and time.monotonic() < until:
+                    samples += ear.samples()
+                    time.sleep(0.01)
+        finally:
+            server.terminate()
+            told = server.communicate(timeout=30)[0]
+    assert len(samples) >= 30, told
+    steps = {round((b.t - a.t) * PX4.imu_hz) for a, b in zip(samples, samples[1:], strict=False)}
+    assert steps == {1}, "every sample of a vehicle at rest, one step apart"
+    assert samples[-1].accel[2] == pytest.approx(-9.81, abs=1.0), "front-right-down: gravity is felt upward"
+    assert "Traceback" not in told

@@ -1,9 +1,13 @@
-"""Lock-step, clients of all kinds, and what no bytes can do."""
+"""Lock-step, clients of all kinds, what no bytes can do, and the end of a simulator whose flight has ended."""
 
 import math
 import random
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +25,8 @@ from gate_racer.sim.wire.race import COMMAND_RATE
 from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
 from gate_racer.sim.worlds.world import as_believed
+from tests.conftest import ROOT
+from tests.processes import running, survivors
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
 
@@ -235,3 +241,17 @@ def received(ear):
             yield ear.recv(65535)
         except BlockingIOError:
             return
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs processes by session")
+def test_an_orphaned_simulator_ends_by_itself():
+    with subprocess.Popen([sys.executable, "-m", "tests.race_orphan"], cwd=ROOT, stdout=subprocess.PIPE) as parent:
+        try:
+            simulator = int(parent.stdout.readline())
+            until = time.monotonic() + 60
+            while len(running(simulator)) < 2 and time.monotonic() < until:
+                time.sleep(0.05)  # until it draws images in a process of its own
+            assert len(running(simulator)) >= 2
+        finally:
+            parent.kill()
+    assert not survivors(simulator)

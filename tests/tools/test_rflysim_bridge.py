@@ -11,9 +11,8 @@ import pytest
 
 from gate_racer.common.errors import exit_code
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.copter import ImuRequest, ImuSample
 from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, ImuReceiver, gimbal_request
-from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.request import ImuRequest, ImuSample, decode_request
 from tests.conftest import ROOT
 from tests.processes import free_port
 from tools import rflysim_bridge
