@@ -118,7 +118,7 @@ def _ports() -> list[Finding]:
             bind_udp("127.0.0.1", port).close()
             found.append(Finding(f"UDP {port} ({what})", True, "free"))
         except LinkError as error:
-            found.append(Finding(f"UDP {port} ({what})", False, f"{error} (--listen, link.video)"))
+            found.append(Finding(f"UDP {port} ({what})", False, f"{error} (link.listen, link.video)"))
     return found
 
 

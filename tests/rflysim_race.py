@@ -48,8 +48,8 @@ def _race(
         try:
             pilot = run(
                 "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", "--lockstep", *profile,
-                "--listen", f"127.0.0.1:{own}",
-                "--peer", f"127.0.0.1:{simulator}", "--log", folder, "--json", folder / "result.json",
+                "--set", f"link.listen=127.0.0.1:{own}", f"link.peer=127.0.0.1:{simulator}",
+                "--log", folder, "--json", folder / "result.json",
                 "--set", f"link.vision=rflysim://127.0.0.1:{desk}?config={folder / 'Config.json'}",
             )  # fmt: skip
             if pilot.returncode != 0:

@@ -65,12 +65,12 @@ def plan_options(text: str, laps: int) -> PlanOptions:
         name, _, value = part.partition("=")
         if name not in PLAN:
             raise UserError(
-                f"--plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
+                f"plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
             )
         try:
             values[PLAN[name]] = float(value)
         except ValueError:
-            raise UserError(f"--plans {text}: {part}: {value!r} is not a number") from None
+            raise UserError(f"plans {text}: {part}: {value!r} is not a number") from None
     return PlanOptions(laps=laps, **values)  # type: ignore[arg-type]
 
 

@@ -28,7 +28,6 @@ OPTIONS = {
         "--settings": "settings",
         "--controllers": "controllers",
         "--worlds": "worlds",
-        "--plans": "plans",
     },
     "campaign": {"--seeds": "seeds", "--out": "out"},
 }

@@ -43,7 +43,7 @@ class Entrant:
     """Kind of pilot."""
 
     name: str
-    plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
+    plan: str = ""  # as `plans` of race-bench, such as reserve=0.65
     controller: str = "mpcc"
     rivals: str = Known.TOLD  # information about rivals; without any a pilot flies its plan and does not yield
 

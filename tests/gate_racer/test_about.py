@@ -140,7 +140,7 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
         "acados": "--set controller.solver=casadi",
         "C compiler": "install gcc",
         "processor cores": "--lockstep",
-        f"UDP {port} (MAVLink)": "--listen",
+        f"UDP {port} (MAVLink)": "link.listen",
     }
     for what, mends in words.items():
         assert not found[what].good and mends in found[what].detail and not found[what].needed

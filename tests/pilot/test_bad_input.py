@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes import run_here
 
-FREE = ["--listen", "127.0.0.1:0", "--set", "link.video=127.0.0.1:0"]
+FREE = ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
 SHORT = ["--set", "link.timeout_s=1"]
 RUN, SIM = "gate_racer.race.run_mpc", "gate_racer.race.race_sim"
 WRONG = [
@@ -23,17 +23,17 @@ WRONG = [
     (RUN, ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
     (RUN, ["PLAN", "--live", "--lockstep", *FREE, *SHORT], "no simulator in lock-step within 1 s"),
     (SIM, ["--lockstep", "--set", "link.realtime=2"], "exclude each other"),
-    (RUN, ["--live", "--listen", "nowhere:port"], "port"),
+    (RUN, ["--live", "--set", "link.listen=nowhere:port"], "port"),
     (RUN, ["splits_uzh", "--vehicle", "cpc", "--controller", "splits_swift"], "has no gate that a camera sees"),
     (RUN, ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
     (RUN, ["OTHER"], "made for track vq1"),
     (RUN, ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with "),
     (RUN, ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
     (RUN, ["PLAN", "--live", *FREE, *SHORT], "still missing HEARTBEAT"),
-    (RUN, ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
-    (RUN, ["PLAN", "--live", "--listen", "127.0.0.1:0", "--set", "link.video=127.0.0.1:TAKEN"], "in use"),
+    (RUN, ["PLAN", "--live", "--set", "link.listen=127.0.0.1:TAKEN"], "in use"),
+    (RUN, ["PLAN", "--live", "--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:TAKEN"], "in use"),
     (RUN, ["PLAN", "--live", *FREE, "--set", "link.timeout_s=.nan"], "link.timeout_s: expected"),
-    (RUN, ["--peer", "192.168.1.10"], "link.peer: needs --live"),
+    (RUN, ["--set", "link.peer=192.168.1.10"], "link.peer: needs --live"),
     ("gate_racer.race.explore", ["--set", "explore.opening_m=0"], "opening_m 0: must be positive"),
     ("gate_racer.race.explore", ["--set", "explore.room=9,9,9"], "explore.room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
     ("gate_racer.race.excite", ["--set", "excite.manoeuvres=loop"], "manoeuvres loop: 'loop' is not a manoeuvre"),

@@ -97,7 +97,7 @@ def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(plan_fol
 def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep, tmp_path):
     figures = []
     for estimator, detector in (("eskf", "classical"), ("drift", "logged"), ("eskf", "logged")):
-        options = "--set", f"estimator={estimator}", "--detector", detector, "--out", tmp_path / estimator
+        options = "--set", f"estimator={estimator}", f"detector={detector}", "--out", tmp_path / estimator
         done = run_here("gate_racer.pilot.replay", lockstep["rendered"]["log"], *options)
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
@@ -162,8 +162,8 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     )  # fmt: skip
     try:
         done = run(
-            "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
-            "--set", f"link.video=127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
+            "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", "--lockstep", "--set", f"link.listen=127.0.0.1:{mavlink}",
+            f"link.video=127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
         )  # fmt: skip
         told, errors = server.communicate(timeout=30)
     finally:
@@ -191,8 +191,8 @@ def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
 
 def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
     process = subprocess.Popen(
-        command("gate_racer.race.run_mpc", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
-                "--set", f"link.video=127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
+        command("gate_racer.race.run_mpc", plan_folder / "vq1.csv", "--live", "--set", f"link.listen=127.0.0.1:{free_port()}",
+                f"link.video=127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None

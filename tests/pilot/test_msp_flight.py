@@ -281,8 +281,8 @@ WRONG = {
         "--lockstep: cannot be combined with --live",
     ),
     "attitudes": ([*BETAFLIGHT, "--set", "controller.command=attitude"], "accepts body rates only"),
-    "an address of MAVLink": ([*BETAFLIGHT, "--listen", "127.0.0.1:14550"], "link.listen: not available"),
-    "a pose": ([*BETAFLIGHT, "--pose"], "--pose: not available"),
+    "an address of MAVLink": ([*BETAFLIGHT, "--set", "link.listen=127.0.0.1:14550"], "link.listen: not available"),
+    "a pose": ([*BETAFLIGHT, "--set", "perception.pose=true"], "perception.pose: not available"),
     "MAVLink over a line": (["vq1", "--live", "--set", "link.msp=tcp:127.0.0.1:1"], "such as --profile betaflight"),
     "no consent": (
         ["HALL", *MSP, "--live", "--set", "link.msp=/dev/ttyNONE"],

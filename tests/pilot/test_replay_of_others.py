@@ -172,7 +172,7 @@ def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path, monkeypat
 
 
 def test_a_detector_is_refused_where_no_images_are(ratm, monkeypatch, capsys):
-    code, _, said = replayed(monkeypatch, capsys, ratm, "--detector", "classical")
+    code, _, said = replayed(monkeypatch, capsys, ratm, "--set", "detector=classical")
     assert code == 2 and "holds no images" in said
 
 

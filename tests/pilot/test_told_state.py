@@ -25,7 +25,7 @@ def balls(tmp_path_factory):
 @pytest.mark.parametrize(("profile", "controller"), FLIGHTS)
 def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, sprint, tmp_path):
     flown, first_s = {}, read_plan(sprint / "sprint.csv").gate_times_s[0]
-    for name, told in (("camera", []), ("told", ["--pose"])):
+    for name, told in (("camera", []), ("told", ["--set", "perception.pose=true"])):
         result = tmp_path / f"{name}.json"
         done = run_here(
             "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--profile", profile,
@@ -44,8 +44,8 @@ def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, 
 def test_a_course_of_balls_is_flown_within_their_margin(profile, balls, tmp_path):
     """With one of the profiles the race status counts, with the other nobody does."""
     done = run_here(
-        "gate_racer.race.run_mpc", balls / "balls.yaml", "--lockstep", "--camera", "projected", "--profile", profile, "--pose",
-        "--set", f"plan.folder={balls}", "--log", tmp_path, "--json", tmp_path / "result.json",
+        "gate_racer.race.run_mpc", balls / "balls.yaml", "--lockstep", "--camera", "projected", "--profile", profile,
+        "--set", "perception.pose=true", f"plan.folder={balls}", "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     flown = json.loads((tmp_path / "result.json").read_text())
