@@ -36,7 +36,7 @@ from gate_racer.common.process import command_line
 from gate_racer.mpc.problem import Problem
 from gate_racer.mpc.solvers.acados_probe import LIBRARIES, require_runs
 from gate_racer.mpc.solvers.solver import Solution
-from gate_racer.mpc.terms import NP
+from gate_racer.mpc.terms import NP, Weights
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -104,7 +104,7 @@ class AcadosSolver:
         Raises:
             AcadosMissingError: no acados, or its code cannot be compiled.
         """
-        steps = problem.settings.horizon.steps
+        steps, form, nh = problem.settings.horizon.steps, problem.formulation, problem.symbols.h.numel()
         self._solver = solver = _load(problem)
         silence()
         weights, weights_end = problem.weights
@@ -113,13 +113,13 @@ class AcadosSolver:
             solver.cost_set(k, "W", np.diag(weights))
             solver.constraints_set(k, "lbu", low)
             solver.constraints_set(k, "ubu", high)
-            if problem.gate_corridor:
-                _price(solver, k, problem.gate_corridor.size, problem.gate_corridor.weight, problem.gate_corridor.price)
+            if nh:
+                _price(solver, k, nh, problem.settings.weights)
         solver.cost_set(steps, "W", np.diag(weights_end))
         # Buffers for all calls of `tick.c`, so that nothing is allocated in flight.
-        self._x0 = np.zeros(problem.x.size)
+        self._x0 = np.zeros(form.x.size)
         self._p = np.zeros((steps + 1, NP))
-        self._x, self._u = np.zeros((steps + 1, problem.x.size)), np.zeros((steps, problem.u.size))
+        self._x, self._u = np.zeros((steps + 1, form.x.size)), np.zeros((steps, form.u.size))
         self._prepare, self._feedback, self._start = (
             bound(solver, name, arrays)
             for name, arrays in (
@@ -170,8 +170,9 @@ def bound(solver: Any, name: str, arrays: tuple[Array, ...]) -> Callable[[], int
     return lambda: function(capsule, *arguments)
 
 
-def _price(solver: Any, stage: int, n: int, weight: float, price: float) -> None:
-    """Set the quadratic and linear penalties of a stage's soft constraints."""
+def _price(solver: Any, stage: int, n: int, w: Weights) -> None:
+    """Set the quadratic and linear penalties of a stage's n soft constraints."""
+    weight, price = w.gate_corridor, w.gate_corridor_price
     for name, value in (("Zl", weight), ("Zu", weight), ("zl", price), ("zu", price)):
         solver.cost_set(stage, name, np.full(n, value))
 
@@ -181,7 +182,7 @@ def _formulate(problem: Problem, template: ModuleType, folder: Path) -> Any:
     s, horizon = problem.symbols, problem.settings.horizon
     nx, nu, ny, ny_end, nh = s.x.numel(), s.u.numel(), s.y.numel(), s.y_end.numel(), s.h.numel()
     model = template.AcadosModel()
-    model.name, model.x, model.u, model.p = problem.name, s.x, s.u, s.p
+    model.name, model.x, model.u, model.p = problem.formulation.name, s.x, s.u, s.p
     model.disc_dyn_expr = s.after
     model.cost_y_expr, model.cost_y_expr_e = s.y, s.y_end
     ocp = template.AcadosOcp()
@@ -238,7 +239,7 @@ def _write_tick(name: str, code: Path) -> None:
 def _load(problem: Problem) -> Any:
     s = problem.symbols
     text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
-    return load_generated(problem.name, partial(_formulate, problem), [text, problem.settings.horizon])
+    return load_generated(problem.formulation.name, partial(_formulate, problem), [text, problem.settings.horizon])
 
 
 def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) -> Any:
