@@ -38,11 +38,16 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import Choice, PreparedCourse, conditions_of, plan_options
+from gate_racer.race.campaign.choice import (
+    Choice,
+    PreparedCourse,
+    asked_world,
+    cells_of,
+    conditions_of,
+    plan_options,
+)
 from gate_racer.race.campaign.flight import NoLog, attempt, fly
 from gate_racer.race.campaign.store import FILE, Row, Store
-from gate_racer.race.campaign.worlds import asked as asked_for
-from gate_racer.race.campaign.worlds import cells_of
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
@@ -325,7 +330,7 @@ def _require(choice: Choice, tracks: Sequence[Track]) -> None:
         if residuals is not None:
             residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(tracks, vehicles, cells_of(choice.worlds)):
-        resolve(asked_for(world, 0), track, vehicle)
+        resolve(asked_world(world, 0), track, vehicle)
 
 
 def worst(rows: list[Row], count: int) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -18,7 +19,6 @@ from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
-from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import plants as setting
 from gate_racer.sim.physics.foreign import PLANTS, class_of, version_of
 from gate_racer.sim.physics.part import plant_setting
@@ -40,6 +40,7 @@ PLAN = {
     "sight": "sight_s",
     "risk": "risk",
 }
+UNKNOWN, FACTORS = "unknown", "factors"  # worlds: a file, and each of its factors alone
 NO_ESTIMATOR = "given"  # the state is given to the controller, without an estimator
 
 
@@ -130,6 +131,21 @@ def conditions_of(setting: str) -> FlightConditions:
 def rank(setting: str) -> tuple[int, str]:
     """Return the place of a setting in a table: as listed, then plants of users."""
     return (list(SETTINGS).index(setting) if setting in SETTINGS else len(SETTINGS)), setting
+
+
+def cells_of(worlds: Iterable[str]) -> list[str]:
+    """Return the worlds of the cells: `as_believed`, names of files, or FILE:FACTOR+ for one factor; `factors` is expanded."""
+    found: list[str] = []
+    for world in worlds:
+        alone = [f"{UNKNOWN}:{one.of}{sign}" for one in load_worlds(UNKNOWN).factors for sign in one.signs]
+        found += alone if world == FACTORS else [world]
+    return list(dict.fromkeys(found))
+
+
+def asked_world(world: str, seed: int) -> str:
+    """Return the name of a cell's world with its seed, for `sim.worlds.distribution.resolve`."""
+    name, *factor = world.split(":")
+    return ":".join([name, str(seed), *factor])
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.standings import as_csv, entries_of
 from gate_racer.race.campaign.store import Row, Store
-from gate_racer.race.campaign.tables import as_json, cells, markdown
-from gate_racer.race.campaign.worlds import costs
-from gate_racer.race.campaign.worlds import markdown as worlds_markdown
+from gate_racer.race.campaign.tables import cells, markdown, world_blocks
 from gate_racer.race.lsy import bench as lsy
 from gate_racer.sim.worlds.world import NOMINAL
 
@@ -69,13 +67,13 @@ def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
 def write(store: Store, json_file: Path | None) -> None:
     """Write tables and report beside the store, the tables to `json_file` too, and print the table."""
     folder, rows, about = store.path.parent, store.rows(), store.about()
-    found, cost = cells(rows), costs(rows)
+    found = cells(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
     if any(row.case.world != NOMINAL for row in rows):
-        text += f"\n## Cost of each world\n\n{worlds_markdown(cost)}"
+        text += "\n## Cost of each world\n\n" + "\n".join(block.markdown for block in world_blocks(found))
     write_file(folder / "tables.md", text)
     for path in (folder / "tables.json", json_file):
-        write_json(path, as_json(about, found, cost))
+        write_json(path, {"about": about, "cells": found})
     standing = entries_of(rows, about.get("commit", "?"), _level, lambda case: case.content)
     write_file(folder / "tables.csv", as_csv(standing))
     write_report(folder, about, rows, found, standing)
