@@ -117,7 +117,9 @@ class Board:
 def add_parser(commands: Any) -> None:
     """Add the sub-command."""
     about = "fly the fixed levels of race/campaign/board.yaml by some configurations, and compare them"
-    add_settings(commands.add_parser(NAME, help=about), BoardSettings(), OPTIONS, file=False)
+    parser = commands.add_parser(NAME, help=about)
+    parser.set_defaults(perform=run)
+    add_settings(parser, BoardSettings(), OPTIONS, file=False)
 
 
 def run(arguments: Any) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gate_racer.common.command import add_common, main_of, remark, write_json
 from gate_racer.common.files import write_file
 from gate_racer.common.settings import add_settings, settings_of
-from gate_racer.race.campaign import board, fit_residuals, make_errors, rivals
+from gate_racer.race.campaign import board, residuals, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
 from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import BenchSettings
@@ -40,12 +40,13 @@ def parser() -> argparse.ArgumentParser:
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
     versus.add_argument("b", type=Path, help="second campaign, folder or file")
-    fit_residuals.add_parser(commands)
-    make_errors.add_parser(commands)
+    versus.set_defaults(perform=_compare)
+    residuals.add_parsers(commands)
     lsy.add_parser(commands)
     board.add_parser(commands)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
+    again.set_defaults(perform=_report)
     add_common(arguments, "the tables")
     for command in commands.choices.values():
         add_common(command, "the tables", within=True)
@@ -85,23 +86,24 @@ def _level(case: Case) -> str:
     return f"{case.setting}, {case.world}".replace(NOMINAL, "as believed")
 
 
+def _compare(arguments: argparse.Namespace) -> int:
+    varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
+    print(table(varied, found))
+    differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
+    write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    write(Store.existing(arguments.folder), arguments.json)
+    return 0
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the requested command; returns the exit code, 1 if a flight failed."""
-    if arguments.command == "compare":
-        varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
-        print(table(varied, found))
-        differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
-        write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
-        return 0
-    for making in (fit_residuals, make_errors, lsy):
-        if arguments.command == making.NAME:
-            making.run(arguments)
-            return 0
-    if arguments.command == board.NAME:
-        return board.run(arguments)
-    if arguments.command == "report":
-        write(Store.existing(arguments.folder), arguments.json)
-        return 0
+    if arguments.command:
+        code: int = arguments.perform(arguments)
+        return code
     if not (arguments.given or arguments.set or arguments.config):
         parser().print_help()
         return 2

@@ -41,10 +41,11 @@ def add_parser(commands: Any) -> None:
     one = commands.add_parser(NAME, help="fly the levels of the open leaderboard lsy_drone_racing in crazyflow")
     one.add_argument("level", type=int, choices=range(4))
     one.add_argument("--seeds", type=int, default=OFFICIAL, metavar="N", help="number of races, from seed 0")
+    one.set_defaults(perform=run)
     one.add_argument("checkout", type=Path, nargs="?", help="fly in the environment of this checkout instead")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> int:
     """Fly, print the table and write the JSON file.
 
     Raises:
@@ -68,6 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     write_json(
         arguments.json, {"level": arguments.level, "in": where, **about, "flights": [asdict(r) for r in results]}
     )
+    return 0
 
 
 def summary(results: list[Result]) -> dict[str, float | None]:
