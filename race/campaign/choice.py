@@ -168,7 +168,7 @@ class Choice:
     )
     controllers: tuple[str, ...] = key(
         (CONTROLLERS[0],),
-        f"from {', '.join(CONTROLLERS)}, YAML files, learned policies (name, .onnx or .npz), or {CLASS}",
+        f"from {', '.join(CONTROLLERS)}, YAML files, learned policies (name or .onnx), or {CLASS}",
         "NAME",
     )
     estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS), part=True)

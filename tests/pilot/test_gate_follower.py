@@ -100,8 +100,8 @@ def test_one_that_circles_for_ever_is_ended(guidance):
 
 
 CONTRADICTIONS = {
-    "--controller x.npz --live --set race.grid=1/2": "flies without a plan, so it cannot be combined with race.grid",
-    "plans/vq1.csv --controller x.npz": "needs a track, but plans/vq1.csv is a plan",
+    "--controller x.onnx --live --set race.grid=1/2": "flies without a plan, so it cannot be combined with race.grid",
+    "plans/vq1.csv --controller x.onnx": "needs a track, but plans/vq1.csv is a plan",
     "--lockstep --controller nothing": "no controller 'nothing'; known:",
     "vq1 --controller splits_swift": "the policy was trained for vehicle swift",
     "splits_swift --vehicle swift --profile betaflight --controller splits_swift": "trained at 60 Hz",
