@@ -125,10 +125,10 @@ def findings(folder: Path) -> dict:
 
 
 def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
-    def missing():
+    def missing(*_):
         raise AcadosMissingError("acados is missing")
 
-    monkeypatch.setattr(gate_racer.doctor, "import_template", missing)
+    monkeypatch.setattr(gate_racer.doctor, "AcadosSolver", missing)
     monkeypatch.setattr(gate_racer.doctor, "find_compiler", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
