@@ -222,19 +222,19 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
 def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     assert session.world is not None
     settings, camera = session.settings, session.vehicle.camera
+    keys = {
+        "vehicle": settings.vehicle,
+        "laps": session.laps,
+        "plant": settings.world.plant,
+        "world.style": settings.world.style,
+        "world.seed": session.seed,
+        "link.profile": session.profile.name,
+        "link.pose": str(settings.perception.pose).lower(),
+    }
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
         PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), camera, settings.perception.detector) as perception,
-        EmbeddedSimulator(
-            session.world,
-            settings.vehicle,
-            session.profile.name,
-            settings.world.style,
-            session.seed,
-            session.setup,
-            (client.address[1], perception.address[1]),
-            settings.world.plant,
-        ) as simulator,
+        EmbeddedSimulator(session.world, keys, (client.address[1], perception.address[1])) as simulator,
     ):
         link_report = _drive(session, pilot, recorder, status, client, perception, simulator)
         verdict = simulator.verdict(pilot)
@@ -358,15 +358,9 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
             except UserError as error:
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
-            if failed := pilot.estimator.health.fallbacks:
-                recorder.note("estimator", f"failed {failed} times: {pilot.estimator.health.fallback_reason}")
-            recorder.widths(pilot.estimator.health)
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
-            recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
-            recorder.learned(pilot.estimator.t, pilot.guidance.learned())
-            recorder.replans(pilot.go_t, pilot.guidance.passages.replans)
-            recorder.counters(pilot.estimator.t, pilot.counters, link_report.frames_dropped)
+            recorder.conclude(pilot, link_report.frames_dropped)
         outcome = flight_result(pilot, recorder, verdict, link_report, plan, session)
         keep(session, outcome.as_dict())
     if failure is not None:
