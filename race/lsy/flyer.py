@@ -28,7 +28,6 @@ from gate_racer.race.lsy.solver import (
     STEPS,
     U_REF,
     YAW,
-    Limits,
     Solver,
 )
 from gate_racer.vehicle.rotation import Array
@@ -123,7 +122,7 @@ class Flyer:
     """One drone's controller: `command = flyer.step(observation)`."""
 
     def __init__(self, options: Options = Options(), solver: Solver | None = None):
-        self._o, self._solver, self._limits = options, solver or Solver(), Limits()
+        self._o, self._solver = options, solver or Solver()
         self._flight: Iterate | None = None
         self._legs: list[Leg] = []
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
@@ -131,7 +130,6 @@ class Flyer:
         self._last: tuple[Observation, Array] | None = None
         self._seen: tuple[bool, ...] = ()
         self._moved_t = 0.0  # s, when it last was not slow
-        self.statuses: list[int] = []
 
     @property
     def planned(self) -> Iterate:
@@ -282,8 +280,7 @@ class Flyer:
         flight = self._flight
         assert flight is not None
         p = self._parameters(flight, o, yaw)
-        x, u, status = self._solver(flight.x, flight.u, p, x0)
-        self.statuses.append(status)
+        x, u, _ = self._solver(flight.x, flight.u, p, x0)
         sane = np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M
         if not sane:
             self._flight = self._guess(x0, o.places)
