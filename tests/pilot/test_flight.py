@@ -14,7 +14,7 @@ import pytest
 from mcap.reader import make_reader
 
 from tests.conftest import ROOT
-from tests.processes import command, few_images, free_port, in_real_time, run, run_here
+from tests.processes import command, few_images, free_port, in_real_time, raced, run, run_here
 
 KEYS = {
     "status", "race_time_s", "planned_time_s", "gates_passed", "gates_total", "gate_times_s", "gate_margins_m",
@@ -23,15 +23,12 @@ KEYS = {
 }  # fmt: skip
 
 
+DIFFERS = "mpc_solve_ms", "mpc_late", "log", "seed", "settings", "printed"
+
+
 def flown(track, plans, folder, camera, seed):
     """The result of a flight in lock-step."""
-    done = run_here(
-        "gate_racer.race.run_mpc", track, "--lockstep", "--camera", camera, "--seed", seed,
-        "--set", f"plan.folder={plans}", "--log", folder,
-        "--json", folder / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "result.json").read_text())
+    return raced(folder, track, "--camera", camera, "--seed", seed, "--set", f"plan.folder={plans}")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +52,7 @@ def test_the_same_seed_flies_the_same_flight(sprint, tmp_path, undrawn):
 
     def flight(seed):
         outcome = flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed)
-        return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "mpc_late", "log", "seed")}
+        return {key: value for key, value in outcome.items() if key not in DIFFERS}
 
     assert flight(3) == flight(3) != flight(4)
 
@@ -122,12 +119,7 @@ def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
     """The rate at which the physical qualifier sends and stamps its samples, with commands at 60 Hz."""
     text = (ROOT / "link/profiles/spec.yaml").read_text()
     (tmp_path / "slow.yaml").write_text(re.sub(r"(?m)^(imu_hz|imu_fresh_hz): [\d.]+", r"\1: 50.0", text))
-    done = run_here(
-        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected",
-        "--profile", tmp_path / "slow.yaml", "--log", tmp_path, "--json", tmp_path / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "result.json").read_text())
+    outcome = raced(tmp_path, sprint / "sprint.csv", "--profile", tmp_path / "slow.yaml")
     assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"] and outcome["min_margin_m"] > 0.25
 
 
@@ -136,13 +128,8 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path, un
     lines = (ROOT / "link/profiles/spec.yaml").read_text().splitlines()
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
     (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
-    done = run_here(
-        "gate_racer.race.run_mpc", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
-        "--set", "perception.estimator=drift", f"plan.folder={plan_folder}",
-        "--log", tmp_path, "--json", tmp_path / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "result.json").read_text())
+    keys = "--set", "perception.estimator=drift", f"plan.folder={plan_folder}"
+    outcome = raced(tmp_path, "tracks/vq1.yaml", "--profile", tmp_path / "gyro.yaml", *keys)
     assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
 
 

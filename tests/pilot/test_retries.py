@@ -7,18 +7,13 @@ import pytest
 
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
-from gate_racer.link.profile import load_profile
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason, Passages
 from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin
 from gate_racer.pilot.guidance.recovery import GateRetries, Recovery, RecoveryConfig, RecoveryStage
-from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
 from gate_racer.tracks.track import bars, load_track
-from tests.pilot.test_sight import NoLog
+from tests.flights import DCL, flown_by, racer_of
 
 GO, DT = 100.0, 1 / 60
 STILL = (0.0, 0.0, 0.0)
@@ -246,12 +241,8 @@ def fly(track, plan, vehicle, number, step, retry):
     """Fly in a world where one gate is displaced by step (3,) m, unknown to the pilot."""
     moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))
     world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, vehicle)
-    profile = load_profile("dcl")
-    controller = make_controller("mpcc", plan, vehicle, track)
-    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller, FlightOptions(retry=retry))
-    eye = open_perception("projected", "race", world, vehicle.camera, profile, 3)
-    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog())), world, profile, 3)
-    return verdict, pilot
+    pilot = racer_of(track, vehicle, plan, DCL, retry=retry)
+    return flown_by(pilot, world, vehicle, DCL, 3), pilot
 
 
 def test_a_gate_that_is_never_passed_is_flown_at_again_and_again(retries):
