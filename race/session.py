@@ -148,14 +148,16 @@ class Session:
         return closing(PlannerProcess(Remainder(plan, first_s, x, self.track, self.vehicle, self.replan)))
 
     @property
-    def described_world(self) -> dict[str, Any] | None:
-        """World for log and result; None for an external simulator."""
-        return self.world.as_dict() if self.world is not None else None
-
-    @property
-    def described_settings(self) -> Any:
-        """Settings for log and result, as a run file has them."""
-        return plain(self.settings)
+    def described(self) -> dict[str, Any]:
+        """The run for log and result: its settings as a run file has them, and the world, None for an external simulator."""
+        return {
+            "track": self.track.name,
+            "vehicle": self.vehicle.name,
+            "plan_hash": self.plan.hash if self.plan is not None else "",
+            "seed": self.seed,
+            "world": self.world.as_dict() if self.world is not None else None,
+            "settings": plain(self.settings),
+        }
 
     def save_world(self, log: Path) -> None:
         """Write the world beside a log, where it is known and has deviations."""
@@ -347,7 +349,7 @@ def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:
 
 def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
     """Fly, and write the result to disk. Raises as `fly`."""
-    pilot, plan = session.pilot(planner), session.plan
+    pilot = session.pilot(planner)
     with interruptible(pilot):
         with recorded(session) as recorder:
             session.save_world(recorder.path)
@@ -361,7 +363,8 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
             recorder.conclude(pilot, link_report.frames_dropped)
-        outcome = flight_result(pilot, recorder, verdict, link_report, plan, session)
+        models = session.track, session.vehicle, session.plan
+        outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
         keep(session, outcome.as_dict())
     if failure is not None:
         raise failure
@@ -395,12 +398,10 @@ def recorded(session: Session) -> Iterator[Recorder]:
     console = Console()
     log = session.open_log(console.say)
     recorder = Recorder(log, console)
-    plan_hash = session.plan.hash if session.plan is not None else ""
-    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
     planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
-    world, seed, profile = session.described_world or {}, session.seed, session.profile.name
-    settings = session.described_settings
-    recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile, settings=settings)
+    about = session.described
+    about["world"] = about["world"] or {}
+    recorder.begin(**about, planned_gate_times_s=planned, profile=session.profile.name)
     try:
         yield recorder
     finally:
