@@ -168,11 +168,6 @@ def test_errors_end_at_the_finish(plan, vq1, dcl):
     assert 0.01 < by_status.tracking_rmse_m < 0.06 and by_status.estimate_rmse_m is None
 
 
-def test_without_a_finish_the_gates_counted_are_no_finish():
-    verdict = verdict_of(Sender(finish=False, counts_last=False, gate_time=False))
-    assert verdict.status == "missed_gate" and len(verdict.gate_times_s) == 6
-
-
 @pytest.mark.parametrize("finish_ns", [0, 1, 5 * 10**9, 10**18])
 def test_an_impossible_finish_is_a_finish_at_the_last_gates_time(finish_ns):
     sender = Sender()

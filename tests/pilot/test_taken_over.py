@@ -26,7 +26,7 @@ from gate_racer.pilot.replanning import (
 from gate_racer.planner.models import C, P, V
 from gate_racer.planner.replanning import Remainder, ReplanResult
 from gate_racer.planner.task import PlanOptions
-from tests.processes import raced, run_here
+from tests.processes import raced
 
 GO, DT = 100.0, 1 / 60
 SURE = np.zeros((2, 2))
@@ -204,9 +204,3 @@ def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folde
     assert "planned again" in told["printed"]
     said = [one.text for one in findings(read_logged_flight(Path(told["log"]))) if "Plan requested" in one.text]
     assert len(said) == len(told["replans"]) and any("taken over" in text for text in said)
-
-
-def test_a_plan_that_cannot_be_replanned_is_refused_before_the_start():
-    given = "--controller", "splits_swift", "--set", "plan.replan=true"
-    done = run_here("gate_racer.race.run_mpc", "vq1", "--lockstep", *given)
-    assert done.returncode == 2 and "plan.replan" in done.stderr, done.stderr

@@ -100,7 +100,7 @@ def test_networks_go_on_to_another_course_and_to_what_flights_lacked(tmp_path, d
 
 INHERITED = """
 import numpy as np
-from gate_racer.mpc.policy.network import OnnxPolicyNetwork
+from gate_racer.mpc.policy.network import PolicyNetwork
 from gate_racer.race.training.learner import Learner, LearningTask
 from gate_racer.sim.environment.racing import Randomisation
 from gate_racer.tracks.track import load_track
@@ -111,7 +111,7 @@ origin = Learner(task("splits_swift", 1), 0)
 origin.improve()
 others = [Learner(task("vq1", 3), 1, origin), Learner(task("vq1", 3), 1)]
 seen = np.random.default_rng(0).normal(size=(9, 31))
-acts = [[OnnxPolicyNetwork(one.policy())(row) for row in seen] for one in (origin, *others)]
+acts = [[PolicyNetwork(one.policy())(row) for row in seen] for one in (origin, *others)]
 assert np.array_equal(acts[0], acts[1]) and not np.array_equal(acts[0], acts[2])
 assert others[0].steps == 0 and np.allclose(acts[2], others[1].scaling.hover, atol=0.1), "an untrained policy hovers"
 """
