@@ -401,7 +401,7 @@ def recorded(session: Session) -> Iterator[Recorder]:
     planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
     about = session.described
     about["world"] = about["world"] or {}
-    recorder.begin(**about, planned_gate_times_s=planned, profile=session.profile.name)
+    recorder.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
     try:
         yield recorder
     finally:

@@ -132,10 +132,6 @@ class Recorder:
         self.troubles: dict[str, str] = {}  # sentence by name of each trouble, fatal or not
         self._fallback: tuple[str, str] = ("", "")  # source and reason of the previous command
 
-    def begin(self, **about: Any) -> None:
-        """Log the description of the flight."""
-        self._log.write("flight", 0.0, **about)
-
     def note(self, name: str, sentence: str) -> None:
         """Record a trouble in its newest wording for the result; a new one is reported on the console."""
         if name not in self.troubles and self.console is not None:
@@ -265,7 +261,3 @@ class Recorder:
             fields = {name: value for name, value in asdict(one).items() if value is not None}
             write("replan", (pilot.go_t or 0.0) + one.asked_s, **fields)
         write("counters", t, **asdict(pilot.counters), frames_dropped=frames_dropped)
-
-    def link(self, t: float, counters: dict[str, int]) -> None:
-        """Record the counters of the link."""
-        self._log.write("link", t, counters=counters)

@@ -69,9 +69,8 @@ def flown(tmp_path_factory):
     shadow = build_racer(PilotModels.of(track, ARCHER, BF.wire), controller, FlightOptions(lands=True, shadow=True))
     eye = open_perception("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
-    recorder.begin(
-        track="hall", vehicle="archer", plan_hash="", planned_gate_times_s=[], world={}, seed=3, profile="betaflight"
-    )
+    about = {"track": "hall", "vehicle": "archer", "plan_hash": "", "world": {}, "seed": 3, "profile": "betaflight"}
+    recorder.write("flight", 0.0, **about, planned_gate_times_s=[])
     link = BetaflightLink(station, BF, eye, shadow=True)
     for _ in LockstepFlight(shadow, BF.wire, link, recorder):
         if link.t > STOP_S:
