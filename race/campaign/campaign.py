@@ -280,11 +280,11 @@ def campaign(
     workers: int,
     scheduler: str = "",
     retry: bool = False,
-) -> tuple[Store, list[str]]:
+) -> tuple[Store, list[Row]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
 
     Returns:
-        The campaign's file, which may contain further cases, and the ids of the requested cases, in order.
+        The campaign's file, which may contain further cases, and the requested rows, in order.
 
     Raises:
         UserError: unknown names, no plan, a file of another commit, or no scheduler.
@@ -316,7 +316,8 @@ def campaign(
         for case, flown in flights:
             store.add(case, flown)
             progress(flown)
-    return store, requested
+    by_id = {row.case.id: row for row in store.rows()}
+    return store, [by_id[name] for name in dict.fromkeys(requested)]
 
 
 def _require(choice: Choice, tracks: Sequence[Track]) -> None:

@@ -57,12 +57,10 @@ def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
     """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
     how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
     try:
-        store, requested = campaign(settings.tracks, [settings], folder, *how)
+        return campaign(settings.tracks, [settings], folder, *how)
     except KeyboardInterrupt:
         remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
         raise
-    by_id = {row.case.id: row for row in store.rows()}
-    return store, [by_id[name] for name in requested]
 
 
 def write(store: Store, json_file: Path | None) -> None:

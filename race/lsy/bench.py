@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import write_json
+from gate_racer.common.command import markdown_table, write_json
 from gate_racer.common.errors import UserError
 
 NAME = "lsy"
@@ -95,7 +95,7 @@ def table(level: int, results: list[Result]) -> str:
 
     cells = [str(level), f"{s['completion']:.0%} of {len(results)}", shown(s["mean_s"], ".3f")]
     cells += [shown(s["worst_s"], ".2f"), shown(s["score_s"], ".3f"), shown(s["clearance_m"], ".3f")]
-    lines = ["| level | finished | mean s | worst s | score s | least clearance m |", "|" + " --- |" * len(cells)]
-    lines.append("| " + " | ".join(cells) + " |")
+    head = ["level", "finished", "mean s", "worst s", "score s", "least clearance m"]
     lost = [r for r in results if r.status != FINISHED]
-    return "\n".join(lines + [f"seed {r.seed}: {r.status} at {r.time_s:.2f} s after {r.gates} gates" for r in lost])
+    said = [f"seed {r.seed}: {r.status} at {r.time_s:.2f} s after {r.gates} gates" for r in lost]
+    return "\n".join([markdown_table(head, [cells]).rstrip(), *said])
