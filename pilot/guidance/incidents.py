@@ -124,18 +124,11 @@ class StatusWatch:
 class LostWatch:
     """Timer of a lost estimate."""
 
-    def __init__(self, config: IncidentConfig):
-        self._config, self._since = config, -1.0
+    def __init__(self) -> None:
+        self._since = -1.0
 
-    def lost(self, lost: bool, t: float) -> bool:
-        """Return whether the estimate has been lost for too long at t (s)."""
-        return self._lost_s(lost, t) > self._config.lost_s
-
-    def blind(self, lost: bool, t: float) -> bool:
-        """Return whether it has been lost for so long at t (s) that the flight must end."""
-        return self._lost_s(lost, t) > self._config.blind_s
-
-    def _lost_s(self, lost: bool, t: float) -> float:
+    def seconds(self, lost: bool, t: float) -> float:
+        """Return for how long the estimate has been lost on end at t (s), s."""
         if not lost:
             self._since = -1.0
         elif self._since < 0:

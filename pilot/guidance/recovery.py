@@ -258,7 +258,7 @@ class GateRetries:
         self.searches = searches
         self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
         self._config = config or RetryConfig()
-        self._status, self._lost = StatusWatch(self._config.incident), LostWatch(self._config.incident)
+        self._status, self._lost = StatusWatch(self._config.incident), LostWatch()
         self._recovery: Recovery | None = None
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
@@ -300,8 +300,8 @@ class GateRetries:
             return End(EndReason.FINISHED) if finished else None
         if finished:
             return self._await_finish(number, passages, t, go_t)
-        if self._lost.blind(state.lost, t):
-            limit_s = self._config.incident.blind_s
+        limit_s = self._config.incident.blind_s
+        if self._lost.seconds(state.lost, t) > limit_s:
             return End(EndReason.BLIND, f"no position accurate enough for a gate for {limit_s:g} s")
         if self._recovery is not None:
             counted = self._status.counted(go_t)
@@ -336,7 +336,8 @@ class GateRetries:
         gate = self._course[number]
         if brakes(gate, state, room_in(gate, self._vehicle.contact_radius_m), self._config.incident):
             return number, "the estimate is too uncertain for it"
-        return number, "the estimate is lost" if self._lost.lost(state.lost, t) else ""
+        lost = self._lost.seconds(state.lost, t) > self._config.incident.lost_s
+        return number, "the estimate is lost" if lost else ""
 
     def passed(self, number: int, t: float) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there."""

@@ -76,11 +76,10 @@ def test_a_delay_that_differs_from_gate_to_gate_hardly_ever_makes_a_miss():
     assert false <= 3
 
 
-def test_an_estimate_is_lost_when_it_is_for_some_time_on_end():
-    watch, limit = LostWatch(IncidentConfig()), IncidentConfig().lost_s
-    assert not any(watch.lost(True, t) for t in np.arange(0, limit, 0.1))
-    assert not watch.lost(False, limit) and not watch.lost(True, limit + 0.1)
-    assert watch.lost(True, 2 * limit + 0.3)
+def test_an_estimate_is_lost_for_as_long_as_it_is_on_end():
+    watch = LostWatch()
+    assert [watch.seconds(True, t) for t in (0.0, 1.0)] == [0.0, 1.0]
+    assert watch.seconds(False, 2.0) == watch.seconds(True, 3.0) == 0.0 and watch.seconds(True, 5.0) == 2.0
 
 
 @pytest.mark.parametrize("speed", [4.0, 12.0, 25.0])
