@@ -32,6 +32,11 @@ class Case:
         return "/".join((*parts, *filter(None, more), f"seed{self.seed}"))
 
     @property
+    def course(self) -> str:
+        """Track, vehicle and number of laps as text."""
+        return f"{self.track}, {self.vehicle}, {self.laps} lap{'s' if self.laps > 1 else ''}"
+
+    @property
     def configuration(self) -> "Case":
         """The case without seed and content: equal for flights that differ in these only."""
         return replace(self, seed=0, content="")

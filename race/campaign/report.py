@@ -28,19 +28,13 @@ def write_report(
 ) -> None:
     """Write report.html into the campaign's folder."""
     figures = [
-        figure for name in dict.fromkeys(course_of(row) for row in rows) for figure in _figures(name, about, rows)
+        figure for name in dict.fromkeys(row.case.course for row in rows) for figure in _figures(name, about, rows)
     ]
     flown_with = html.escape(f"commit {about.get('commit', '?')}, {about.get('machine', '?')}")
     tables = "\n".join(map(_html, blocks(found)))
     above = f"<h1>race-bench</h1>\n<p>{flown_with}</p>\n{as_html(standing)}\n{tables}"
     page = html_page("race-bench", above, figures, f"<h2>Worst flights</h2>\n{_worst(folder, rows)}")
     write_file(folder / "report.html", page)
-
-
-def course_of(row: Row) -> str:
-    """Return track, vehicle and number of laps as text."""
-    c = row.case
-    return f"{c.track}, {c.vehicle}, {c.laps} lap{'s' if c.laps > 1 else ''}"
 
 
 def name_of(row: Row) -> str:
@@ -52,7 +46,7 @@ def name_of(row: Row) -> str:
 
 def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
     """Return the figures of one course: paths, margins and time lost."""
-    group = [row for row in rows if course_of(row) == course]
+    group = [row for row in rows if row.case.course == course]
     gates = json.loads(about.get(f"gates:{group[0].case.track}", "[]"))
     by_name: dict[str, list[Row]] = {}
     for row in group:

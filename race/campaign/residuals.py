@@ -11,7 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import reading, require_output
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.record_reader import Record, read_records
-from gate_racer.race.campaign.tables import odometry_errors as published_errors
+from gate_racer.race.campaign.tables import published
 from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.residual import (
     NEIGHBOURS,
@@ -44,7 +44,7 @@ def add_parsers(commands: Any) -> None:
         parser.add_argument("--out", type=Path, default=Path(file), metavar="FILE", help=f"output (default: {file})")
     fit.add_argument("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
     make.add_argument("track", help="name or YAML file of the track")
-    known = ", ".join(published_errors())
+    known = ", ".join(one.name for one in published().odometry)
     make.add_argument(
         "size", nargs="?", default="swift", help=f"{known}, or deviations per axis as M,M/S,RAD (default: swift)"
     )
@@ -148,7 +148,8 @@ def make_errors(arguments: argparse.Namespace) -> int:
 
 def sizes(text: str) -> tuple[float, float, float]:
     """Return the standard deviations of position (m), velocity (m/s) and attitude (rad) on each axis. Raises UserError."""
-    if text in (known := published_errors()):
+    known = {one.name: one for one in published().odometry}
+    if text in known:
         return known[text].position_m, known[text].velocity_m_s, known[text].attitude_rad
     try:
         position_m, velocity_m_s, attitude_rad = (float(part) for part in text.split(","))

@@ -62,22 +62,8 @@ class PublishedFile:
     odometry: tuple[OdometryErrors, ...]
 
 
-def published(track: str) -> list[Published]:
-    """Return the published rows of a track."""
-    return [row for row in _file().rows if row.track == track]
-
-
-def real_flights(track: str) -> list[RealFlights]:
-    """Return the real flights on a track, by humans and by autonomous systems."""
-    return [flights for flights in _file().real if flights.track == track]
-
-
-def odometry_errors() -> dict[str, OdometryErrors]:
-    """Return the odometry errors of all sources, by name."""
-    return {errors.name: errors for errors in _file().odometry}
-
-
-def _file() -> PublishedFile:
+def published() -> PublishedFile:
+    """Return all published results."""
     return load(Path(__file__).with_name("published.yaml"), PublishedFile)
 
 
@@ -244,10 +230,6 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
 }
 
 
-def _laps(c: Case) -> str:
-    return "1 lap" if c.laps == 1 else f"{c.laps} laps"
-
-
 def blocks(found: list[Cell]) -> list[Block]:
     """Return one table per track, vehicle, number of laps and world, with published rows and causes of unfinished flights.
 
@@ -276,13 +258,13 @@ def _block(group: list[Cell]) -> Block:
         if c.causes:
             by = f"{c.configuration.flown_by}, {c.configuration.setting}"
             notes.append(f"not finished: {by}: {_causes(c)}.")
-    for row in published(about.track):
+    for row in (row for row in published().rows if row.track == about.track):
         label = f"published: {row.name}"
         for figure, values in (("fastest lap s", row.lap_s), ("track completed %", row.completed_percent)):
             rows.append([label, figure, *("-" if values.get(s) is None else f"{values[s]:g}" for s in settings)])
             label = ""
         notes.append(f"{row.name}: {row.source}. Differs: {row.differs}.")
-    title = f"{about.track}, {about.vehicle}, {_laps(about)}, world {about.world}".replace(NOMINAL, "as believed")
+    title = f"{about.course}, world {about.world}".replace(NOMINAL, "as believed")
     return Block(title, ["", "", *settings], rows, notes)
 
 
@@ -295,7 +277,8 @@ def _real(track: str) -> list[Block]:
     head = ["pilot", "lap s, median", "three laps s, median", "best race s"]
     rows = [
         [f"{f.pilot} ({f.source})", f"{f.lap_s:.2f}", f"{f.three_laps_s:.2f}", f"{f.best_race_s:.3f}"]
-        for f in real_flights(track)
+        for f in published().real
+        if f.track == track
     ]
     return [Block(f"{track}, published real flights", head, rows)] if rows else []
 
@@ -324,7 +307,7 @@ def world_blocks(found: list[Cell]) -> list[Block]:
     for group in by_world(found):
         c, first = group[0].configuration, group[0]
         nominal_s = first.race.median if first.race and c.world == NOMINAL else None
-        title = f"{c.track}, {c.vehicle}, {_laps(c)}, {c.setting}: {c.flown_by}"
+        title = f"{c.course}, {c.setting}: {c.flown_by}"
         tables.append(Block(title, head, [_in_world(one, nominal_s) for one in group]))
     return tables
 

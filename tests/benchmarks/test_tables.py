@@ -59,7 +59,7 @@ def test_published_rows_stand_beside_ours_marked_and_with_what_differs():
     text = markdown(cells([swift]))
     assert "published: time-optimal + MPC | fastest lap s | 4.6 |" in text and "Differs: their 870 g drone" in text
     assert "published" not in markdown(cells([ours])) and "deterministic" in text
-    assert all(r.differs and r.source for r in published("splits_swift"))
+    assert all(r.differs and r.source for r in published().rows)
     assert "| Alex Vanover (human) (Swift, Fig. 3b) | 5.76 | 17.38 | 17.956 |" in text
 
 
