@@ -14,13 +14,13 @@ from gate_racer.field.report.findings import findings
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.mpc.control import CourseOffsets
 from gate_racer.pilot.replanning import (
+    APART_S,
     BETTER,
     LATEST_S,
     STANDING_S,
     InlinePlanner,
     PlannerProcess,
     Replanning,
-    ReplanningConfig,
     VehicleEstimate,
 )
 from gate_racer.planner.models import C, P, V
@@ -30,7 +30,6 @@ from tests.processes import raced
 
 GO, DT = 100.0, 1 / 60
 SURE = np.zeros((2, 2))
-CONFIG = ReplanningConfig()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_a_new_plan_begins_where_the_vehicle_will_be(plan, vq1, dcl):
     planner = Planner()
     replanning, controller = flown(plan, vq1, dcl, planner)
     (rest,), (made,) = planner.asked, replanning.made
-    assert np.abs(plan.gate_times_s - rest.from_s).min() > CONFIG.apart_s
+    assert np.abs(plan.gate_times_s - rest.from_s).min() > APART_S
     assert rest.x[P] == pytest.approx(controller.expected(GO + rest.from_s, 0.0)[P], abs=1e-6)
     assert rest.x[C] <= rest.vehicle.thrust_max
     assert made.taken_s - made.asked_s == pytest.approx(STANDING_S, abs=1.1 * DT)
