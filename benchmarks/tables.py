@@ -20,17 +20,13 @@ from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import write_file
 from gate_racer.race.campaign.campaign import commit
 from gate_racer.race.campaign.store import Store
-from gate_racer.race.campaign.worlds import costs
+from gate_racer.race.campaign.tables import by_world, cells
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results"
 PAGES = [ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLE = re.compile(r"(<!-- table (\w+)(?:: ([^>]+))? -->\n).*?(?=<!-- end -->)", re.S)
-OF_CAMPAIGN = {  # column and figure of a world's row in a campaign
-    "course": "track", "vehicle": "vehicle", "laps": "laps", "setting": "setting", "controller": "controller",
-    "estimator": "estimator", "plan": "plan", "world": "world", "finished": "finished", "of": "flights",
-    "median time s": "race_s", "least margin m": "margin_m", "p95 at the gates m": "at_gates_p95_m", "NEES of 9": "nees",
-}  # fmt: skip
+OF_CAMPAIGN = "track", "vehicle", "laps", "setting", "controller", "estimator", "plan", "world"  # of a row
 Cell = str | float | Decimal | None  # one number, a text, or None where nothing was measured
 
 
@@ -107,7 +103,12 @@ def script(text: str | None) -> argparse.ArgumentParser:
 def of_campaign(folder: Path) -> Result:
     """Return the flights of a campaign by configuration and world. Raises UserError without a campaign."""
     store = Store.existing(folder)
-    rows = [{head: getattr(cost, figure) for head, figure in OF_CAMPAIGN.items()} for cost in costs(store.rows())]
+    rows = []
+    for one in (one for group in by_world(cells(store.rows())) for one in group):
+        row = {name: getattr(one.configuration, name) for name in OF_CAMPAIGN}
+        row |= {"finished": one.finished, "of": one.flights, "median time s": one.race and one.race.median}
+        row |= {"least margin m": one.margin and one.margin.least, "p95 at the gates m": one.at_gates_p95}
+        rows.append({"course": row.pop("track"), **row, "NEES of 9": one.nees and one.nees.mean})
     seeds = sorted({row.case.seed for row in store.rows()})
     found = Result.of(folder.name, rows, "", f"{seeds[0]} to {seeds[-1]}")
     return Result(**asdict(found) | {"command": "race-bench", "commit": store.about().get("commit", "")})

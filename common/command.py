@@ -160,6 +160,12 @@ def write_json(path: Path | None, result: Any) -> None:
         write_file(path, json.dumps(plain(result), indent=2, allow_nan=False) + "\n")
 
 
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
 def plain(value: Any) -> Any:
     """Return dataclasses, arrays, paths and mappings as JSON has them; numbers that are not finite become None."""
     if is_dataclass(value) and not isinstance(value, type):

@@ -12,7 +12,9 @@ from gate_racer.common.cache import cache_folder
 from gate_racer.common.errors import UserError, one_line
 from gate_racer.link.profile import load_profile
 from gate_racer.link.sockets import LinkError, bind_udp
-from gate_racer.mpc.solvers.acados import WHEEL, AcadosMissingError, import_template
+from gate_racer.mpc.problem import Problem, load_settings
+from gate_racer.mpc.registry import DEFAULT
+from gate_racer.mpc.solvers.acados import WHEEL, AcadosMissingError, AcadosSolver
 from gate_racer.planner.nlp import find_compiler
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
@@ -82,7 +84,8 @@ def _cores() -> Finding:
 
 def _acados() -> Finding:
     try:
-        return Finding("acados", True, f"{import_template().__file__}: about 0.5 ms per command")
+        AcadosSolver(Problem(load_settings(DEFAULT)), load_vehicle("dcl"))  # which compiles once on a machine
+        return Finding("acados", True, f"{os.environ['ACADOS_SOURCE_DIR']}: about 0.5 ms per command")
     except AcadosMissingError as error:
         reason = one_line(str(error)).partition("; `gate-racer doctor`")[0]
         consequence = "without it CasADi is used (--set controller.solver=casadi), several times slower"
@@ -118,7 +121,7 @@ def _ports() -> list[Finding]:
             bind_udp("127.0.0.1", port).close()
             found.append(Finding(f"UDP {port} ({what})", True, "free"))
         except LinkError as error:
-            found.append(Finding(f"UDP {port} ({what})", False, f"{error} (--listen, link.video)"))
+            found.append(Finding(f"UDP {port} ({what})", False, f"{error} (link.listen, link.video)"))
     return found
 
 

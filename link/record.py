@@ -78,9 +78,14 @@ def vector(n: int, description: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "number"}, "minItems": n, "maxItems": n, "description": description}
 
 
+def scalar(kind: str, description: str) -> dict[str, Any]:
+    """Return the schema of one value of a JSON type."""
+    return {"type": kind, "description": description}
+
+
 def record(**properties: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a record at a time t."""
-    return {"type": "object", "properties": {"t": {"type": "number", "description": "s"}, **properties}}
+    return {"type": "object", "properties": {"t": scalar("number", "s"), **properties}}
 
 
 def encoded(record: dict[str, Any]) -> bytes:

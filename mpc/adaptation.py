@@ -150,13 +150,9 @@ class Adaptation:
             raise ValueError("noise, residual_s and gate must be positive")
 
 
-def load_adaptation(path: str | Path = Path(__file__).parent / "adaptation.yaml") -> Adaptation:
-    """Load the estimator's tuning.
-
-    Raises:
-        UserError: a missing or malformed file.
-    """
-    return load(path, Adaptation)
+def load_adaptation() -> Adaptation:
+    """Return the estimator's tuning, of `adaptation.yaml`."""
+    return load(Path(__file__).with_suffix(".yaml"), Adaptation)
 
 
 class DisturbanceEstimator:

@@ -75,7 +75,7 @@ class PlanController:
         self.progress = PlanProgress(most, horizon.steps + 1, settings.pace_max, camera, slowing)
         self._fading = np.exp(-self._horizon / adaptation.residual_s)[:, None]
         self._parameters = np.zeros((horizon.steps + 1, NP))
-        self._x0 = np.zeros(problem.x.size)
+        self._x0 = np.zeros(problem.formulation.x.size)
         self._before: tuple[float, Array] | None = None  # time, s, and state (14,) of the previous step
         self._last: tuple[float, Array, Array] | None = None  # time, s, x and u of the last good solution
         self._warm = self._prepared = self._whole = False

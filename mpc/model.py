@@ -93,20 +93,9 @@ class ModelParameters(NamedTuple):
 
 def unpack(p: Scalars) -> ModelParameters:
     """Unpack a vector (PARAMETERS.size,), symbolic or numeric."""
-
-    def scalars(name: str) -> tuple[Any, ...]:
-        at = PARAMETERS[name].at
-        return tuple(p[i] for i in range(at.start, at.stop))
-
-    return ModelParameters(
-        scalars("rate_lag"),
-        scalars("thrust_lag")[0],
-        scalars("drag_linear"),
-        scalars("drag_quadratic")[0],
-        scalars("thrust_scale")[0],
-        scalars("lift")[0],
-        scalars("residual"),
-    )
+    fields = (tuple(p[i] for i in range(field.at.start, field.at.stop)) for field in PARAMETERS.values())
+    numbers: list[Any] = [values if len(values) > 1 else values[0] for values in fields]
+    return ModelParameters(*numbers)
 
 
 def derivative(x: Scalars, u: Scalars, par: ModelParameters) -> list[Any]:

@@ -27,7 +27,7 @@ from gate_racer.mpc import terms
 from gate_racer.mpc.model import step, unpack
 from gate_racer.mpc.reference import PlanProgress
 from gate_racer.mpc.solvers.solver import Solution
-from gate_racer.mpc.terms import NP, NR, REFERENCE, Stage, SymbolBlocks, Weights
+from gate_racer.mpc.terms import NP, NR, REFERENCE, Cost, Residual, Stage, SymbolBlocks, Weights
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X, Layout, layout
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
@@ -53,14 +53,11 @@ class Formulation(ABC):
     name: ClassVar[str]
     x: ClassVar[Layout] = RATES_X
     u: ClassVar[Layout] = RATES_U
+    in_corridor: ClassVar[bool] = False  # whether the opening of a gate is a soft constraint
 
     @abstractmethod
-    def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
+    def costs(self, w: Weights) -> tuple[Cost, ...]:
         """Return the cost terms of the stages and of the end."""
-
-    def gate_corridor(self, w: terms.Weights) -> terms.GateCorridor | None:
-        """Return the soft constraint, or None."""
-        return None
 
     def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
         """Return the states beyond the vehicle's, dt (s) later."""
@@ -94,13 +91,24 @@ class Formulation(ABC):
         """Update the pace over dt, s, from a solution, the plan's row (NR,) at the present progress and the velocity v_w (3,)."""
 
 
-def _input_costs(w: terms.Weights) -> tuple[terms.Cost, ...]:
+def _input_costs(w: Weights) -> tuple[Cost, ...]:
     """Return the costs of inputs and visibility, which both formulations share."""
     return (
-        terms.Rates(w.rates),
-        terms.Thrust(w.thrust),
-        terms.RateTracking(w.rate_tracking),
-        terms.GateVisibility(w.gate_visibility),
+        Cost(terms.rates, w.rates),
+        Cost(terms.thrust_error, w.thrust),
+        Cost(terms.rate_tracking, w.rate_tracking),
+        Cost(terms.gate_visibility, w.gate_visibility),
+    )
+
+
+def _state_costs(w: Weights) -> tuple[Cost, ...]:
+    """Return the costs of attitude and velocity.
+
+    The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
+    """
+    return (
+        Cost(terms.attitude_error, w.attitude, w.attitude),
+        Cost(terms.velocity, w.velocity, max(w.end_velocity, w.velocity)),
     )
 
 
@@ -109,13 +117,8 @@ class Tracking(Formulation):
 
     name = "tracking"
 
-    def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
-        return (
-            terms.Position(w.position),
-            terms.AttitudeError(w.attitude),
-            terms.Velocity(w.velocity),
-            *_input_costs(w),
-        )
+    def costs(self, w: Weights) -> tuple[Cost, ...]:
+        return (Cost(terms.position, w.position, w.position), *_state_costs(w), *_input_costs(w))
 
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
         return progress.theta + progress.pace * times
@@ -130,20 +133,17 @@ class Contouring(Formulation):
     name = "mpcc"
     x: ClassVar[Layout] = joined(RATES_X, layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt")))
     u: ClassVar[Layout] = joined(RATES_U, layout(u_pace=("", "1/s", "d(pace)/dt")))
+    in_corridor = True
 
-    def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
+    def costs(self, w: Weights) -> tuple[Cost, ...]:
         return (
-            terms.Contour(w.contour),
-            terms.Lag(w.lag),
-            terms.Progress(w.progress),
-            terms.AttitudeError(w.attitude),
-            terms.Velocity(w.velocity),
-            terms.PaceRate(w.pace_rate),
+            Cost(terms.contour, w.contour, w.contour),
+            Cost(terms.lag, w.lag, w.lag),
+            Cost(terms.progress, w.progress, w.progress),
+            *_state_costs(w),
+            Cost(terms.pace_rate, w.pace_rate),
             *_input_costs(w),
         )
-
-    def gate_corridor(self, w: terms.Weights) -> terms.GateCorridor | None:
-        return terms.GateCorridor(w.gate_corridor, w.gate_corridor_price)
 
     def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
         theta, pace, pace_rate = s.x["theta"], s.x["pace"], s.u["u_pace"]
@@ -258,35 +258,16 @@ class Problem:
         """Formulation of the controller that the settings name."""
         return FORMULATIONS[self.settings.controller]
 
-    @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        return self.formulation.name
-
-    @property
-    def x(self) -> Layout:
-        """Layout of the state."""
-        return self.formulation.x
-
-    @property
-    def u(self) -> Layout:
-        """Layout of the input."""
-        return self.formulation.u
-
-    @cached_property
-    def gate_corridor(self) -> terms.GateCorridor | None:
-        """Soft constraint to the next opening, or None if the formulation has none."""
-        return self.formulation.gate_corridor(self.settings.weights)
-
     @cached_property
     def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """Symbols of state, input and stage parameters."""
-        return ca.SX.sym("x", self.x.size), ca.SX.sym("u", self.u.size), ca.SX.sym("p", NP)
+        form = self.formulation
+        return ca.SX.sym("x", form.x.size), ca.SX.sym("u", form.u.size), ca.SX.sym("p", NP)
 
     @cached_property
     def _stage(self) -> Stage:
-        x, u, p = self._vectors
-        return Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p), unpack(p[NR:]))
+        (x, u, p), form = self._vectors, self.formulation
+        return Stage(_blocks(form.x, x), _blocks(form.u, u), _blocks(REFERENCE, p), unpack(p[NR:]))
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -295,26 +276,22 @@ class Problem:
         dt = self.settings.horizon.step_s
         after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.model, dt)
         after += self.formulation.progress_after(stage, dt)
-        y, y_end = (ca.vertcat(*(term.residual(stage) for term, _ in weighted)) for weighted in self._weighted)
-        h = self.gate_corridor.value(stage) if self.gate_corridor else ca.SX(0, 1)
+        y, y_end = (ca.vertcat(*(residual(stage) for residual, _ in weighted)) for weighted in self._weighted)
+        h = terms.gate_corridor(stage) if self.formulation.in_corridor else ca.SX(0, 1)
         return Symbols(x, u, p, ca.vertcat(*after), y, y_end, h)
 
     @cached_property
-    def _weighted(self) -> tuple[list[tuple[terms.Cost, float]], list[tuple[terms.Cost, float]]]:
-        """Stage and terminal terms with their weights, without those of weight zero.
-
-        The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
-        """
-        end = self.settings.weights.end_velocity
-        stage = [(term, term.weight) for term in self.formulation.costs(self.settings.weights)]
-        last = [(term, max(end, w) if isinstance(term, terms.Velocity) else w) for term, w in stage if term.at_end]
-        return [pair for pair in stage if pair[1]], [pair for pair in last if pair[1]]
+    def _weighted(self) -> tuple[list[tuple[Residual, float]], list[tuple[Residual, float]]]:
+        """Residuals of the stages and of the end with their weights, without those of weight zero."""
+        costs = self.formulation.costs(self.settings.weights)
+        stage, end = [(c.residual, c.weight) for c in costs], [(c.residual, c.end_weight) for c in costs]
+        return [pair for pair in stage if pair[1]], [pair for pair in end if pair[1]]
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
         """Diagonals of the stage and the terminal weight matrix."""
         stage, end = (
-            np.concatenate([np.full(term.residual(self._stage).numel(), weight) for term, weight in weighted])
+            np.concatenate([np.full(residual(self._stage).numel(), weight) for residual, weight in weighted])
             for weighted in self._weighted
         )
         return stage, end

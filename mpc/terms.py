@@ -1,12 +1,11 @@
 """One stage of the horizon, and the cost and constraint terms that the optimal-control problem lists.
 
-A `Cost` is a weighted squared residual; `GateCorridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
+A `Cost` is a weighted squared residual; `gate_corridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
 A weight has the unit of the inverse squared residual, given beside it in the YAML of the formulation.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import ClassVar
 
 import casadi as ca
 
@@ -77,22 +76,16 @@ class Weights:
             raise ValueError("weights must not be negative")
 
 
+Residual = Callable[[Stage], ca.SX]  # in the unit of its quantity
+
+
 @dataclass(frozen=True)
-class Cost(ABC):
-    """Cost weight * |residual|^2 in every stage and, if `at_end`, at the end of the horizon."""
+class Cost:
+    """Cost weight * |residual|^2 in every stage, and end_weight * |residual|^2 at the end of the horizon, where no input is."""
 
+    residual: Residual
     weight: float
-    at_end: ClassVar[bool] = True
-
-    @abstractmethod
-    def residual(self, s: Stage) -> ca.SX:
-        """Return the residual vector, in the unit of its quantity, whose weighted square is the cost."""
-
-
-class InputCost(Cost):
-    """Cost of the input, of which there is none at the end of the horizon."""
-
-    at_end = False
+    end_weight: float = 0.0
 
 
 def path(s: Stage) -> tuple[ca.SX, ca.SX]:
@@ -122,100 +115,70 @@ def attitude(s: Stage) -> list[ca.SX]:
     return list(product(ca.vertsplit(turn / ca.sqrt(ca.sumsqr(turn) + 1e-9)), q))
 
 
-class Position(Cost):
-    """Position error against the plan, m, world NED."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        return s.x["p"] - s.p["p"]
+def position(s: Stage) -> ca.SX:
+    """Return the position error against the plan, m, world NED."""
+    return s.x["p"] - s.p["p"]
 
 
-class AttitudeError(Cost):
-    """Attitude error: twice the vector part of the error quaternion, the rotation vector to first order."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
-        return 2 * ca.vertcat(*turn[1:])
+def attitude_error(s: Stage) -> ca.SX:
+    """Return twice the vector part of the error quaternion: the rotation vector to first order."""
+    turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
+    return 2 * ca.vertcat(*turn[1:])
 
 
-class Velocity(Cost):
-    """Velocity error against the plan's velocity, scaled by the pace."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        return s.x["v"] - s.p["v"] * s.pace
+def velocity(s: Stage) -> ca.SX:
+    """Return the velocity error against the plan's velocity, scaled by the pace."""
+    return s.x["v"] - s.p["v"] * s.pace
 
 
-class Rates(InputCost):
-    """Commanded body rates minus those of the plan, scaled by the pace, rad/s."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
+def rates(s: Stage) -> ca.SX:
+    """Return the commanded body rates minus those of the plan, scaled by the pace, rad/s."""
+    return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
 
 
-class Thrust(InputCost):
-    """Commanded specific thrust minus that which the plan's line needs under the estimated model, m/s^2."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
-        lift = pace**2 * lifted(q, v, s.model)
-        return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.model.thrust_scale
+def thrust_error(s: Stage) -> ca.SX:
+    """Return the commanded specific thrust minus that which the plan's line needs under the estimated model, m/s^2."""
+    pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
+    lift = pace**2 * lifted(q, v, s.model)
+    return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.model.thrust_scale
 
 
-class RateTracking(InputCost):
-    """Commanded minus actual body rates: the torque for them comes from the rotors that also give the thrust."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] - s.x["w"]
+def rate_tracking(s: Stage) -> ca.SX:
+    """Return the commanded minus the actual body rates: the torque for them comes from the rotors that also give the thrust."""
+    return s.u["u_w"] - s.x["w"]
 
 
-class GateVisibility(InputCost):
-    """Sine of the angle between the camera's vertical plane and the direction of the next gate, controlled by yaw."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        to_gate = s.p["look"] - s.x["p"]
-        distance = ca.sqrt(ca.sumsqr(to_gate) + 1.0)  # m; the 1 m^2 fades the term out near the gate
-        lateral = rotate(conjugate(ca.vertsplit(s.x["q"])), ca.vertsplit(to_gate))[1]
-        return lateral / distance
+def gate_visibility(s: Stage) -> ca.SX:
+    """Return the sine of the angle between the camera's vertical plane and the direction of the next gate, controlled by yaw."""
+    to_gate = s.p["look"] - s.x["p"]
+    distance = ca.sqrt(ca.sumsqr(to_gate) + 1.0)  # m; the 1 m^2 fades the term out near the gate
+    lateral = rotate(conjugate(ca.vertsplit(s.x["q"])), ca.vertsplit(to_gate))[1]
+    return lateral / distance
 
 
-class Contour(Cost):
-    """Contour error, the deviation across the plan's line (Romero et al., MPCC, T-RO 2022, eq. 9)."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        error, along = path(s)
-        return error - along * ca.dot(along, error)
+def contour(s: Stage) -> ca.SX:
+    """Return the deviation across the plan's line (Romero et al., MPCC, T-RO 2022, eq. 9)."""
+    error, along = path(s)
+    return error - along * ca.dot(along, error)
 
 
-class Lag(Cost):
-    """Lag error, the deviation along the plan's line, which ties progress to the vehicle's position."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        error, along = path(s)
-        return ca.dot(along, error)
+def lag(s: Stage) -> ca.SX:
+    """Return the deviation along the plan's line, which ties progress to the vehicle's position."""
+    error, along = path(s)
+    return ca.dot(along, error)
 
 
-class Progress(Cost):
-    """Pace minus the largest pace that the thrust limit allows."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        return s.x["pace"] - s.p["target_pace"]
+def progress(s: Stage) -> ca.SX:
+    """Return the pace minus the largest pace that the thrust limit allows."""
+    return s.x["pace"] - s.p["target_pace"]
 
 
-class PaceRate(InputCost):
-    """Rate of change of the pace."""
-
-    def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_pace"]
+def pace_rate(s: Stage) -> ca.SX:
+    """Return the rate of change of the pace."""
+    return s.u["u_pace"]
 
 
-@dataclass(frozen=True)
-class GateCorridor:
-    """Soft constraint to the opening of a gate near it; the stage parameters hold the opening's axes over its half width."""
-
-    weight: float  # -, quadratic penalty of the violation
-    price: float  # -, linear penalty of the violation
-    size: int = 2
-
-    def value(self, s: Stage) -> ca.SX:
-        """Return the position in the opening (2,), across and down, relative to its half widths: within [-1, 1] inside."""
-        off = s.x["p"] - s.p["gate"]
-        return ca.vertcat(ca.dot(off, s.p["across"]), ca.dot(off, s.p["down"]))
+def gate_corridor(s: Stage) -> ca.SX:
+    """Return the position in the opening of a gate near it (2,), across and down, over its half widths: within [-1, 1] inside."""
+    off = s.x["p"] - s.p["gate"]
+    return ca.vertcat(ca.dot(off, s.p["across"]), ca.dot(off, s.p["down"]))

@@ -304,7 +304,7 @@ class LiveDriver:
     def _record(self, now: float) -> None:
         if now - self._last_record > LINK_RECORD_S:
             self._last_record = now
-            self._recorder.link(self._pilot.estimator.t, self.link_report().counters)
+            self._recorder.write("link", self._pilot.estimator.t, counters=self.link_report().counters)
             if self._overloaded():
                 self._recorder.shed_images()
 

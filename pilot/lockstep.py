@@ -5,11 +5,11 @@ delayed as on the wire, in whole ticks, so that the pilot has the same latency.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, inf
-from typing import Protocol
 
 from gate_racer.link.clock import StreamClock, Timeline
 from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
@@ -32,29 +32,29 @@ UNASKED = 5  # times that several samples may come at once, as with datagrams le
 LINK_LIMIT_S = 20.0  # s from the first sample, allowed before the start
 
 
-class LockstepLink(Protocol):
+class LockstepLink(ABC):
     """Link whose simulated time waits until the pilot has answered."""
 
-    t: float  # s, simulator clock
-    now: float  # s, reception of the last tick's telemetry, monotonic clock
-    images: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
-    late_s: float  # s, latency of these images beyond the profile's
+    t = 0.0  # s, simulator clock
+    now = 0.0  # s, reception of the last tick's telemetry, monotonic clock
+    images: Sequence[DetectedImage] = ()  # exposed in this tick, on the clock of the telemetry
+    late_s = 0.0  # s, latency of these images beyond the profile's
 
+    @abstractmethod
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """Advance time until there are messages, and return them. `window` is called for each image."""
-        ...
 
+    @abstractmethod
     def hold_clock(self) -> None:
         """Announce the flight: the offset between the clocks changes slowly from now on."""
-        ...
 
+    @abstractmethod
     def send(self, command: Command, t: float) -> None:
         """Send a command, stamped t (s)."""
-        ...
 
+    @abstractmethod
     def hold(self, t: float) -> None:
         """Answer the sample stamped t (s) without a set-point."""
-        ...
 
 
 def unwatched(pilot: AnyPilot) -> None:
@@ -153,7 +153,7 @@ def fly_lockstep_live(
     return flight.report(video.counters.evicted, counters)
 
 
-class UdpLink:
+class UdpLink(LockstepLink):
     """Link over UDP. Images of a tick are sent before its telemetry, so they have arrived when an IMU sample is read."""
 
     def __init__(
@@ -167,10 +167,9 @@ class UdpLink:
     ):
         """Create the link; `over`: whether nobody waits for messages any more, since the flight was interrupted."""
         self._client, self._video, self._detector, self._over = client, video, detector, over
-        self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
+        self._latency_s, self._timeout_s = profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
-        self.t = self.now = self._stamp = 0.0
-        self.images: list[DetectedImage] = []
+        self._stamp = 0.0  # s, of the newest sample
         self._unasked = 0  # times that several samples came at once
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
@@ -196,7 +195,7 @@ class UdpLink:
                 self.now, self._stamp = time.monotonic(), message.t
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
-        self.images = []
+        images = []
         self._video.accept_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
@@ -204,7 +203,8 @@ class UdpLink:
                 searched = window()
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
                 found = frame.id, detections, frame.jpeg
-                self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
+                images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
+        self.images = images
         return received
 
     def _unheard(self, messages: list[Telemetry]) -> list[Telemetry]:

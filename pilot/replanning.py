@@ -186,16 +186,11 @@ def _work(pipe: Connection) -> None:
 
 BELOW = 1 - 1e-6  # factor just inside a limit, against rounding
 P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start
-
-
-@dataclass(frozen=True, slots=True)
-class ReplanningConfig:
-    """Conditions to request a plan and to take it over."""
-
-    apart_s: float = 0.1  # s of plan time, least distance from its start to a gate: the next gate must be unambiguous
-    join_m: float = 0.3  # m, largest distance of the vehicle from its start: a third of the free room in an opening
-    join_m_s: float = 3.0  # m/s, largest difference in velocity: what thrust changes in a tenth of a second
-    least_s: float = 0.05  # s of flight, least saving
+# Conditions to request a plan and to take it over.
+APART_S = 0.1  # s of plan time, least distance from its start to a gate: the next gate must be unambiguous
+JOIN_M = 0.3  # m, largest distance of the vehicle from its start: a third of the free room in an opening
+JOIN_M_S = 3.0  # m/s, largest difference in velocity: what thrust changes in a tenth of a second
+LEAST_S = 0.05  # s of flight, least saving
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +220,10 @@ class Replanning:
         vehicle: Vehicle,
         options: PlanOptions,
         planner: RemainderPlanner,
-        config: ReplanningConfig | None = None,
     ):
         """Create it; `options` are those of the plan."""
         self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
-        self._options, self._config = options, config or ReplanningConfig()
-        self.plan, self.vehicle, self._planned = plan, vehicle, VehicleEstimate()
+        self.plan, self.vehicle, self._planned, self._options = plan, vehicle, VehicleEstimate(), options
         self._request: _Request | None = None
         self.made: list[Replan] = []
 
@@ -271,7 +264,7 @@ class Replanning:
         ahead_s = self._planner.latency_s
         theta = controller.progress.theta + controller.progress.pace * ahead_s
         gates_s, x = controller.reference.gate_times_s, controller.expected(t, ahead_s)
-        if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < self._config.apart_s:
+        if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < APART_S:
             return None
         moved, moving = (rows[0] for rows in controller.reference.offsets.line(np.array([theta])))
         on_map = x.copy()
@@ -295,15 +288,14 @@ class Replanning:
 
     def _refused(self, request: _Request, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
         """Return why a plan is not taken over; empty if it is."""
-        config = self._config
         if answer is None:
             return "no answer in time"
         if not answer.ok:
             return answer.status
         save_s = request.before_s / self._controller.progress.most - answer.rest_s
-        if save_s < config.least_s:
+        if save_s < LEAST_S:
             return f"saves only {save_s:.2f} s"
-        if not (off_m <= config.join_m and off_m_s <= config.join_m_s):
+        if not (off_m <= JOIN_M and off_m_s <= JOIN_M_S):
             return f"starts {off_m:.2f} m and {off_m_s:.1f} m/s off the vehicle's state"
         return ""
 

@@ -302,10 +302,7 @@ def tum(poses: Iterable[tuple[float, Sequence[float] | Array, Sequence[float] | 
     return "\n".join([*lines, ""])
 
 
-OPTIONS = {
-    "estimate": {"--detector": "detector"},
-    "records": {"--out": "out"},
-}
+OPTIONS = {"records": {"--out": "out"}}
 
 
 @dataclass(frozen=True)
@@ -355,7 +352,7 @@ def run(arguments: argparse.Namespace) -> int:
     shows = any(topic == "camera" for topic, _ in log.events)
     name = settings.detector or (CLASSICAL if shows else LOGGED)
     if not shows and name != LOGGED:
-        raise UserError(f"{source}: holds no images for --detector {name}; use --detector {LOGGED}")
+        raise UserError(f"{source}: holds no images for detector={name}; use --set detector={LOGGED}")
     setting = setting_of_others(settings, source) if imported else setting_of_own(settings, source, log.about)
     track, vehicle = setting.track, setting.vehicle
     in_air = any(topic == "position" for topic, _ in log.events)

@@ -35,7 +35,6 @@ OPTIONS = {
         "--reserve": "reserve",
         "--margin": "margin_m",
         "--see": "see",
-        "--fast": "fast",
     },
     "records": {"--out": "out"},
 }

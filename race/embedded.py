@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +12,6 @@ from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.result import Verdict
 from gate_racer.sim.report import RunReport, read_report
-from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import World
 
 STOP_S = 5.0  # s to wait for the process at each step of the shutdown
@@ -20,43 +20,23 @@ STOP_S = 5.0  # s to wait for the process at each step of the shutdown
 class EmbeddedSimulator:
     """Child process that starts on entering the context and ends on leaving it."""
 
-    def __init__(
-        self,
-        world: World,
-        vehicle: str,
-        profile: str,
-        style: str,
-        seed: int,
-        setup: RunSetup,
-        ports: tuple[int, int],
-        plant: str = "",
-    ):
+    def __init__(self, world: World, options: Mapping[str, object], ports: tuple[int, int]):
         """Set up the simulator.
 
         Args:
-            vehicle: name or file of the pilot's vehicle model, from which the world differs.
+            options: further settings of `race-sim`, by their keys.
             ports: the pilot's loopback ports for telemetry and video.
-            plant: as `race-sim --set plant=PLANT`.
         """
         self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
         self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
         world.save(true_world)
-        self._command = command_line(
-            "gate_racer.race.race_sim", "--track", world.published.file, "--vehicle", vehicle, tied=True
-        )
-        self._command += ["--profile", profile, "--world", str(true_world), "--seed", str(seed)]
         client, video = (f"127.0.0.1:{port}" for port in ports)
-        keys = (
-            f"world.style={style}",
-            f"laps={setup.laps}",
-            f"link.pose={str(setup.pose).lower()}",
-            f"plant={plant}",
-            "once=true",
-        )
-        for key in (*keys, "link.bind=127.0.0.1:0", f"link.client={client}", f"link.video={video}"):
-            self._command += ["--set", key]
-        self._command += ["--report", str(self._report)]
+        own = {"world.file": true_world, "once": "true", "link.bind": "127.0.0.1:0"}
+        keys = {**options, **own, "link.client": client, "link.video": video}
+        race_sim = command_line("gate_racer.race.race_sim", "--track", world.published.file, tied=True)
+        self._command = [*race_sim, "--report", str(self._report)]
+        self._command += ["--set", *(f"{name}={value}" for name, value in keys.items())]
 
     def __enter__(self) -> "EmbeddedSimulator":
         self._process = subprocess.Popen(

@@ -75,8 +75,8 @@ def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder:
         gates_seen=len(gates),
         time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
         gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
-        world=session.described_world,
-        settings=session.described_settings,
+        world=session.described["world"],
+        settings=session.described["settings"],
         log=str(recorder.path),
         troubles=recorder.troubles,
     )

@@ -14,8 +14,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.flight import DetectedImage
-from gate_racer.pilot.lockstep import LockstepFlight, unwatched
+from gate_racer.pilot.lockstep import LockstepFlight, LockstepLink, unwatched
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import LinkReport, Verdict
@@ -102,23 +101,42 @@ def fly_together(
         tell(race)
 
 
-def _ended(flight: LockstepFlight, link: "EmbeddedLink | BetaflightLink") -> tuple[LinkReport, Verdict]:
+def _ended(flight: LockstepFlight, link: "SimulatedLink") -> tuple[LinkReport, Verdict]:
     if link.simulator.trouble:
         flight.recorder.note("plant", link.simulator.trouble)
     return flight.report(0, link.counters), referees_verdict(report(link.simulator), flight.pilot)
 
 
-class EmbeddedLink:
+class SimulatedLink(LockstepLink):
+    """Link to a simulator in this process, and to its camera."""
+
+    def __init__(self, simulator: Simulator, eye: LockstepPerception):
+        self.simulator, self._eye = simulator, eye
+
+    def hold_clock(self) -> None:
+        self._eye.hold()
+
+    def hold(self, t: float) -> None:
+        """Do nothing: the simulator does not wait for an answer."""
+
+    def disarm(self) -> None:
+        """Stop the motors at the end of a flight."""
+        self.simulator.command(Arm(False))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters of the link: none where nothing is lost in it."""
+        return {}
+
+
+class EmbeddedLink(SimulatedLink):
     """Both ends of the link in one process: all messages are encoded to bytes, by the profile's conventions."""
 
     def __init__(self, simulator: Simulator, eye: LockstepPerception):
+        super().__init__(simulator, eye)
         profile = simulator.profile
-        self.simulator, self._eye = simulator, eye
         self._station, self.codec = Station(simulator), ClientCodec(profile)
         self._heartbeat = RateDivider(profile.client_heartbeat_hz, profile.physics_hz)
-        self.t = self.now = 0.0
-        self.images: list[DetectedImage] = []
-        self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """Advance one tick and return the telemetry as decoded by the client."""
@@ -140,38 +158,20 @@ class EmbeddedLink:
                 self._station.receive(datagram, PILOT, t)
         return received
 
-    def hold_clock(self) -> None:
-        self._eye.hold()
-
     def send(self, command: Command, t: float) -> None:
         """Send a command stamped t (s), which arrives within the tick."""
         self._station.receive(self.codec.encode(command, t), PILOT, self.simulator.t)
 
-    def hold(self, t: float) -> None:
-        """Do nothing: the next tick needs no request."""
 
-    def disarm(self) -> None:
-        """Stop the motors at the end of a flight."""
-        self.simulator.command(Arm(False))
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """Counters of the link: none, since nothing is lost in it."""
-        return {}
-
-
-class BetaflightLink:
-    """`LockstepLink` that advances by physics steps. Every message takes its transmission time on the line."""
+class BetaflightLink(SimulatedLink):
+    """Link that advances by physics steps. Every message takes its transmission time on the line."""
 
     def __init__(
         self, station: BetaflightStation, profile: BetaflightProfile, eye: LockstepPerception, shadow: bool = False
     ):
-        self.simulator, self._port, self._eye = station.simulator, StationPort(station), eye
-        self._step_s = 1 / profile.wire.physics_hz
+        super().__init__(station.simulator, eye)
+        self._port, self._step_s = StationPort(station), 1 / profile.wire.physics_hz
         self.client = MspClient(self._port, profile, self._port.clock, shadow)
-        self.t = self.now = 0.0
-        self.images: list[DetectedImage] = []
-        self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """Return what the line delivers within one physics step."""
@@ -183,21 +183,14 @@ class BetaflightLink:
         for message in received:
             if isinstance(message, Imu):
                 self._eye.refer(message.t, self.t)
-        self.images, self.late_s = [], 0.0
-        for exposure in self._port.exposures():
-            self.images += self._eye.see(exposure, self.t, window())
-            self.late_s = exposure.late_s
+        exposures = self._port.exposures()
+        self.images = [image for one in exposures for image in self._eye.see(one, self.t, window())]
+        self.late_s = exposures[-1].late_s if exposures else 0.0
         return received
-
-    def hold_clock(self) -> None:
-        self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
         """Pass on a command; its sticks are sent within the next tick."""
         self.client.send(command, self.t, t)
-
-    def hold(self, t: float) -> None:
-        """Do nothing: the line does not wait for an answer."""
 
     def disarm(self) -> None:
         """Release the sticks at the end of a flight."""

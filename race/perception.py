@@ -1,6 +1,6 @@
 """Perception in lock-step: the simulator's exposures to detected images, by rendered images or projected corners."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.clock import StreamClock
@@ -18,89 +18,87 @@ from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.vehicle.camera import Camera
 
 
-class LockstepPerception(Protocol):
+class LockstepPerception(ABC):
     """Converter of exposures to detections."""
 
+    def __init__(self, profile: Profile, clock: StreamClock | None):
+        """`clock`: converter of stamps; None: the time of exposure is known."""
+        self._profile, self._clock = profile, clock
+
+    @abstractmethod
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         """Return the images that arrive from an exposure at the simulator's time t (s)."""
-        ...
 
     @property
     def refused(self) -> int:
         """Number of images without an answer of the detector."""
-        ...
+        return 0
 
     def refer(self, stamp: float, t: float) -> None:
         """Record that telemetry with this stamp (s) left the simulator at t (s)."""
-        ...
+        if self._clock is not None:
+            self._clock.reference(stamp, t)
 
     def hold(self) -> None:
         """Announce the flight: the offset between the clocks changes slowly from now on."""
-        ...
+        if self._clock is not None:
+            self._clock.hold()
 
     def close(self) -> None:
         """Release the camera."""
-        ...
+        return None
+
+    def _stamped(self, sent: float, t: float, late_s: float) -> float | None:
+        """Return the time of exposure of an image with the stamp `sent` (s), exposed at t (s); None if it is refused."""
+        assert self._clock is not None
+        return self._clock.stream(sent, t + self._profile.video_latency_s + late_s)
+
+    @property
+    def _sigma_s(self) -> float:
+        return self._clock.sigma_s if self._clock is not None else 0.0
 
 
-class RenderedPerception:
+class RenderedPerception(LockstepPerception):
     """Perception that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
 
     def __init__(self, world: World, camera: Camera, profile: Profile, style: str, seed: int, detector: str):
         """`camera`: the detector's model of it. Raises UserError if this machine cannot render, or for an unknown detector."""
+        super().__init__(profile, StreamClock.of(profile))
         self._detector = open_detector(detector, camera)
         self._feed = Feed(world.track, world.vehicle, world.seen(load_style(style)), seed)
-        self._profile, self._reassembler = profile, image_reassembler()
-        self._clock = StreamClock.of(profile)
+        self._reassembler = image_reassembler()
 
     @property
     def refused(self) -> int:
         return self._detector.refused
 
-    def refer(self, stamp: float, t: float) -> None:
-        self._clock.reference(stamp, t)
-
-    def hold(self) -> None:
-        self._clock.hold()
-
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
-        images, arrival = [], t + self._profile.video_latency_s + exposure.late_s
+        images = []
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
-            stamp = self._clock.stream(frame.t, arrival) if frame else None
+            stamp = self._stamped(frame.t, t, exposure.late_s) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window)
-                images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s, window))
+                images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._sigma_s, window))
         return images
 
     def close(self) -> None:
         self._feed.close()
 
 
-class ProjectedPerception:
+class ProjectedPerception(LockstepPerception):
     """Perception that projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
 
     With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
     """
 
-    refused = 0
-
     def __init__(self, world: World, camera: Camera, profile: Profile, style: str, seed: int, detector: str):
+        as_believed = world.deviations.link == AS_BELIEVED.link
+        super().__init__(profile, None if as_believed else StreamClock.of(profile))
         self._camera = ProjectedCamera(
             world.track, world.vehicle.camera, world.seen(load_style(style)), seed, off=world.deviations.camera
         )
         self._outlines = RivalOutlines(world.track, world.vehicle.camera, seed)
-        self._profile = profile
-        as_believed = world.deviations.link == AS_BELIEVED.link
-        self._clock = None if as_believed else StreamClock.of(profile)
-
-    def refer(self, stamp: float, t: float) -> None:
-        if self._clock is not None:
-            self._clock.reference(stamp, t)
-
-    def hold(self) -> None:
-        if self._clock is not None:
-            self._clock.hold()
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         pose = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b
@@ -108,14 +106,10 @@ class ProjectedPerception:
         others = [_reported(one) for one in self._outlines.see(exposure.p_wb, exposure.q_wb, exposure.rivals)]
         if self._clock is None:
             return [DetectedImage(exposure.t, exposure.id, seen, rivals=others)]
-        sent = self._profile.video_stamp(exposure.stamp) * 1e-9
-        stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
+        stamp = self._stamped(self._profile.video_stamp(exposure.stamp) * 1e-9, t, exposure.late_s)
         if stamp is None:
             return []
-        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s, rivals=others)]
-
-    def close(self) -> None:
-        pass
+        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._sigma_s, rivals=others)]
 
 
 def detections(seen: list[SeenGate]) -> list[Detection]:

@@ -265,8 +265,8 @@ def _matching(k: int, n: int, client: Address, video: Address) -> str:
     """Return the `run-mpc` command of pilot k (from 0) in a race of several."""
     if n == 1:
         return ""
-    keys = f"--set link.video={video[0]}:{video[1]} --set race.grid={k + 1}/{n}"
-    return f" (run-mpc --live --listen {client[0]}:{client[1]} {keys})"
+    keys = f"link.listen={client[0]}:{client[1]} link.video={video[0]}:{video[1]} race.grid={k + 1}/{n}"
+    return f" (run-mpc --live --set {keys})"
 
 
 def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Address, Address]:

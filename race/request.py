@@ -151,7 +151,7 @@ def require_wire(settings: RunSettings, msp: BetaflightProfile | None) -> None:
     """Check the settings against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
     settings.link.require_kind(msp)
     if msp is not None and settings.perception.pose:
-        raise UserError(f"--pose: not available with the MSP profile {settings.link.profile}")
+        raise UserError(f"perception.pose: not available with the MSP profile {settings.link.profile}")
     if msp is not None and settings.controller.command == "attitude":
         raise UserError(f"controller.command=attitude: the MSP profile {settings.link.profile} accepts body rates only")
 
@@ -160,7 +160,7 @@ def require_seen(settings: RunSettings, track: Track) -> None:
     """Check that a camera sees a gate of the course, or that the state is told. Raises UserError."""
     if not (settings.perception.pose or any(gate.visible for gate in track.gates)):
         raise UserError(
-            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --pose"
+            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --set perception.pose=true"
         )
 
 

@@ -148,14 +148,16 @@ class Session:
         return closing(PlannerProcess(Remainder(plan, first_s, x, self.track, self.vehicle, self.replan)))
 
     @property
-    def described_world(self) -> dict[str, Any] | None:
-        """World for log and result; None for an external simulator."""
-        return self.world.as_dict() if self.world is not None else None
-
-    @property
-    def described_settings(self) -> Any:
-        """Settings for log and result, as a run file has them."""
-        return plain(self.settings)
+    def described(self) -> dict[str, Any]:
+        """The run for log and result: its settings as a run file has them, and the world, None for an external simulator."""
+        return {
+            "track": self.track.name,
+            "vehicle": self.vehicle.name,
+            "plan_hash": self.plan.hash if self.plan is not None else "",
+            "seed": self.seed,
+            "world": self.world.as_dict() if self.world is not None else None,
+            "settings": plain(self.settings),
+        }
 
     def save_world(self, log: Path) -> None:
         """Write the world beside a log, where it is known and has deviations."""
@@ -222,19 +224,19 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
 def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     assert session.world is not None
     settings, camera = session.settings, session.vehicle.camera
+    keys = {
+        "vehicle": settings.vehicle,
+        "laps": session.laps,
+        "plant": settings.world.plant,
+        "world.style": settings.world.style,
+        "world.seed": session.seed,
+        "link.profile": session.profile.name,
+        "link.pose": str(settings.perception.pose).lower(),
+    }
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
         PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), camera, settings.perception.detector) as perception,
-        EmbeddedSimulator(
-            session.world,
-            settings.vehicle,
-            session.profile.name,
-            settings.world.style,
-            session.seed,
-            session.setup,
-            (client.address[1], perception.address[1]),
-            settings.world.plant,
-        ) as simulator,
+        EmbeddedSimulator(session.world, keys, (client.address[1], perception.address[1])) as simulator,
     ):
         link_report = _drive(session, pilot, recorder, status, client, perception, simulator)
         verdict = simulator.verdict(pilot)
@@ -347,7 +349,7 @@ def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:
 
 def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
     """Fly, and write the result to disk. Raises as `fly`."""
-    pilot, plan = session.pilot(planner), session.plan
+    pilot = session.pilot(planner)
     with interruptible(pilot):
         with recorded(session) as recorder:
             session.save_world(recorder.path)
@@ -358,16 +360,11 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
             except UserError as error:
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
-            if failed := pilot.estimator.health.fallbacks:
-                recorder.note("estimator", f"failed {failed} times: {pilot.estimator.health.fallback_reason}")
-            recorder.widths(pilot.estimator.health)
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
-            recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
-            recorder.learned(pilot.estimator.t, pilot.guidance.learned())
-            recorder.replans(pilot.go_t, pilot.guidance.passages.replans)
-            recorder.counters(pilot.estimator.t, pilot.counters, link_report.frames_dropped)
-        outcome = flight_result(pilot, recorder, verdict, link_report, plan, session)
+            recorder.conclude(pilot, link_report.frames_dropped)
+        models = session.track, session.vehicle, session.plan
+        outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
         keep(session, outcome.as_dict())
     if failure is not None:
         raise failure
@@ -401,12 +398,10 @@ def recorded(session: Session) -> Iterator[Recorder]:
     console = Console()
     log = session.open_log(console.say)
     recorder = Recorder(log, console)
-    plan_hash = session.plan.hash if session.plan is not None else ""
-    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
     planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
-    world, seed, profile = session.described_world or {}, session.seed, session.profile.name
-    settings = session.described_settings
-    recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile, settings=settings)
+    about = session.described
+    about["world"] = about["world"] or {}
+    recorder.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
     try:
         yield recorder
     finally:

@@ -39,14 +39,11 @@ RACE = {  # options of `run-mpc`, in groups
         "--laps": "laps",
         "--controller": "controller.name",
         "--detector": "perception.detector",
-        "--pose": "perception.pose",
     },
     "simulator": {
         "--profile": "link.profile",
         "--live": "link.live",
         "--lockstep": "link.lockstep",
-        "--peer": "link.peer",
-        "--listen": "link.listen",
     },
     "built-in simulator": {"--world": "world.file", "--seed": "world.seed", "--camera": "world.camera"},
     "records": {"--log": "record.log", "--view": "record.view"},
@@ -69,7 +66,7 @@ class ControllerSettings:
 
     name: str = key(
         AUTO,
-        f"mpcc (auto), tracking, a YAML file of settings, a learned policy (name, .onnx or .npz), or {CLASS}",
+        f"mpcc (auto), tracking, a YAML file of settings, a learned policy (name or .onnx), or {CLASS}",
         "NAME",
     )
     solver: str = key(AUTO, "`casadi` needs no compiler", choices=tuple(SOLVERS))

@@ -8,7 +8,7 @@ import numpy as np
 
 from gate_racer.common.files import read_json, reading, write_file
 from gate_racer.link.messages import Command
-from gate_racer.link.record import RecordFile, record, vector
+from gate_racer.link.record import RecordFile, record, scalar, vector
 from gate_racer.sim.referee import Violation
 from gate_racer.sim.simulator import Simulator, Tick
 from gate_racer.vehicle.rotation import Array
@@ -71,7 +71,7 @@ SCHEMAS = {
         armed={"type": "boolean"},
     ),
     "command": record(kind={"type": "string"}, values={"type": "object"}),
-    "contact": record(struck={"type": "string"}, impulse={"type": "number", "description": "kg m/s"}),
+    "contact": record(struck={"type": "string"}, impulse=scalar("number", "kg m/s")),
     "referee": record(
         status={"type": "string"},
         cause={"type": "string"},

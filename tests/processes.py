@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from tests.conftest import ROOT
@@ -47,10 +48,16 @@ def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
-SLOW = {
-    "machine",
-    "telemetry",
-}  # troubles of a machine that others use: between two programs on it, telemetry has no other cause to pause
+def raced(folder: Path, *arguments: object) -> dict[str, Any]:
+    """The result of a race of `run-mpc` in lock-step, by projected camera unless told; `printed` is its stdout."""
+    words = "--lockstep", "--camera", "projected", "--log", folder, "--json", folder / "result.json"
+    done = run_here("gate_racer.race.run_mpc", *words, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((folder / "result.json").read_text(encoding="utf-8")) | {"printed": done.stdout}
+
+
+# Troubles of a machine that others use: between two programs on it, telemetry has no other cause to pause.
+SLOW = {"machine", "telemetry"}
 
 
 def in_real_time(fly: Callable[[Path], subprocess.CompletedProcess[str]], folder: Path) -> Path:

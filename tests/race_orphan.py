@@ -5,14 +5,13 @@ import time
 from pathlib import Path
 
 from gate_racer.race.embedded import EmbeddedSimulator
-from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 
 if __name__ == "__main__":
     world = as_believed(load_track("vq1"), load_vehicle("dcl"))
-    with EmbeddedSimulator(world, "dcl", "spec", "race", 0, RunSetup(), (9, 9)):
+    with EmbeddedSimulator(world, {}, (9, 9)):
         (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         print(child, flush=True)
         time.sleep(600)

@@ -145,7 +145,7 @@ OVERWRITING = {
     "fly-report": lambda f: [f / "flight.mcap", "--out", f / "flight.mcap"],
     "identify-vehicle": lambda f: [f / "log.csv", "--set", f"base={f / 'vehicle.yaml'}", "--out", f / "vehicle.yaml"],
     "map-track": lambda f: [f / "link.yaml", "--gates", "2", "--out", f / "link.yaml"],
-    "probe-link": lambda f: ["--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
+    "probe-link": lambda f: ["--set", f"link.profile={f / 'profile.yaml'}", "--out", f / "profile.yaml"],
     "preflight": lambda f: [*AT_A_LINE, "--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],

@@ -244,7 +244,7 @@ def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_pa
     text = profile.read_text(encoding="utf-8")  # a flight that misses its gate goes on to the limit
     profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 10.0", text), encoding="utf-8")
     done = run(
-        RUN, sprint / "sprint.csv", "--pose", "--controller", f"{wrong}:Stalling", "--detector", detector,
+        RUN, sprint / "sprint.csv", "--set", "perception.pose=true", "--controller", f"{wrong}:Stalling", "--detector", detector,
         "--profile", profile, "--log", tmp_path, "--json", out,
     )  # fmt: skip
     flight = json.loads(out.read_text())

@@ -5,20 +5,18 @@ from dataclasses import dataclass, replace
 
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile
-from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
 from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import EmbeddedLink
-from gate_racer.race.perception import open_perception
 from gate_racer.sim.referee import Race
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
+from tests.flights import eye_of, racer_of
 
 GO_S = 1.1  # of the simulator's time
 
@@ -91,10 +89,8 @@ def fly(
     strict: bool = False,
 ) -> tuple[Race, str]:
     """One race by projected gates, refereed strictly if wanted. Returns the referee's word, and why the pilot ended it."""
-    controller = make_controller("mpcc", plan, vehicle, track, "auto")
-    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller)
-    world = resolve(NOMINAL, track, vehicle)
-    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
+    pilot, world = racer_of(track, vehicle, plan, profile), resolve(NOMINAL, track, vehicle)
+    eye = eye_of(world, vehicle, profile, seed)
     simulator = Simulator(world, profile, seed, RunSetup(strict=strict))
     LockstepFlight(pilot, profile, TroubledWire(simulator, eye, troubles), Recorder(NoLog())).fly()
     return simulator.referee.race, pilot.cause

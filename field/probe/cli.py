@@ -111,10 +111,7 @@ MAVLINK_PORT, VIDEO_PORT = 14550, 5600
 AUTO = "auto"
 
 
-OPTIONS = {
-    "simulator": {"--profile": "link.profile"},
-    "records": {"--out": "out"},
-}
+OPTIONS = {"records": {"--out": "out"}}
 MOVED = {"--no-fly": "--set fly=false", "--msp": "the command preflight"}  # former options
 
 

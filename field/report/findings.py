@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.field.report.flight import ReportedFlight
-from gate_racer.link.record_reader import Record
+from gate_racer.link.record import Record
 from gate_racer.mpc.control import Source
 from gate_racer.sim.worlds.world import AS_BELIEVED
 from gate_racer.vehicle.rotation import Array

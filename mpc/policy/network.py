@@ -1,6 +1,6 @@
-"""Networks of policies: NumPy for the layers of an .npz file, OpenCV for an .onnx file of any trainer.
+"""Networks of policies: ONNX files of any trainer, run by OpenCV.
 
-What an ONNX file observes, commands and was trained for stands in its metadata (`ModelProto.metadata_props`), as text:
+What a file observes, commands and was trained for stands in its metadata (`ModelProto.metadata_props`), as text:
 
 | key | what |
 |---|---|
@@ -10,7 +10,7 @@ What an ONNX file observes, commands and was trained for stands in its metadata 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import cv2
 import numpy as np
@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from gate_racer.tracks.observation import ACTION, OBSERVATION
 from gate_racer.vehicle.rotation import Array
 
-SLOPE = 0.2  # -, negative slope of the leaky ReLU, as in Swift
-Layer = tuple[NDArray[np.float32], NDArray[np.float32]]  # weights (out, in), biases (out,)
 COLUMNS = {"observation": " ".join(OBSERVATION.columns), "action": " ".join(ACTION.columns)}
 METADATA, KEY, VALUE, LENGTH_DELIMITED = (
     14,
@@ -31,33 +29,7 @@ METADATA, KEY, VALUE, LENGTH_DELIMITED = (
 FIXED = {1: 8, 5: 4}  # bytes of the wire types of fixed length
 
 
-class LayeredNetwork:
-    """h_k+1 = l(W_k h_k + b_k), l(z) = max(z, 0.2 z), action = tanh(W_n h_n + b_n)."""
-
-    def __init__(self, layers: Sequence[Layer]):
-        """Store the layers. Raises ValueError where one does not fit the others, the observation or the action."""
-        columns = OBSERVATION.size
-        for k, (weight, bias) in enumerate(layers):
-            rows = ACTION.size if k == len(layers) - 1 else len(bias)
-            if weight.dtype != np.float32 or weight.shape != (rows, columns) or bias.shape != (rows,):
-                raise ValueError(f"weight_{k} is {weight.dtype} {weight.shape}, must be float32 ({rows}, {columns})")
-            if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-                raise ValueError(f"layer {k} is not finite")
-            columns = rows
-        if not layers:
-            raise ValueError("no layer: weight_0 is missing")
-        self._layers = layers
-
-    def __call__(self, observation: Array) -> Array:
-        h: NDArray[np.float32] = observation.astype(np.float32)
-        for weight, bias in self._layers[:-1]:
-            h = weight @ h + bias
-            h = np.maximum(h, SLOPE * h)
-        weight, bias = self._layers[-1]
-        return np.tanh(weight @ h + bias).astype(float)
-
-
-class OnnxPolicyNetwork:
+class PolicyNetwork:
     """Network of an ONNX file; its outputs are limited to -1..1, and NaN counts as 0, as in training."""
 
     def __init__(self, model: bytes):

@@ -1,17 +1,8 @@
-"""Learned policies: their files, and the controller that commands by them; inference needs neither PyTorch nor a trainer.
-
-An .onnx file has its metadata as `network` defines it. An .npz file has
-
-| array | shape | what |
-|---|---|---|
-| `about` | () text | JSON of `PolicyProvenance` |
-| `middle_m`, `half_m`, `speed_m_s`, `thrust_max_m_s2`, `rate_max_rad_s` | (3,) or () | `Scaling` |
-| `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k of `LayeredNetwork`; the first includes the normalisation |
-"""
+"""Learned policies: their files, and the controller that commands by them; inference needs neither PyTorch nor a trainer."""
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +11,12 @@ import numpy as np
 
 from gate_racer.common.config import from_dict, shown
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import parse_json, read_arrays, read_bytes, reading
+from gate_racer.common.files import parse_json, read_bytes, reading
 from gate_racer.mpc import geometric
 from gate_racer.mpc.control import Control, Source
 from gate_racer.mpc.policy.network import (
     COLUMNS,
-    Layer,
-    LayeredNetwork,
-    OnnxPolicyNetwork,
+    PolicyNetwork,
     metadata,
     require_sealed,
     sealed,
@@ -41,8 +30,8 @@ from gate_racer.vehicle.rotation import Array, exp, product
 from gate_racer.vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
-LAYERS, ONNX = ".npz", ".onnx"  # suffixes of files
-BYTES = 4 << 20  # bytes, largest unpacked file; two layers of 128 take 90 kB, of 512 1.2 MB
+ONNX = ".onnx"  # suffix of files
+BYTES = 4 << 20  # bytes, largest file; two layers of 128 take 90 kB, of 512 1.2 MB
 
 
 @dataclass(frozen=True)
@@ -65,7 +54,7 @@ class Policy:
 
     about: PolicyProvenance
     scaling: Scaling
-    act: Callable[[Array], Array]
+    act: PolicyNetwork
 
     def require(self, vehicle: Vehicle, command_hz: float) -> None:
         """Check that vehicle and command rate are those of the training.
@@ -92,21 +81,21 @@ class Policy:
 
 def names() -> list[str]:
     """Return the names of the shipped policies."""
-    return sorted(path.stem for path in FOLDER.iterdir() if path.suffix in (LAYERS, ONNX))
+    return sorted(path.stem for path in FOLDER.glob(f"*{ONNX}"))
 
 
 def is_policy(name: str) -> bool:
     """Return whether it is the name or the file of a policy."""
-    return Path(name).suffix in (LAYERS, ONNX) or name in names()
+    return Path(name).suffix == ONNX or name in names()
 
 
 def path_of(name: str) -> Path:
     """Return the file of a policy, by its name or path. Raises UserError for an unknown name."""
-    if Path(name).suffix in (LAYERS, ONNX):
+    if Path(name).suffix == ONNX:
         return Path(name)
     if name not in names():
-        raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .onnx or .npz file")
-    return next(path for path in map(FOLDER.joinpath, (name + LAYERS, name + ONNX)) if path.exists())
+        raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .onnx file")
+    return FOLDER / f"{name}{ONNX}"
 
 
 def load_policy(name: str) -> Policy:
@@ -116,10 +105,6 @@ def load_policy(name: str) -> Policy:
         UserError: no such policy, or a malformed file.
     """
     path = path_of(name)
-    return _from_onnx(path) if path.suffix == ONNX else _from_arrays(path)
-
-
-def _from_onnx(path: Path) -> Policy:
     model = read_bytes(path, BYTES)
     with reading(path, "not a policy file"):
         known = metadata(model)
@@ -128,16 +113,7 @@ def _from_onnx(path: Path) -> Policy:
             if known[key] != columns:
                 raise ValueError(f"its {key} is {shown(known[key])}, must be {columns}")
         about, scaling = (parse_json(known[key], f"{path}: {key}") for key in ("about", "scaling"))
-        return Policy(from_dict(about, PolicyProvenance, str(path)), _scaling(scaling), OnnxPolicyNetwork(model))
-
-
-def _from_arrays(path: Path) -> Policy:
-    arrays = read_arrays(path, BYTES)
-    with reading(path, "not a policy file"):
-        about, layers = parse_json(str(arrays["about"]), str(path)), list[Layer]()
-        while f"weight_{len(layers)}" in arrays:
-            layers.append((arrays[f"weight_{len(layers)}"], arrays[f"bias_{len(layers)}"]))
-        return Policy(from_dict(about, PolicyProvenance, str(path)), _scaling(arrays), LayeredNetwork(layers))
+        return Policy(from_dict(about, PolicyProvenance, str(path)), _scaling(scaling), PolicyNetwork(model))
 
 
 def described(model: bytes, about: PolicyProvenance, scaling: Scaling) -> bytes:

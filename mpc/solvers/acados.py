@@ -1,7 +1,9 @@
 """The acados back-end: SQP_RTI on HPIPM, generated and compiled once per machine.
 
 It comes from the wheel `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment, or from a build of
-the user's (ACADOS_SOURCE_DIR set and `acados_template` importable) with the same interface, that is before 0.6.
+the user's (ACADOS_SOURCE_DIR set and `acados_template` importable) with the same interface, that is before 0.6. The process
+that compiles a solver also tries it: BLASFEO's kernels are compiled for one processor (the wheel's for Haswell: AVX2 and FMA),
+another one ends the process with SIGILL, and a truncated library with SIGBUS. No other process loads what was not tried.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ import io
 import json
 import os
 import pickle
+import platform
 import re
 import signal
 import subprocess
@@ -34,15 +37,15 @@ from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import FileError
 from gate_racer.common.process import command_line
 from gate_racer.mpc.problem import Problem
-from gate_racer.mpc.solvers.acados_probe import LIBRARIES, require_runs
 from gate_racer.mpc.solvers.solver import Solution
-from gate_racer.mpc.terms import NP
+from gate_racer.mpc.terms import NP, Weights
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
 JSON = "ocp.json"  # acados's description of a problem
+LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the order of their dependence
 Formulate = Callable[[ModuleType, Path], Any]
 
 
@@ -50,16 +53,29 @@ class AcadosMissingError(UserError):
     """No usable acados on this machine."""
 
 
-def import_template(wheel: Path | None = None) -> ModuleType:
-    """Find acados, if not the user's own then in the folder of a wheel (default: WHEEL), and import its template module.
+def _is_own() -> bool:
+    """Whether the user has an acados of their own."""
+    return bool(os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"))
+
+
+def _installed(wheel: Path) -> Path:
+    """Return the folder of acados, if not the user's own then in the folder of a wheel. Raises AcadosMissingError."""
+    if not __debug__:
+        raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
+    install = Path(os.environ["ACADOS_SOURCE_DIR"]) if _is_own() else wheel / "acados" / "install"
+    if not install.is_dir():
+        raise AcadosMissingError(f"acados is missing in {wheel}; `gate-racer doctor` tells how to install it")
+    return install
+
+
+def _import_template(wheel: Path) -> ModuleType:
+    """Load acados, if not the user's own then of the folder of a wheel, and import its template module.
 
     Raises:
         AcadosMissingError: none is installed, it is 0.6 or later, or Python runs without asserts (-O).
     """
-    if not __debug__:
-        raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
-    if os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"):
-        _require_runs(Path(os.environ["ACADOS_SOURCE_DIR"]) / "lib")
+    install = _installed(wheel)
+    if _is_own():
         try:
             template = importlib.import_module("acados_template")
         except ImportError as error:
@@ -67,13 +83,8 @@ def import_template(wheel: Path | None = None) -> ModuleType:
         if importlib.util.find_spec("acados_template.acados_code_gen_options"):
             raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
         return template
-    wheel = wheel or WHEEL
-    package, install = wheel / "acados", wheel / "acados" / "install"
-    if not install.is_dir():
-        raise AcadosMissingError(f"acados is missing in {wheel}; `gate-racer doctor` tells how to install it")
-    _require_runs(install / "lib")
     os.environ["ACADOS_SOURCE_DIR"] = str(install)
-    os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(package / "acados_template")
+    os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(wheel / "acados" / "acados_template")
     os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
     if str(wheel) not in sys.path:
         sys.path.append(str(wheel))
@@ -88,13 +99,6 @@ def import_template(wheel: Path | None = None) -> ModuleType:
         raise AcadosMissingError(f"acados in {wheel} cannot be loaded ({error}); install it again") from None
 
 
-def _require_runs(folder: Path) -> None:
-    try:
-        require_runs(folder)
-    except (FileError, OSError) as error:
-        raise AcadosMissingError(f"acados in {folder} does not run: {error}") from None
-
-
 class AcadosSolver:
     """acados solver with one real-time iteration per tick, each warm-started from the last solution."""
 
@@ -104,7 +108,7 @@ class AcadosSolver:
         Raises:
             AcadosMissingError: no acados, or its code cannot be compiled.
         """
-        steps = problem.settings.horizon.steps
+        steps, form, nh = problem.settings.horizon.steps, problem.formulation, problem.symbols.h.numel()
         self._solver = solver = _load(problem)
         silence()
         weights, weights_end = problem.weights
@@ -113,13 +117,13 @@ class AcadosSolver:
             solver.cost_set(k, "W", np.diag(weights))
             solver.constraints_set(k, "lbu", low)
             solver.constraints_set(k, "ubu", high)
-            if problem.gate_corridor:
-                _price(solver, k, problem.gate_corridor.size, problem.gate_corridor.weight, problem.gate_corridor.price)
+            if nh:
+                _price(solver, k, nh, problem.settings.weights)
         solver.cost_set(steps, "W", np.diag(weights_end))
         # Buffers for all calls of `tick.c`, so that nothing is allocated in flight.
-        self._x0 = np.zeros(problem.x.size)
+        self._x0 = np.zeros(form.x.size)
         self._p = np.zeros((steps + 1, NP))
-        self._x, self._u = np.zeros((steps + 1, problem.x.size)), np.zeros((steps, problem.u.size))
+        self._x, self._u = np.zeros((steps + 1, form.x.size)), np.zeros((steps, form.u.size))
         self._prepare, self._feedback, self._start = (
             bound(solver, name, arrays)
             for name, arrays in (
@@ -170,8 +174,9 @@ def bound(solver: Any, name: str, arrays: tuple[Array, ...]) -> Callable[[], int
     return lambda: function(capsule, *arguments)
 
 
-def _price(solver: Any, stage: int, n: int, weight: float, price: float) -> None:
-    """Set the quadratic and linear penalties of a stage's soft constraints."""
+def _price(solver: Any, stage: int, n: int, w: Weights) -> None:
+    """Set the quadratic and linear penalties of a stage's n soft constraints."""
+    weight, price = w.gate_corridor, w.gate_corridor_price
     for name, value in (("Zl", weight), ("Zu", weight), ("zl", price), ("zu", price)):
         solver.cost_set(stage, name, np.full(n, value))
 
@@ -181,7 +186,7 @@ def _formulate(problem: Problem, template: ModuleType, folder: Path) -> Any:
     s, horizon = problem.symbols, problem.settings.horizon
     nx, nu, ny, ny_end, nh = s.x.numel(), s.u.numel(), s.y.numel(), s.y_end.numel(), s.h.numel()
     model = template.AcadosModel()
-    model.name, model.x, model.u, model.p = problem.name, s.x, s.u, s.p
+    model.name, model.x, model.u, model.p = problem.formulation.name, s.x, s.u, s.p
     model.disc_dyn_expr = s.after
     model.cost_y_expr, model.cost_y_expr_e = s.y, s.y_end
     ocp = template.AcadosOcp()
@@ -238,7 +243,7 @@ def _write_tick(name: str, code: Path) -> None:
 def _load(problem: Problem) -> Any:
     s = problem.symbols
     text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
-    return load_generated(problem.name, partial(_formulate, problem), [text, problem.settings.horizon])
+    return load_generated(problem.formulation.name, partial(_formulate, problem), [text, problem.settings.horizon])
 
 
 def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) -> Any:
@@ -250,11 +255,11 @@ def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) ->
         stated: what the code depends on, besides acados and this file.
 
     Raises:
-        AcadosMissingError: no acados, or its code cannot be compiled.
+        AcadosMissingError: no acados, its code cannot be compiled, or it does not run on this processor.
     """
-    template = import_template()
-    built = next(Path(os.environ["ACADOS_SOURCE_DIR"]).glob("lib/libacados.*")).stat()
-    tools = [ca.__version__, template.__file__, built.st_size, built.st_mtime_ns]
+    libraries = sorted((_installed(WHEEL) / "lib").glob("lib*"))
+    built = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in libraries]
+    tools = [ca.__version__, built, _processor()]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
     key = hashlib.sha256(repr([*stated, *tools, *sources]).encode()).hexdigest()[:16]
     place = cache_folder() / f"acados-{key}"
@@ -263,15 +268,27 @@ def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) ->
     except FileError as error:
         raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
-        ocp = formulate(template, folder)
-        return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / JSON))
+        return _solver(_import_template(WHEEL), formulate, folder)
+
+
+def _solver(template: ModuleType, formulate: Formulate, folder: Path) -> Any:
+    """Load the compiled solver of a folder."""
+    ocp = formulate(template, folder)
+    return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / JSON))
+
+
+def _processor() -> str:
+    """Return a text that identifies the processor's instruction set."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
 
 
 def _build(job: tuple[str, Formulate, Path, Path]) -> None:
-    """Generate and compile in a subprocess: acados runs its tools by os.system, which ignores Ctrl-C.
+    """Generate, compile and try in a subprocess, since acados runs its tools by os.system, which ignores Ctrl-C, and may crash.
 
     Raises:
-        AcadosMissingError: generation or compilation failed.
+        AcadosMissingError: generation or compilation failed, or the solver crashed.
     """
     command = command_line("gate_racer.mpc.solvers.acados")
     with subprocess.Popen(
@@ -282,6 +299,12 @@ def _build(job: tuple[str, Formulate, Path, Path]) -> None:
         except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             raise
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        lacks = (
+            "this processor lacks instructions that they need, such as AVX2" if name == "SIGILL" else "they are damaged"
+        )
+        raise AcadosMissingError(f"acados's libraries do not run ({name}): {lacks}")
     if child.returncode:
         last = (
             stderr.decode(errors="replace").strip().splitlines()
@@ -304,12 +327,13 @@ def _generate(name: str, formulate: Formulate, draft: Path, folder: Path) -> Non
     with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as links:
         wheel, place = _plain(WHEEL, Path(links) / "wheel"), _plain(draft, Path(links) / "draft")
         sys.path[:] = [path for path in sys.path if path != str(WHEEL)]  # of the process that started this one
-        template = import_template(wheel)
+        template = _import_template(wheel)
         ocp = formulate(template, place)
         template.AcadosOcpSolver.generate(ocp, json_file=str(place / JSON))
         template.AcadosOcpSolver.build(str(place / "c"), verbose=False)
-    if not any((draft / "c").glob(f"*acados_ocp_solver_{name}.*")):
-        raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
+        if not any((draft / "c").glob(f"*acados_ocp_solver_{name}.*")):
+            raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
+        _solver(template, formulate, place).solve()  # as in the module's text: a crash ends this process
     about = json.loads((draft / JSON).read_text(encoding="utf-8"))
     about["code_export_directory"] = str(folder / "c")
     for name in ("acados_include_path", "acados_lib_path"):

@@ -27,7 +27,8 @@ class CasadiSolver:
     """`Solver` on CasADi and DAQP."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
-        N, nx, nu, nh = problem.settings.horizon.steps, problem.x.size, problem.u.size, problem.symbols.h.numel()
+        N, form, nh = problem.settings.horizon.steps, problem.formulation, problem.symbols.h.numel()
+        nx, nu = form.x.size, form.u.size
         self._x, self._u = np.zeros((N + 1, nx)), np.zeros((N, nu))
         self._low, self._high = problem.input_limits(vehicle)
         self._linearise, self._square_end = _stages(problem), _end(problem)
@@ -44,12 +45,9 @@ class CasadiSolver:
         self._g, self._lba, self._uba = (given[name].ravel() for name in ("g", "lba", "uba"))
         self._lbx, self._ubx = given["lbx"].ravel(), given["ubx"].ravel()
         self._found = self._qp.results[conic.name_out().index("x")].ravel()
-        if problem.gate_corridor:
-            step_s, slack = problem.settings.horizon.step_s, np.arange(N * nu, n)
-            self._H[slack, slack], self._g[slack] = (
-                step_s * problem.gate_corridor.weight,
-                step_s * problem.gate_corridor.price,
-            )
+        if nh:
+            step_s, slack, w = problem.settings.horizon.step_s, np.arange(N * nu, n), problem.settings.weights
+            self._H[slack, slack], self._g[slack] = step_s * w.gate_corridor, step_s * w.gate_corridor_price
             self._A[slack, np.arange(soft)] = 1.0  # -1 - s <= h
             self._A[slack, soft + np.arange(soft)] = -1.0  # h <= 1 + s
             self._ubx[slack] = np.inf

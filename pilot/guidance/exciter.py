@@ -131,13 +131,13 @@ class Excitation:
                     yield from self._dash(direction)
         yield from self._gather(1.0)
 
-    def _gather(self, seconds: float, limit: float = CALM_M_S2) -> Inputs:
+    def _gather(self, seconds: float) -> Inputs:
         """Fly home and hold, for `seconds`."""
         end = self._t + seconds
         while self._t < end:
             home = self._homewards()
-            settled = float(np.linalg.norm(home - self._x[V])) < limit / VELOCITY_GAIN
-            yield self._towards(home, limit, learn=settled)
+            settled = float(np.linalg.norm(home - self._x[V])) < CALM_M_S2 / VELOCITY_GAIN
+            yield self._towards(home, learn=settled)
 
     def _throttle_steps(self) -> Inputs:
         """Fly all levels once, those above hover while sinking, those below while climbing or high."""

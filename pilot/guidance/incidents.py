@@ -8,7 +8,6 @@
   and its opening is more likely missed than hit.
 """
 
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -18,27 +17,22 @@ from gate_racer.link.messages import RaceStatus
 from gate_racer.pilot.records.recorder import SAME_START_S
 from gate_racer.tracks.gate import Gate, sigma_across
 
+# Thresholds of the detection, set by hand unless stated otherwise.
 
-@dataclass(frozen=True, slots=True)
-class IncidentConfig:
-    """Thresholds of the detection. Set by hand, unless stated otherwise."""
-
-    # Delay after a passage from which a status without it contradicts. Real builds count up to a quarter of a second late, by
-    # other accounts three quarters. Once passages were counted, the delay is the longest seen, plus a status period, plus
-    # slack_s; once so many were counted with what may be one delay, that one plus slack_s.
-    status_s: float = 1.0
-    slack_s: float = 0.15
-    counts: int = 5
-    overdue_s: float = 0.5  # s of plan time beyond a gate
-    blind: float = 1.0  # standard deviation across the opening over the room in it, above which a gate is braked for
-    brake_s: float = 0.25  # s until the thrust has turned against the flight, before such a gate
-    brake_m_s2: float = 25.0  # deceleration assumed then, of the 53 m/s^2 used
-    brake_m: float = 2.0  # m, distance at which the vehicle comes to rest before it
-    lost_s: float = 1.5  # s without a position accurate enough for a gate
-    blind_s: float = (
-        30.0  # s on end without one that end the flight: longer than an attempt, or a restart of perception
-    )
-    finish_s: float = 5.0  # s after the last gate, beyond which no status is awaited any more
+# s, delay after a passage from which a status without it contradicts. Real builds count up to a quarter of a second late, by
+# other accounts three quarters. Once passages were counted, the delay is the longest seen, plus a status period, plus
+# SLACK_S; once COUNTS were counted with what may be one delay, that one plus SLACK_S.
+STATUS_S = 1.0
+SLACK_S = 0.15
+COUNTS = 5
+OVERDUE_S = 0.5  # s of plan time beyond a gate
+BLIND = 1.0  # standard deviation across the opening over the room in it, above which a gate is braked for
+BRAKE_S = 0.25  # s until the thrust has turned against the flight, before such a gate
+BRAKE_M_S2 = 25.0  # deceleration assumed then, of the 53 m/s^2 used
+BRAKE_M = 2.0  # m, distance at which the vehicle comes to rest before it
+LOST_S = 1.5  # s without a position accurate enough for a gate
+BLIND_S = 30.0  # s on end without one that end the flight: longer than an attempt, or a restart of perception
+FINISH_S = 5.0  # s after the last gate, beyond which no status is awaited any more
 
 
 def missed_margin(gate: Gate) -> float:
@@ -54,15 +48,15 @@ def room_in(gate: Gate, contact_radius_m: float) -> float:
     return inf if gate.is_ball else gate.half - contact_radius_m
 
 
-def brakes(gate: Gate, state: State, room_m: float, config: IncidentConfig) -> bool:
+def brakes(gate: Gate, state: State, room_m: float) -> bool:
     """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
 
     Args:
         room_m: from the middle of the opening to where the vehicle would touch its edge.
     """
     speed = float(np.linalg.norm(state.v_w))
-    rest_m = -float(gate.local(state.p_wb)[0]) - speed * config.brake_s - speed**2 / (2 * config.brake_m_s2)
-    return 0 < rest_m < config.brake_m and sigma_across(gate, state.cov_to_gate) > config.blind * room_m
+    rest_m = -float(gate.local(state.p_wb)[0]) - speed * BRAKE_S - speed**2 / (2 * BRAKE_M_S2)
+    return 0 < rest_m < BRAKE_M and sigma_across(gate, state.cov_to_gate) > BLIND * room_m
 
 
 class StatusWatch:
@@ -71,8 +65,7 @@ class StatusWatch:
     The status that first counts a gate bounds the delay of the count from above, the one before it from below.
     """
 
-    def __init__(self, config: IncidentConfig):
-        self._config = config
+    def __init__(self) -> None:
         self._before: RaceStatus | None = None
         self._status: RaceStatus | None = None
         self._delays_s: list[tuple[float, float]] = []  # s, bounds of the delay, of each gate counted so far
@@ -109,11 +102,11 @@ class StatusWatch:
     def _patience_s(self) -> float:
         """Delay after a passage from which a status without it contradicts, s: as the gates counted so far were delayed."""
         if not self._delays_s:
-            return self._config.status_s
+            return STATUS_S
         lows, highs = zip(*self._delays_s, strict=True)
-        if len(highs) >= self._config.counts and max(lows) <= min(highs):  # one delay explains them all
-            return max(min(highs), 0.0) + self._config.slack_s
-        return max(*highs, 0.0) + self._period_s + self._config.slack_s
+        if len(highs) >= COUNTS and max(lows) <= min(highs):  # one delay explains them all
+            return max(min(highs), 0.0) + SLACK_S
+        return max(*highs, 0.0) + self._period_s + SLACK_S
 
     @property
     def _period_s(self) -> float:
@@ -124,18 +117,11 @@ class StatusWatch:
 class LostWatch:
     """Timer of a lost estimate."""
 
-    def __init__(self, config: IncidentConfig):
-        self._config, self._since = config, -1.0
+    def __init__(self) -> None:
+        self._since = -1.0
 
-    def lost(self, lost: bool, t: float) -> bool:
-        """Return whether the estimate has been lost for too long at t (s)."""
-        return self._lost_s(lost, t) > self._config.lost_s
-
-    def blind(self, lost: bool, t: float) -> bool:
-        """Return whether it has been lost for so long at t (s) that the flight must end."""
-        return self._lost_s(lost, t) > self._config.blind_s
-
-    def _lost_s(self, lost: bool, t: float) -> float:
+    def seconds(self, lost: bool, t: float) -> float:
+        """Return for how long the estimate has been lost on end at t (s), s."""
         if not lost:
             self._since = -1.0
         elif self._since < 0:

@@ -14,7 +14,7 @@ Positions are in the frame of the plan, in which the gate has its planned positi
 import enum
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +24,17 @@ from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.geometric import limited
 from gate_racer.pilot.flight import End, EndReason, Passages, Retry
-from gate_racer.pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, brakes, missed_margin, room_in
+from gate_racer.pilot.guidance.incidents import (
+    BLIND_S,
+    FINISH_S,
+    LOST_S,
+    OVERDUE_S,
+    LostWatch,
+    StatusWatch,
+    brakes,
+    missed_margin,
+    room_in,
+)
 from gate_racer.pilot.guidance.velocity import Aim, P, VelocityController, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track, bars, of_obstacle
@@ -41,45 +51,42 @@ class RecoveryStage(enum.StrEnum):
     THROUGH = "through"
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryConfig:
-    """Parameters of the recovery. Set by hand on races in which one gate was moved by 2 m, unless stated otherwise."""
-
-    brake_share: float = 0.9  # fraction of the vehicle's thrust used for braking
-    turn_rad_s: float = 10.0  # greatest body rate
-    against_m_s: float = 8.0  # commanded backwards until at rest: the force does not fade with the speed
-    climb_m_s: float = 2.0  # during the stop
-    standing_m_s: float = 1.5  # speed at which the vehicle counts as at rest
-    before_m: float = 6.5  # distance of the look from the gate: a level camera sees 9 deg below the horizon
-    beside_m: float = 1.3  # clearance from the frame, on the way past it
-    clear_m: float = 1.0  # clearance from all else on the map
-    return_m_s: float = 5.0  # speed on the way to the gate
-    through_m_s: float = 4.0  # speed through the gate
-    accel_m_s2: float = 6.0  # greatest acceleration after the stop
-    arrived_m: float = 0.7  # distance at which a way point counts as reached
-    pull_1_s: float = 1.2  # gain from distance to velocity
-    centre_1_s: float = 1.8  # gain from the distance to the gate's axis to velocity
-    images: int = 8  # images of the gate required before it is flown through
-    sure_m: float = 0.25  # standard deviation of the position to the gate, for flying through
-    search_rad_s: float = math.radians(60.0)  # turn rate
-    blank_s: float = 2.0  # time without seeing the gate, after which a sweep begins
-    sweep_rad: float = math.radians(50.0)  # amplitude of the sweep in yaw
-    sweep_s: float = 6.0  # period of the sweep
-    nod_m: float = 1.2  # amplitude of the sweep in height
-    astray_m: float = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
-    astray_slope: float = 0.15  # growth of that offset per metre before the plane
-    # Radii about a ball within which it is searched: a map's greatest errors.
-    rings_m: tuple[float, ...] = (0.0, 1.2, 2.4)
-    past_m: float = 1.0  # distance before the plane, below which it is too late to return
-    try_s: float = 25.0  # time-out of an attempt
+# Set by hand on races in which one gate was moved by 2 m, unless stated otherwise.
+BRAKE_SHARE = 0.9  # fraction of the vehicle's thrust used for braking
+TURN_RAD_S = 10.0  # greatest body rate
+AGAINST_M_S = 8.0  # commanded backwards until at rest: the force does not fade with the speed
+CLIMB_M_S = 2.0  # during the stop
+STANDING_M_S = 1.5  # speed at which the vehicle counts as at rest
+BEFORE_M = 6.5  # distance of the look from the gate: a level camera sees 9 deg below the horizon
+BESIDE_M = 1.3  # clearance from the frame, on the way past it
+CLEAR_M = 1.0  # clearance from all else on the map
+RETURN_M_S = 5.0  # speed on the way to the gate
+THROUGH_M_S = 4.0  # speed through the gate
+ACCEL_M_S2 = 6.0  # greatest acceleration after the stop
+ARRIVED_M = 0.7  # distance at which a way point counts as reached
+PULL_1_S = 1.2  # gain from distance to velocity
+CENTRE_1_S = 1.8  # gain from the distance to the gate's axis to velocity
+IMAGES = 8  # images of the gate required before it is flown through
+SURE_M = 0.25  # standard deviation of the position to the gate, for flying through
+SEARCH_RAD_S = math.radians(60.0)  # turn rate
+BLANK_S = 2.0  # time without seeing the gate, after which a sweep begins
+SWEEP_RAD = math.radians(50.0)  # amplitude of the sweep in yaw
+SWEEP_S = 6.0  # period of the sweep
+NOD_M = 1.2  # amplitude of the sweep in height
+ASTRAY_M = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
+ASTRAY_SLOPE = 0.15  # growth of that offset per metre before the plane
+# Radii about a ball within which it is searched: a map's greatest errors.
+RINGS_M = (0.0, 1.2, 2.4)
+PAST_M = 1.0  # distance before the plane, below which it is too late to return
+TRY_S = 25.0  # time-out of an attempt
 
 
 class Recovery:
     """One attempt at a gate."""
 
-    def __init__(self, gate: Gate, track: Track, t: float, config: RecoveryConfig):
+    def __init__(self, gate: Gate, track: Track, t: float):
         """Create it at t (s); `gate`: of the course."""
-        self.stage, self.gate, self._config = RecoveryStage.STOP, gate, config
+        self.stage, self.gate = RecoveryStage.STOP, gate
         self._begun = self._stage_t = t
         self._others = [bar for o in track.gates if o.has_frame and not o.same_frame(gate) for bar in bars(o)]
         self._others += [of_obstacle(one) for one in track.obstacles]
@@ -91,7 +98,7 @@ class Recovery:
 
     def failed(self, t: float) -> bool:
         """Return whether the attempt has taken too long."""
-        return t - self._begun > self._config.try_s
+        return t - self._begun > TRY_S
 
     def record_sighting(self, t: float) -> None:
         """Count an image that showed the gate at t (s)."""
@@ -99,37 +106,36 @@ class Recovery:
 
     @property
     def accel_share(self) -> float:
-        """Fraction of the vehicle's thrust that may be used for braking; 0 to use `accel_m_s2` instead."""
-        return self._config.brake_share if self.stage is RecoveryStage.STOP else 0.0
+        """Fraction of the vehicle's thrust that may be used for braking; 0 to use ACCEL_M_S2 instead."""
+        return BRAKE_SHARE if self.stage is RecoveryStage.STOP else 0.0
 
     def aim(self, p_w: Array, v_w: Array, sigma_m: float, lost: bool, t: float) -> Aim:
         """Return the aim at t (s), for p_w (3,) m, v_w (3,) m/s and a standard deviation sigma_m of the position to the gate."""
-        config = self._config
         if self.stage is RecoveryStage.STOP:
             speed = float(np.linalg.norm(v_w))
-            if speed > config.standing_m_s:
-                back = -config.against_m_s * v_w / speed
-                return Aim.towards(back - [0.0, 0.0, config.climb_m_s], self._yaw)
+            if speed > STANDING_M_S:
+                back = -AGAINST_M_S * v_w / speed
+                return Aim.towards(back - [0.0, 0.0, CLIMB_M_S], self._yaw)
             self._change(RecoveryStage.SEARCH, p_w, t)
         if self.stage is RecoveryStage.SEARCH:
-            if lost or sigma_m > 2 * config.sure_m:
-                heading = self._bearing(p_w) + config.search_rad_s * (t - self._stage_t)
+            if lost or sigma_m > 2 * SURE_M:
+                heading = self._bearing(p_w) + SEARCH_RAD_S * (t - self._stage_t)
                 return Aim.towards(self._to(self._hold, p_w), heading)
             self._way = self._around(p_w)
             self._change(RecoveryStage.RETURN, p_w, t)
         if self.stage is RecoveryStage.RETURN:
-            while self._way and np.linalg.norm(self._way[0] - p_w) < config.arrived_m:
+            while self._way and np.linalg.norm(self._way[0] - p_w) < ARRIVED_M:
                 self._hold = self._way.pop(0)
             if self.gate.is_ball:
                 self._way = self._way or self._about()
                 step_w = self._way[0] - p_w
-                v_w = config.through_m_s * step_w / max(float(np.linalg.norm(step_w)), config.arrived_m)
+                v_w = THROUGH_M_S * step_w / max(float(np.linalg.norm(step_w)), ARRIVED_M)
                 return Aim.towards(v_w, self._bearing(p_w))
             if self._way:
                 return Aim.towards(self._to(self._way[0], p_w), self._bearing(p_w))
             self._change(RecoveryStage.LOOK, p_w, t)
         if self.stage is RecoveryStage.LOOK:
-            ready = self._seen >= config.images and sigma_m < config.sure_m and t - self._seen_t < config.blank_s / 4
+            ready = self._seen >= IMAGES and sigma_m < SURE_M and t - self._seen_t < BLANK_S / 4
             if not ready:
                 return self._look(p_w, t)
             self._change(RecoveryStage.THROUGH, p_w, t)
@@ -144,24 +150,24 @@ class Recovery:
 
     def _look(self, p_w: Array, t: float) -> Aim:
         """Hold the place before the gate; if the gate is not seen, sweep in yaw and height."""
-        config, blank = self._config, t - max(self._seen_t, self._stage_t) - self._config.blank_s
+        blank = t - max(self._seen_t, self._stage_t) - BLANK_S
         hold, heading = self._before, self._bearing(p_w)
         if blank > 0:
-            phase = 2 * math.pi * blank / config.sweep_s
-            heading += config.sweep_rad * math.sin(phase)
-            hold = hold + [0.0, 0.0, config.nod_m * math.sin(phase / 2)]
+            phase = 2 * math.pi * blank / SWEEP_S
+            heading += SWEEP_RAD * math.sin(phase)
+            hold = hold + [0.0, 0.0, NOD_M * math.sin(phase / 2)]
         return Aim.towards(self._to(hold, p_w), heading)
 
     def _through(self, p_w: Array, t: float) -> Aim:
         """Fly along the axis, or return if too far off it."""
-        config, p_g = self._config, self.gate.local(p_w)
+        p_g = self.gate.local(p_w)
         aside = float(np.linalg.norm(p_g[1:]))
-        if p_g[0] < -config.past_m and aside > config.astray_m - config.astray_slope * p_g[0]:
+        if p_g[0] < -PAST_M and aside > ASTRAY_M - ASTRAY_SLOPE * p_g[0]:
             self._way = self._around(p_w)
             self._change(RecoveryStage.RETURN, p_w, t)
             return Aim.towards(self._to(self._before, p_w), self._yaw)
-        v_g = np.array([config.through_m_s, 0.0, 0.0])
-        v_g[1:] = limited(-config.centre_1_s * p_g[1:], config.through_m_s / 2)
+        v_g = np.array([THROUGH_M_S, 0.0, 0.0])
+        v_g[1:] = limited(-CENTRE_1_S * p_g[1:], THROUGH_M_S / 2)
         return Aim.towards(self.gate.R_wg @ v_g, self._yaw)
 
     @property
@@ -173,9 +179,9 @@ class Recovery:
     @property
     def _before(self) -> Array:
         """Place (3,) m from which the gate is observed."""
-        far = [self._config.before_m * share for share in (1.0, 0.85, 0.7, 0.55)]
+        far = [BEFORE_M * share for share in (1.0, 0.85, 0.7, 0.55)]
         places = [self.gate.p_wg - d * self.gate.R_wg[:, 0] for d in far]
-        return next((p_w for p_w in places if self._clearance([p_w]) > self._config.clear_m), places[-1])
+        return next((p_w for p_w in places if self._clearance([p_w]) > CLEAR_M), places[-1])
 
     def _bearing(self, p_w: Array) -> float:
         """Return the bearing (rad) of the gate; its axis if too near."""
@@ -184,35 +190,35 @@ class Recovery:
 
     def _to(self, place: Array | None, p_w: Array) -> Array:
         assert place is not None
-        return limited(self._config.pull_1_s * (place - p_w), self._config.return_m_s)
+        return limited(PULL_1_S * (place - p_w), RETURN_M_S)
 
     def _around(self, p_w: Array) -> list[Array]:
         """Return way points (3,) m to the place before the gate: the way with the most clearance, then the shortest."""
         if self.gate.is_ball:
             return self._about()
-        config, gate, goal = self._config, self.gate, self._before
-        aside = max(gate.outer_m / 2, gate.half) + config.beside_m
+        gate, goal = self.gate, self._before
+        aside = max(gate.outer_m / 2, gate.half) + BESIDE_M
         x, y, z = gate.local(p_w).tolist()
-        if x < -config.beside_m:
+        if x < -BESIDE_M:
             return [goal]
         ways = []
         for side in ((aside, 0.0), (-aside, 0.0), (0.0, -aside)):
-            behind = np.array([max(x, config.beside_m), *side])
-            ahead = np.array([-config.before_m / 2, *side])
+            behind = np.array([max(x, BESIDE_M), *side])
+            ahead = np.array([-BEFORE_M / 2, *side])
             if max(abs(y), abs(z)) > aside:  # already beside it
                 behind[1:] = ahead[1:] = y, z
             ways.append([gate.p_wg + gate.R_wg @ behind, gate.p_wg + gate.R_wg @ ahead, goal])
-        return max(ways, key=lambda way: (min(self._clearance([p_w, *way]), config.clear_m), -_length([p_w, *way])))
+        return max(ways, key=lambda way: (min(self._clearance([p_w, *way]), CLEAR_M), -_length([p_w, *way])))
 
     def _about(self) -> list[Array]:
         """Return the places (3,) m about a ball, level with it, then above, that are clear of all else."""
-        config, places = self._config, list[Array]()
+        places = list[Array]()
         for up_m in (0.0, self.gate.half, 2 * self.gate.half):
-            for ring_m in config.rings_m:
+            for ring_m in RINGS_M:
                 count = math.ceil(2 * math.pi * ring_m / (2 * self.gate.half)) or 1
                 for angle in 2 * np.pi * np.arange(count) / count:
                     places.append(self.gate.p_wg + [ring_m * math.cos(angle), ring_m * math.sin(angle), -up_m])
-        return [p_w for p_w in places if self._clearance([p_w]) > config.arrived_m] or [self.gate.p_wg]
+        return [p_w for p_w in places if self._clearance([p_w]) > ARRIVED_M] or [self.gate.p_wg]
 
     def _clearance(self, way: list[Array]) -> float:
         """Return the clearance (m) of a way from all on the map but the gate itself."""
@@ -231,15 +237,9 @@ def _length(way: Iterable[Array]) -> float:
 DENIED = "the race status does not count it"
 
 
-@dataclass(frozen=True, slots=True)
-class RetryConfig:
-    """Parameters of retries. Paces of the plan set by hand."""
-
-    incident: IncidentConfig = field(default_factory=IncidentConfig)
-    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
-    ball_tries: int = 3  # attempts at a ball, which all visit the same places
-    rejoin_pace: float = 0.4  # of the plan, behind a gate that was flown again,
-    quicken_1_s: float = 0.3  # ... and by how much it rises each second
+BALL_TRIES = 3  # attempts at a ball, which all visit the same places
+REJOIN_PACE = 0.4  # of the plan, behind a gate that was flown again (set by hand, as the next)
+QUICKEN_1_S = 0.3  # 1/s, by which it rises
 
 
 class GateRetries:
@@ -251,14 +251,12 @@ class GateRetries:
         course: tuple[Gate, ...],
         controller: PlanController,
         vehicle: Vehicle,
-        config: RetryConfig | None = None,
         searches: bool = True,
     ):
         """Create them; unless it `searches`, every crossing counts and the plan is followed to its end, wherever gates stand."""
         self.searches = searches
         self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
-        self._config = config or RetryConfig()
-        self._status, self._lost = StatusWatch(self._config.incident), LostWatch(self._config.incident)
+        self._status, self._lost = StatusWatch(), LostWatch()
         self._recovery: Recovery | None = None
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
@@ -287,7 +285,7 @@ class GateRetries:
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over, or the
-        estimate was lost for too long; a ball, which is never seen, `ball_tries` times.
+        estimate was lost for too long; a ball, which is never seen, BALL_TRIES times.
 
         Args:
             number: number of the next gate.
@@ -300,9 +298,8 @@ class GateRetries:
             return End(EndReason.FINISHED) if finished else None
         if finished:
             return self._await_finish(number, passages, t, go_t)
-        if self._lost.blind(state.lost, t):
-            limit_s = self._config.incident.blind_s
-            return End(EndReason.BLIND, f"no position accurate enough for a gate for {limit_s:g} s")
+        if self._lost.seconds(state.lost, t) > BLIND_S:
+            return End(EndReason.BLIND, f"no position accurate enough for a gate for {BLIND_S:g} s")
         if self._recovery is not None:
             counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
@@ -313,7 +310,7 @@ class GateRetries:
                 self._recovery = self._try(number + 1, t)
             elif self._recovery.failed(t):
                 tries = sum(one.gate == number for one in passages.retries)
-                if self._recovery.gate.is_ball and tries >= self._config.ball_tries:
+                if self._recovery.gate.is_ball and tries >= BALL_TRIES:
                     return End(EndReason.BLIND, f"gate {number}, which no camera sees, was not found in {tries} tries")
                 self._begin(number, "a try took too long", passages, t, go_t)
             return None
@@ -331,12 +328,13 @@ class GateRetries:
         overdue_s = self._controller.theta - (t - state.t) - self._controller.reference.gate_time(number)
         if outside:
             return number, "passed outside of its opening"
-        if overdue_s > self._config.incident.overdue_s:
+        if overdue_s > OVERDUE_S:
             return number, "its plane was not crossed near it"
         gate = self._course[number]
-        if brakes(gate, state, room_in(gate, self._vehicle.contact_radius_m), self._config.incident):
+        if brakes(gate, state, room_in(gate, self._vehicle.contact_radius_m)):
             return number, "the estimate is too uncertain for it"
-        return number, "the estimate is lost" if self._lost.lost(state.lost, t) else ""
+        lost = self._lost.seconds(state.lost, t) > LOST_S
+        return number, "the estimate is lost" if lost else ""
 
     def passed(self, number: int, t: float) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there."""
@@ -346,13 +344,13 @@ class GateRetries:
     def resume(self, number: int, t: float) -> None:
         """Resume the plan behind a gate that was passed by another control, slowly at first."""
         self._recovery, self._rejoined_t = None, t
-        self._controller.rejoin(self._controller.reference.gate_time(number), self._config.rejoin_pace)
+        self._controller.rejoin(self._controller.reference.gate_time(number), REJOIN_PACE)
 
     def pace(self, t: float) -> float:
         """Return the greatest pace at t (s); inf: no limit."""
         if self._rejoined_t is None:
             return np.inf
-        return self._config.rejoin_pace + self._config.quicken_1_s * (t - self._rejoined_t)
+        return REJOIN_PACE + QUICKEN_1_S * (t - self._rejoined_t)
 
     def step(self, x: Array, state: State, t: float, dt: float) -> Control:
         """Return the command of an attempt for the state x (14,), with the position in the frame of the plan."""
@@ -360,7 +358,7 @@ class GateRetries:
         sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
         aim = self._recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
         stopping = self._recovery.accel_share
-        most = stopping * self._vehicle.thrust_max or self._config.recovery.accel_m_s2
+        most = stopping * self._vehicle.thrust_max or ACCEL_M_S2
         u, q_wb = self._velocity.input(x, aim, dt, most, learn=not stopping)  # the integral would wind up
         self._controller.sent(t, u)
         return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
@@ -368,7 +366,7 @@ class GateRetries:
     def _await_finish(self, number: int, passages: Passages, t: float, go_t: float) -> End | None:
         """Finish unless the race status contradicts; brake until it confirms."""
         waited_s = t - go_t - passages.times_s[-1]
-        if self._status.confirms(number, go_t) or waited_s > self._config.incident.finish_s:
+        if self._status.confirms(number, go_t) or waited_s > FINISH_S:
             return End(EndReason.FINISHED)
         if (denied := self._take_back(passages, go_t)) is not None:
             self._begin(denied, DENIED, passages, t, go_t)
@@ -388,7 +386,7 @@ class GateRetries:
 
     def _try(self, number: int, t: float) -> Recovery:
         self._velocity = self._new_controller()
-        return Recovery(self._course[number], self._track, t, self._config.recovery)
+        return Recovery(self._course[number], self._track, t)
 
     def _new_controller(self) -> VelocityController:
-        return VelocityController(self._vehicle, self._config.recovery.turn_rad_s)
+        return VelocityController(self._vehicle, TURN_RAD_S)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gate_racer.link.record import RecordFile, encoded, record, vector
+from gate_racer.link.record import RecordFile, encoded, record, scalar, vector
 from gate_racer.vehicle.rotation import Array
 
 if TYPE_CHECKING:
@@ -142,17 +142,23 @@ def _image(entry: _Entry) -> bytes:
 
 
 LIMIT_MB = 500.0  # MB per flight: about seven minutes, mostly images
-_NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
+_NUMBER, _INTEGER, _TEXT, _OBJECT = {"type": "number"}, {"type": "integer"}, {"type": "string"}, {"type": "object"}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
 SCHEMAS = {
     "flight": record(
         track=_TEXT,
         vehicle=_TEXT,
         plan_hash=_TEXT,
-        planned_gate_times_s={"type": "array", "items": _NUMBER},
+        planned_gate_times_s=_list(_NUMBER),
         seed=_INTEGER,
         profile=_TEXT,
-        world={"type": "object"},
-        settings={"type": "object"},
+        world=_OBJECT,
+        settings=_OBJECT,
     ),
     "phase": record(phase=_TEXT, reason=_TEXT),
     "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),
@@ -163,10 +169,10 @@ SCHEMAS = {
         v=vector(3, "m/s, world NED"),
         w=vector(3, "rad/s, body FRD"),
         sigma_p=vector(3, "m, standard deviation"),
-        drift={"type": "number", "description": "m, estimated error of the odometry"},
+        drift=scalar("number", "m, estimated error of the odometry"),
     ),
     "reference": record(
-        theta={"type": "number", "description": "s of plan time, one command delay ahead"},
+        theta=scalar("number", "s of plan time, one command delay ahead"),
         p=vector(3, "m, world NED"),
         q=vector(4, "body to world, wxyz"),
         v=vector(3, "m/s, world NED"),
@@ -174,13 +180,13 @@ SCHEMAS = {
     "command": record(
         q=vector(4, "attitude, body to world, wxyz"),
         w=vector(3, "rad/s, body FRD"),
-        throttle={"type": "number", "description": "0..1"},
+        throttle=scalar("number", "0..1"),
         source=_TEXT,
-        status={"type": "integer", "description": "status of the solver, 0 = solved"},
+        status=scalar("integer", "status of the solver, 0 = solved"),
         solve_ms=_NUMBER,
     ),
     "sticks": record(  # sticks of a person who flies instead
-        w=vector(3, "rad/s, body FRD"), throttle={"type": "number", "description": "0..1"}
+        w=vector(3, "rad/s, body FRD"), throttle=scalar("number", "0..1")
     ),
     "fallback": record(source=_TEXT, reason=_TEXT),  # written once, when commands begin to come from a fall-back
     "sighting": record(
@@ -189,58 +195,41 @@ SCHEMAS = {
         range_m=_NUMBER,
         p=vector(3, "m, world NED, vehicle position from this gate"),
         sigma_p=vector(3, "m, standard deviation"),
-        corners_px={"type": "array", "items": vector(2, "px")},
+        corners_px=_list(vector(2, "px")),
     ),
     "detection": record(
         frame=_INTEGER,
-        corners_px={
-            "type": "array",
-            "items": vector(2, "px, corners of the opening, clockwise from the top left of the image"),
-        },
-        cov_px={"type": "array", "items": vector(3, "px^2, covariance uu, uv, vv of each corner")},
-        visible={"type": "array", "items": {"type": "boolean"}},
+        corners_px=_list(vector(2, "px, corners of the opening, clockwise from the top left of the image")),
+        cov_px=_list(vector(3, "px^2, covariance uu, uv, vv of each corner")),
+        visible=_list({"type": "boolean"}),
         score=_NUMBER,
-        outer_px={
-            "type": "array",
-            "items": vector(2, "px, outer corners of the frame in the same order; empty if not detected"),
-        },
-        outer_cov_px={"type": "array", "items": vector(3, "px^2, covariance uu, uv, vv of each outer corner")},
-        near_face={"type": "boolean", "description": "true: corners of the near face; false: of the inner contour"},
+        outer_px=_list(vector(2, "px, outer corners of the frame in the same order; empty if not detected")),
+        outer_cov_px=_list(vector(3, "px^2, covariance uu, uv, vv of each outer corner")),
+        near_face=scalar("boolean", "true: corners of the near face; false: of the inner contour"),
     ),
     "window": record(  # search window of the following image
-        frame_ratio={"type": "number", "description": "outer side of the frame over side of the opening; 0: unknown"},
-        left={"type": "integer", "description": "px, region searched for gates; empty: the whole image"},
+        frame_ratio=scalar("number", "outer side of the frame over side of the opening; 0: unknown"),
+        left=scalar("integer", "px, region searched for gates; empty: the whole image"),
         top=_INTEGER,
         right=_INTEGER,
         bottom=_INTEGER,
     ),
-    "calibration": record(
-        camera={"type": "object", "description": "camera section of the vehicle's file, as calibrated in flight"}
-    ),
+    "calibration": record(camera=scalar("object", "camera section of the vehicle's file, as calibrated in flight")),
     "replan": record(  # plan requested in flight, at the time of the request
-        asked_s={"type": "number", "description": "s since GO, time of the request"},
-        taken_s={"type": "number", "description": "s since GO, time of the hand-over; absent: not taken over"},
-        thrust={
-            "type": "number",
-            "description": "thrust of the vehicle planned for, relative to its file; drag likewise",
-        },
+        asked_s=scalar("number", "s since GO, time of the request"),
+        taken_s=scalar("number", "s since GO, time of the hand-over; absent: not taken over"),
+        thrust=scalar("number", "thrust of the vehicle planned for, relative to its file; drag likewise"),
         drag=_NUMBER,
-        before_s={
-            "type": "number",
-            "description": "s, remaining flight time from the start of the new plan, by the previous plan",
-        },
-        after_s={
-            "type": "number",
-            "description": "s, remaining flight time by the new plan; absent: no answer in time",
-        },
+        before_s=scalar("number", "s, remaining flight time from the start of the new plan, by the previous plan"),
+        after_s=scalar("number", "s, remaining flight time by the new plan; absent: no answer in time"),
         solve_s=_NUMBER,
-        why={"type": "string", "description": "reason why it was not taken over; empty if taken over"},
+        why=scalar("string", "reason why it was not taken over; empty if taken over"),
     ),
     "learned": record(
-        thrust_scale={"type": "number", "description": "relative to the vehicle's file, as the other scales"},
+        thrust_scale=scalar("number", "relative to the vehicle's file, as the other scales"),
         drag_scale=_NUMBER,
-        lift_1_m={"type": "number", "description": "1/m, increase of thrust per squared speed in the rotor plane"},
-        delay_s={"type": "number", "description": "s, from a command to its effect in the IMU's stamps"},
+        lift_1_m=scalar("number", "1/m, increase of thrust per squared speed in the rotor plane"),
+        delay_s=scalar("number", "s, from a command to its effect in the IMU's stamps"),
         rate_lag_scale=_NUMBER,
     ),
     "widths": record(  # at the time when the measurements first contradicted the assumed uncertainties
@@ -256,18 +245,18 @@ SCHEMAS = {
         sightings=_INTEGER,
         rejected=_INTEGER,
         fallbacks=_INTEGER,
-        fallback_reasons={"type": "object", "additionalProperties": {"type": "integer"}},
-        late={"type": "integer", "description": "commands computed in more than a command period"},
-        lost={"type": "integer", "description": "commands issued while the position was too uncertain to hit a gate"},
+        fallback_reasons={"type": "object", "additionalProperties": _INTEGER},
+        late=scalar("integer", "commands computed in more than a command period"),
+        lost=scalar("integer", "commands issued while the position was too uncertain to hit a gate"),
     ),
-    "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
+    "link": record(counters={"type": "object", "additionalProperties": _NUMBER}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
     "referee": record(
         status=_TEXT,
         cause=_TEXT,
-        by={"type": "string", "description": "source of the verdict"},
-        gate_times_s={"type": "array", "items": _NUMBER},
-        gate_margins_m={"type": "array", "items": _NUMBER},
+        by=scalar("string", "source of the verdict"),
+        gate_times_s=_list(_NUMBER),
+        gate_margins_m=_list(_NUMBER),
     ),
 }
 IMAGE = {

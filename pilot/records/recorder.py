@@ -7,22 +7,18 @@ The fields are updated apart: the count lags by up to 0.75 s, and may not includ
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gate_racer.estimation.estimator import Health
 from gate_racer.link.messages import WARNING, Attitude, Farewell, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
 from gate_racer.model.reprojection import GateSighting
-from gate_racer.mpc.control import EstimatedParameters
-from gate_racer.pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
+from gate_racer.pilot.flight import CommandRecord, DetectedImage, Phase
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog, sigmas
-from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 
 RACES_KEPT = 16  # the previous race, the current one and later ones; the bound is for foreign senders
@@ -136,10 +132,6 @@ class Recorder:
         self.troubles: dict[str, str] = {}  # sentence by name of each trouble, fatal or not
         self._fallback: tuple[str, str] = ("", "")  # source and reason of the previous command
 
-    def begin(self, **about: Any) -> None:
-        """Log the description of the flight."""
-        self._log.write("flight", 0.0, **about)
-
     def note(self, name: str, sentence: str) -> None:
         """Record a trouble in its newest wording for the result; a new one is reported on the console."""
         if name not in self.troubles and self.console is not None:
@@ -252,33 +244,20 @@ class Recorder:
                 corners_px=np.round(sighting.corners_px, 3),
             )
 
-    def calibration(self, t: float, camera: Camera | None) -> None:
-        """Record the camera as calibrated in flight, if the estimator calibrates it."""
-        if camera is not None:
-            self._log.write("calibration", t, camera=asdict(camera))
-
-    def learned(self, t: float, learned: EstimatedParameters | None) -> None:
-        """Record the vehicle parameters estimated in flight."""
-        if learned is not None:
-            self._log.write("learned", t, **asdict(learned))
-
-    def widths(self, health: Health) -> None:
-        """Record that the measurements contradicted the assumed uncertainties, and what these were taken for."""
+    def conclude(self, pilot: AnyPilot, frames_dropped: int) -> None:
+        """Record what a flight that is over has estimated and counted; what measurements contradicted is a trouble."""
+        t, health, passages, write = pilot.estimator.t, pilot.estimator.health, pilot.guidance.passages, self._log.write
+        if health.fallbacks:
+            self.note("estimator", f"failed {health.fallbacks} times: {health.fallback_reason}")
         if health.contradicted_t is not None:
-            self._log.write("widths", health.contradicted_t, ratios=health.widths)
+            write("widths", health.contradicted_t, ratios=health.widths)
             ratios = ", ".join(f"{factor} x{width:.1f}" for factor, width in health.widths.items())
             self.note("widths", f"errors are greater than assumed, standard deviations: {ratios}")
-
-    def replans(self, go_t: float | None, replans: Sequence[Replan]) -> None:
-        """Record the plans requested in flight."""
-        for one in replans:
+        if (camera := pilot.estimator.calibration()) is not None:
+            write("calibration", t, camera=asdict(camera))
+        if (learned := pilot.guidance.learned()) is not None:
+            write("learned", t, **asdict(learned))
+        for one in passages.replans:
             fields = {name: value for name, value in asdict(one).items() if value is not None}
-            self._log.write("replan", (go_t or 0.0) + one.asked_s, **fields)
-
-    def counters(self, t: float, counters: FlightCounters, frames_dropped: int) -> None:
-        """Record the counters at the end of the flight."""
-        self._log.write("counters", t, **asdict(counters), frames_dropped=frames_dropped)
-
-    def link(self, t: float, counters: dict[str, int]) -> None:
-        """Record the counters of the link."""
-        self._log.write("link", t, counters=counters)
+            write("replan", (pilot.go_t or 0.0) + one.asked_s, **fields)
+        write("counters", t, **asdict(pilot.counters), frames_dropped=frames_dropped)

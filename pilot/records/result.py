@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -44,21 +44,6 @@ class LinkReport:
     command_hz_max_1s: int
     frames_dropped: int
     counters: dict[str, int]
-
-
-class FlightContext(Protocol):
-    """Vehicle, track, seed, world and settings of a flight."""
-
-    @property
-    def track(self) -> Track: ...
-    @property
-    def vehicle(self) -> Vehicle: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def described_world(self) -> dict[str, Any] | None: ...
-    @property
-    def described_settings(self) -> dict[str, Any]: ...
 
 
 def pilots_verdict(pilot: AnyPilot) -> Verdict:
@@ -235,9 +220,20 @@ class FlightResult:
 
 
 def flight_result(
-    pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan | None, about: FlightContext
+    pilot: AnyPilot,
+    recorder: Recorder,
+    verdict: Verdict,
+    link: LinkReport,
+    track: Track,
+    vehicle: Vehicle,
+    plan: Plan | None,
+    about: dict[str, Any],
 ) -> FlightResult:
-    """Return the result of a flight that is over; without a plan a policy flew."""
+    """Return the result of a flight that is over; without a plan a policy flew.
+
+    Args:
+        about: names, hash, seed, world and settings, under their keys of the result.
+    """
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
     camera = pilot.estimator.calibration()
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
@@ -247,19 +243,19 @@ def flight_result(
     # Nobody tracks a plan after the finish, nor looks for gates.
     racing = t <= (np.inf if race_s is None or pilot.go_t is None else pilot.go_t + race_s)
     flown = (p if truth is None else truth)[racing]
-    line, vehicle = pilot.guidance.replanned() or (plan, about.vehicle)
-    off = off_path(Reference(line, vehicle), np.array(flight.theta)[racing], flown) if line and len(flown) else None
+    line, flown_as = pilot.guidance.replanned() or (plan, vehicle)
+    off = off_path(Reference(line, flown_as), np.array(flight.theta)[racing], flown) if line and len(flown) else None
     return FlightResult(
         status=verdict.status,
         verdict_by=verdict.by,
         cause=verdict.cause or pilot.cause,
-        race_time_s=about.track.elapsed(verdict.gate_times_s) if race_s is not None else None,
-        planned_time_s=about.track.elapsed(plan.passage_times_s(about.track)) if plan else None,
+        race_time_s=track.elapsed(verdict.gate_times_s) if race_s is not None else None,
+        planned_time_s=track.elapsed(plan.passage_times_s(track)) if plan else None,
         gates_passed=len(verdict.gate_times_s),
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,
         gate_times_estimated=verdict.estimated,
-        lap_times_s=lap_times(verdict.gate_times_s, len(about.track.gates)),
+        lap_times_s=lap_times(verdict.gate_times_s, len(track.gates)),
         gate_margins_m=margins,
         retries=pilot.guidance.passages.retries,
         replans=pilot.guidance.passages.replans,
@@ -278,15 +274,10 @@ def flight_result(
             *(health.gates_refused, health.nis, counters.lost),
         ),
         learned=pilot.guidance.learned(),
-        camera=CameraInFlight.of(camera, about.vehicle.camera) if camera is not None else None,
-        seed=about.seed,
-        track=about.track.name,
-        vehicle=about.vehicle.name,
-        world=about.described_world,
-        settings=about.described_settings,
-        plan_hash=plan.hash if plan else "",
+        camera=CameraInFlight.of(camera, vehicle.camera) if camera is not None else None,
         log=str(recorder.path),
         troubles=recorder.troubles,
+        **about,
     )
 
 

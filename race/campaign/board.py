@@ -117,7 +117,9 @@ class Board:
 def add_parser(commands: Any) -> None:
     """Add the sub-command."""
     about = "fly the fixed levels of race/campaign/board.yaml by some configurations, and compare them"
-    add_settings(commands.add_parser(NAME, help=about), BoardSettings(), OPTIONS, file=False)
+    parser = commands.add_parser(NAME, help=about)
+    parser.set_defaults(perform=run)
+    add_settings(parser, BoardSettings(), OPTIONS, file=False)
 
 
 def run(arguments: Any) -> int:
@@ -132,16 +134,14 @@ def run(arguments: Any) -> int:
     revision = commit()
     folder = settings.out or Path("logs") / f"board-{revision}"
     how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
-    store, asked = campaign(known.tracks, choices, folder, *how)
-    by_id, about = {row.case.id: row for row in store.rows()}, store.about()
-    rows = [by_id[name] for name in dict.fromkeys(asked)]
+    store, rows = campaign(known.tracks, choices, folder, *how)
     named = {(level.setting, level.world): level.name for level in levels}
     entries = entries_of(rows, revision, lambda case: named[case.setting, case.world], _content)
     board = replace(board, rows=board.rows + entries).signed()
     write_json(folder / "board.json", board)
     write_json(arguments.json, board)
     write_file(folder / "board.csv", as_csv(board.rows))
-    write_report(folder, about, rows, cells(rows), board.rows)
+    write_report(folder, store.about(), rows, cells(rows), board.rows)
     print(as_markdown(board.rows), end="")
     remark(f"written: {folder}/board.json, board.csv, report.html")
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0

@@ -38,11 +38,16 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import Choice, PreparedCourse, conditions_of, plan_options
+from gate_racer.race.campaign.choice import (
+    Choice,
+    PreparedCourse,
+    asked_world,
+    cells_of,
+    conditions_of,
+    plan_options,
+)
 from gate_racer.race.campaign.flight import NoLog, attempt, fly
 from gate_racer.race.campaign.store import FILE, Row, Store
-from gate_racer.race.campaign.worlds import asked as asked_for
-from gate_racer.race.campaign.worlds import cells_of
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
@@ -275,11 +280,11 @@ def campaign(
     workers: int,
     scheduler: str = "",
     retry: bool = False,
-) -> tuple[Store, list[str]]:
+) -> tuple[Store, list[Row]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
 
     Returns:
-        The campaign's file, which may contain further cases, and the ids of the requested cases, in order.
+        The campaign's file, which may contain further cases, and the requested rows, in order.
 
     Raises:
         UserError: unknown names, no plan, a file of another commit, or no scheduler.
@@ -311,7 +316,8 @@ def campaign(
         for case, flown in flights:
             store.add(case, flown)
             progress(flown)
-    return store, requested
+    by_id = {row.case.id: row for row in store.rows()}
+    return store, [by_id[name] for name in dict.fromkeys(requested)]
 
 
 def _require(choice: Choice, tracks: Sequence[Track]) -> None:
@@ -325,7 +331,7 @@ def _require(choice: Choice, tracks: Sequence[Track]) -> None:
         if residuals is not None:
             residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(tracks, vehicles, cells_of(choice.worlds)):
-        resolve(asked_for(world, 0), track, vehicle)
+        resolve(asked_world(world, 0), track, vehicle)
 
 
 def worst(rows: list[Row], count: int) -> list[Row]:

@@ -1,7 +1,7 @@
 """Case: one flight of a campaign, named by its inputs and its seed, and its outcome."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.vehicle.rotation import Array
@@ -18,7 +18,7 @@ class Case:
     controller: str
     estimator: str
     seed: int
-    world: str = NOMINAL  # see `worlds.asked`
+    world: str = NOMINAL  # see `choice.asked_world`
     plan: str = ""  # plan options other than the defaults, see `choice.plan_options`
     residual: str = ""  # name of a residual file, for the plant's acceleration and for the errors of noisy settings
     content: str = ""  # digest of what the names stand for, see `digest`
@@ -30,6 +30,23 @@ class Case:
         parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, self.world)
         more = (f"plan:{self.plan}" if self.plan else "", f"residual:{self.residual}" if self.residual else "")
         return "/".join((*parts, *filter(None, more), f"seed{self.seed}"))
+
+    @property
+    def course(self) -> str:
+        """Track, vehicle and number of laps as text."""
+        return f"{self.track}, {self.vehicle}, {self.laps} lap{'s' if self.laps > 1 else ''}"
+
+    @property
+    def configuration(self) -> "Case":
+        """The case without seed and content: equal for flights that differ in these only."""
+        return replace(self, seed=0, content="")
+
+    @property
+    def flown_by(self) -> str:
+        """Controller, estimator and options as text, for the rows of a table."""
+        more = f", plan {self.plan}" if self.plan else ""
+        more += f", residual {self.residual}" if self.residual else ""
+        return f"{self.controller}, state {self.estimator}{more}"
 
 
 def digest(*contents: object) -> str:

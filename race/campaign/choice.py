@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -18,7 +19,6 @@ from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
-from gate_racer.race.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from gate_racer.sim.physics import plants as setting
 from gate_racer.sim.physics.part import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.plants import Setting
@@ -39,6 +39,7 @@ PLAN = {
     "sight": "sight_s",
     "risk": "risk",
 }
+UNKNOWN, FACTORS = "unknown", "factors"  # worlds: a file, and each of its factors alone
 NO_ESTIMATOR = "given"  # the state is given to the controller, without an estimator
 
 
@@ -64,12 +65,12 @@ def plan_options(text: str, laps: int) -> PlanOptions:
         name, _, value = part.partition("=")
         if name not in PLAN:
             raise UserError(
-                f"--plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
+                f"plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
             )
         try:
             values[PLAN[name]] = float(value)
         except ValueError:
-            raise UserError(f"--plans {text}: {part}: {value!r} is not a number") from None
+            raise UserError(f"plans {text}: {part}: {value!r} is not a number") from None
     return PlanOptions(laps=laps, **values)  # type: ignore[arg-type]
 
 
@@ -131,6 +132,21 @@ def rank(setting: str) -> tuple[int, str]:
     return (list(SETTINGS).index(setting) if setting in SETTINGS else len(SETTINGS)), setting
 
 
+def cells_of(worlds: Iterable[str]) -> list[str]:
+    """Return the worlds of the cells: `as_believed`, names of files, or FILE:FACTOR+ for one factor; `factors` is expanded."""
+    found: list[str] = []
+    for world in worlds:
+        alone = [f"{UNKNOWN}:{one.of}{sign}" for one in load_worlds(UNKNOWN).factors for sign in one.signs]
+        found += alone if world == FACTORS else [world]
+    return list(dict.fromkeys(found))
+
+
+def asked_world(world: str, seed: int) -> str:
+    """Return the name of a cell's world with its seed, for `sim.worlds.distribution.resolve`."""
+    name, *factor = world.split(":")
+    return ":".join([name, str(seed), *factor])
+
+
 @dataclass(frozen=True)
 class RivalsSettings:
     """Settings of races of several, by projected corners and the grid's own controllers."""
@@ -151,7 +167,7 @@ class Choice:
     )
     controllers: tuple[str, ...] = key(
         (CONTROLLERS[0],),
-        f"from {', '.join(CONTROLLERS)}, YAML files, learned policies (name, .onnx or .npz), or {CLASS}",
+        f"from {', '.join(CONTROLLERS)}, YAML files, learned policies (name or .onnx), or {CLASS}",
         "NAME",
     )
     estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS), part=True)

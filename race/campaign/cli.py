@@ -8,7 +8,7 @@ from pathlib import Path
 from gate_racer.common.command import add_common, main_of, remark, write_json
 from gate_racer.common.files import write_file
 from gate_racer.common.settings import add_settings, settings_of
-from gate_racer.race.campaign import board, fit_residuals, make_errors, rivals
+from gate_racer.race.campaign import board, residuals, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
 from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import BenchSettings
@@ -16,9 +16,7 @@ from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.standings import as_csv, entries_of
 from gate_racer.race.campaign.store import Row, Store
-from gate_racer.race.campaign.tables import as_json, cells, markdown
-from gate_racer.race.campaign.worlds import costs
-from gate_racer.race.campaign.worlds import markdown as worlds_markdown
+from gate_racer.race.campaign.tables import cells, markdown, world_blocks
 from gate_racer.race.lsy import bench as lsy
 from gate_racer.sim.worlds.world import NOMINAL
 
@@ -28,7 +26,6 @@ OPTIONS = {
         "--settings": "settings",
         "--controllers": "controllers",
         "--worlds": "worlds",
-        "--plans": "plans",
     },
     "campaign": {"--seeds": "seeds", "--out": "out"},
 }
@@ -43,12 +40,13 @@ def parser() -> argparse.ArgumentParser:
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
     versus.add_argument("b", type=Path, help="second campaign, folder or file")
-    fit_residuals.add_parser(commands)
-    make_errors.add_parser(commands)
+    versus.set_defaults(perform=_compare)
+    residuals.add_parsers(commands)
     lsy.add_parser(commands)
     board.add_parser(commands)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
+    again.set_defaults(perform=_report)
     add_common(arguments, "the tables")
     for command in commands.choices.values():
         add_common(command, "the tables", within=True)
@@ -59,24 +57,22 @@ def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
     """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
     how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
     try:
-        store, requested = campaign(settings.tracks, [settings], folder, *how)
+        return campaign(settings.tracks, [settings], folder, *how)
     except KeyboardInterrupt:
         remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
         raise
-    by_id = {row.case.id: row for row in store.rows()}
-    return store, [by_id[name] for name in requested]
 
 
 def write(store: Store, json_file: Path | None) -> None:
     """Write tables and report beside the store, the tables to `json_file` too, and print the table."""
     folder, rows, about = store.path.parent, store.rows(), store.about()
-    found, cost = cells(rows), costs(rows)
+    found = cells(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
     if any(row.case.world != NOMINAL for row in rows):
-        text += f"\n## Cost of each world\n\n{worlds_markdown(cost)}"
+        text += "\n## Cost of each world\n\n" + "\n".join(block.markdown for block in world_blocks(found))
     write_file(folder / "tables.md", text)
     for path in (folder / "tables.json", json_file):
-        write_json(path, as_json(about, found, cost))
+        write_json(path, {"about": about, "cells": found})
     standing = entries_of(rows, about.get("commit", "?"), _level, lambda case: case.content)
     write_file(folder / "tables.csv", as_csv(standing))
     write_report(folder, about, rows, found, standing)
@@ -88,23 +84,24 @@ def _level(case: Case) -> str:
     return f"{case.setting}, {case.world}".replace(NOMINAL, "as believed")
 
 
+def _compare(arguments: argparse.Namespace) -> int:
+    varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
+    print(table(varied, found))
+    differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
+    write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    write(Store.existing(arguments.folder), arguments.json)
+    return 0
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the requested command; returns the exit code, 1 if a flight failed."""
-    if arguments.command == "compare":
-        varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
-        print(table(varied, found))
-        differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
-        write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
-        return 0
-    for making in (fit_residuals, make_errors, lsy):
-        if arguments.command == making.NAME:
-            making.run(arguments)
-            return 0
-    if arguments.command == board.NAME:
-        return board.run(arguments)
-    if arguments.command == "report":
-        write(Store.existing(arguments.folder), arguments.json)
-        return 0
+    if arguments.command:
+        code: int = arguments.perform(arguments)
+        return code
     if not (arguments.given or arguments.set or arguments.config):
         parser().print_help()
         return 2

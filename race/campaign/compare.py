@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.common.command import markdown_table
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign.case import Case, Outcome
 from gate_racer.race.campaign.store import Row
@@ -162,13 +163,10 @@ def holm(found: list[Difference]) -> list[Difference]:
 
 def table(varied: tuple[str, ...], found: list[Difference]) -> str:
     """Return the comparison as a Markdown table."""
-    lines = [f"intended difference: {', '.join(varied) or 'only the program'}; B minus A on common seeds", ""]
-    lines += [
-        "| cell | figure | pairs | A | B | B - A [95 %] | p (Holm) | verdict |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for d in found:
-        p = "-" if d.p is None else f"{d.p:.3g}"
-        gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
-        lines.append(f"| {d.cell} | {d.figure} | {d.pairs} | {d.a:.4f} | {d.b:.4f} | {gap} | {p} | {d.verdict} |")
-    return "\n".join(lines) + "\n"
+        gap, p = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]", "-" if d.p is None else f"{d.p:.3g}"
+        rows.append([d.cell, d.figure, d.pairs, f"{d.a:.4f}", f"{d.b:.4f}", gap, p, d.verdict])
+    head = ["cell", "figure", "pairs", "A", "B", "B - A [95 %]", "p (Holm)", "verdict"]
+    about = f"intended difference: {', '.join(varied) or 'only the program'}; B minus A on common seeds"
+    return f"{about}\n\n{markdown_table(head, rows)}"

@@ -23,8 +23,7 @@ from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import FlightConditions, PreparedCourse, conditions_of
-from gate_racer.race.campaign.worlds import asked
+from gate_racer.race.campaign.choice import FlightConditions, PreparedCourse, asked_world, conditions_of
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.session import log_verdict
@@ -251,7 +250,7 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
 def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
     """Fly a case and write its log; with `plot` also draw the flight there."""
     begin, conditions = time.process_time(), conditions_of(case.setting)
-    world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
+    world = resolve(asked_world(case.world, case.seed), course.track, course.vehicle)
     log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=world.as_dict(), seed=case.seed)
     recorder, tally, verdict, simulated_s = (_by_state if conditions.given else _by_sight)(
         case, course, conditions, world, log

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.files import write_file
-from gate_racer.field.page import html_page
+from gate_racer.field.page import html_page, html_table
 from gate_racer.race.campaign.campaign import log_of, worst
 from gate_racer.race.campaign.standings import Entry, as_html
-from gate_racer.race.campaign.store import Row, flown_by
-from gate_racer.race.campaign.tables import Cell, markdown
+from gate_racer.race.campaign.store import Row
+from gate_racer.race.campaign.tables import Block, Cell, blocks
 from gate_racer.sim.worlds.world import NOMINAL
 
 PATHS = 6  # worst paths drawn per configuration
@@ -28,30 +28,25 @@ def write_report(
 ) -> None:
     """Write report.html into the campaign's folder."""
     figures = [
-        figure for name in dict.fromkeys(course_of(row) for row in rows) for figure in _figures(name, about, rows)
+        figure for name in dict.fromkeys(row.case.course for row in rows) for figure in _figures(name, about, rows)
     ]
     flown_with = html.escape(f"commit {about.get('commit', '?')}, {about.get('machine', '?')}")
-    above = f"<h1>race-bench</h1>\n<p>{flown_with}</p>\n{as_html(standing)}\n{_html(markdown(found))}"
+    tables = "\n".join(map(_html, blocks(found)))
+    above = f"<h1>race-bench</h1>\n<p>{flown_with}</p>\n{as_html(standing)}\n{tables}"
     page = html_page("race-bench", above, figures, f"<h2>Worst flights</h2>\n{_worst(folder, rows)}")
     write_file(folder / "report.html", page)
-
-
-def course_of(row: Row) -> str:
-    """Return track, vehicle and number of laps as text."""
-    c = row.case
-    return f"{c.track}, {c.vehicle}, {c.laps} lap{'s' if c.laps > 1 else ''}"
 
 
 def name_of(row: Row) -> str:
     """Return setting, controller, estimator and world as text."""
     c = row.case
     world = f", {c.world}" if c.world != NOMINAL else ", as believed"
-    return f"{c.setting}: {flown_by(c)}{world}"
+    return f"{c.setting}: {c.flown_by}{world}"
 
 
 def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
     """Return the figures of one course: paths, margins and time lost."""
-    group = [row for row in rows if course_of(row) == course]
+    group = [row for row in rows if row.case.course == course]
     gates = json.loads(about.get(f"gates:{group[0].case.track}", "[]"))
     by_name: dict[str, list[Row]] = {}
     for row in group:
@@ -144,23 +139,6 @@ def _worst(folder: Path, rows: list[Row]) -> str:
     return "<table>" + "\n".join(lines) + "</table>"
 
 
-def _html(text: str) -> str:
-    """Convert the subset of Markdown used by the tables to HTML: headings, tables and paragraphs."""
-    out, in_table = [], False
-    for line in text.splitlines():
-        if in_table and not line.startswith("|"):
-            out.append("</table>")
-            in_table = False
-        if line.startswith("|---"):
-            continue
-        safe = html.escape(line).replace("*", "").replace("`", "")
-        if line.startswith("|"):
-            tag = "td" if in_table else "th"
-            out.append(("" if in_table else "<table>") + "<tr>")
-            out += [f"<{tag}>{entry.strip()}" for entry in safe.strip("|").split("|")] + ["</tr>"]
-            in_table = True
-        elif line.startswith("### "):
-            out.append(f"<h3>{safe[4:]}</h3>")
-        elif line:
-            out.append(f"<p>{safe}</p>")
-    return "\n".join(out + (["</table>"] if in_table else []))
+def _html(block: Block) -> str:
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in block.notes)
+    return f"<h3>{html.escape(block.title)}</h3>\n{html_table(block.head, block.rows)}\n{notes}"

@@ -24,9 +24,8 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
-from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse
+from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world
 from gate_racer.race.campaign.flight import STYLE, NoLog
-from gate_racer.race.campaign.worlds import asked
 from gate_racer.race.lockstep import Entry, fly_together
 from gate_racer.race.perception import open_perception
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, Standing, standings
@@ -43,7 +42,7 @@ class Entrant:
     """Kind of pilot."""
 
     name: str
-    plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
+    plan: str = ""  # as `plans` of race-bench, such as reserve=0.65
     controller: str = "mpcc"
     rivals: str = Known.TOLD  # information about rivals; without any a pilot flies its plan and does not yield
 
@@ -111,7 +110,7 @@ def race(
 ) -> MultiVehicleResult:
     """Fly one race in lock-step; pilots in the order of their places, `world` as in `race-bench --worlds`."""
     track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
-    race = MultiVehicleRace(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
+    race = MultiVehicleRace(resolve(asked_world(world, seed), track, vehicle), profile, seed, setup)
     entries = []
     for k, ((entrant, course), here, own) in enumerate(zip(pilots, race.worlds, race.seeds, strict=True), 1):
         published = here.published

@@ -11,10 +11,11 @@ from itertools import combinations
 
 import numpy as np
 
+from gate_racer.common.command import markdown_table
 from gate_racer.field.page import html_table
 from gate_racer.race.campaign.case import Case, Outcome
 from gate_racer.race.campaign.compare import Difference, differences, holm
-from gate_racer.race.campaign.store import Row, flown_by
+from gate_racer.race.campaign.store import Row
 
 ALL = "all levels"
 FIGURES = ("finished", "of", "mean s", "least margin m")  # of each level
@@ -66,7 +67,7 @@ def entries_of(
     """Return the standings of a campaign's rows: a configuration is a controller, an estimator and a plan."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(flown_by(row.case), []).append(row)
+        found.setdefault(row.case.flown_by, []).append(row)
     return tuple(
         Entry(name, commit, content_of(some[0].case), tuple(_flight(row, level_of(row.case)) for row in some))
         for name, some in found.items()
@@ -103,15 +104,12 @@ def as_csv(entries: Sequence[Entry]) -> str:
 
 def as_markdown(entries: Sequence[Entry]) -> str:
     """Return the standings with a row per configuration and a column per level: finished of all, mean time."""
-    levels = levels_of(entries)
-    lines = [f"| configuration | {' | '.join(levels)} |", "|---" * (1 + len(levels)) + "|"]
+    levels, rows = levels_of(entries), []
     for entry in entries:
         figures = (entry.figures(level) for level in levels)
-        cells = [
-            f"{done} of {of}" + (f", {mean:.3f} s" if mean else "") if of else "-" for done, of, mean, _ in figures
-        ]
-        lines.append(f"| {entry.name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        told = [f"{done} of {of}" + (f", {mean:.3f} s" if mean else "") if of else "-" for done, of, mean, _ in figures]
+        rows.append([entry.name, *told])
+    return markdown_table(["configuration", *levels], rows)
 
 
 def paired(a: Entry, b: Entry) -> list[Difference]:
@@ -136,17 +134,7 @@ def as_html(entries: Sequence[Entry]) -> str:
         for d in paired(a, b)
     ]  # fmt: skip
     if tests:
-        columns = (
-            "A",
-            "B",
-            "level",
-            "figure",
-            "pairs",
-            "mean of A",
-            "mean of B",
-            "B - A",
-            "p (Holm, of A and B)",
-            "verdict",
-        )
+        figures = "pairs", "mean of A", "mean of B", "B - A", "p (Holm, of A and B)", "verdict"
+        columns = "A", "B", "level", "figure", *figures
         parts += ["<h2>Paired tests between rows</h2>", html_table(columns, tests)]
     return "\n".join([*parts, "<p>A click on a column's head sorts by it.</p>"])

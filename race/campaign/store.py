@@ -1,10 +1,9 @@
-"""Campaign file, to which every outcome is committed as it completes, and summaries of flights that differ in their seed only."""
+"""Campaign file, to which every outcome is committed as it completes."""
 
 import contextlib
 import json
 import sqlite3
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -125,58 +124,3 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
-
-
-CONFIDENCE = 0.95  # of the interval of the finish rate
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Configuration, world, and number of finished flights."""
-
-    track: str
-    vehicle: str
-    laps: int
-    setting: str
-    controller: str
-    estimator: str
-    world: str
-    plan: str
-    residual: str
-    flights: int
-    finished: int
-    finished_low: float  # Wilson interval of the finish rate, 95 %
-    finished_high: float
-    causes: dict[str, int]  # number of unfinished flights by cause, most frequent first
-
-
-def flown_by(one: Case | Summary) -> str:
-    """Return controller, estimator and options as text, for the rows of a table."""
-    more = f", plan {one.plan}" if one.plan else ""
-    more += f", residual {one.residual}" if one.residual else ""
-    return f"{one.controller}, state {one.estimator}{more}"
-
-
-def summary(rows: list[Row]) -> Summary:
-    """Summarise all flights of one configuration in one world."""
-    from scipy.stats import binomtest  # imported late: takes 0.5 s, and flights do not need it
-
-    case, flown = rows[0].case, [row.outcome for row in rows]
-    finished = sum(o.finished for o in flown)
-    interval = binomtest(finished, len(flown)).proportion_ci(CONFIDENCE, method="wilson")
-    return Summary(
-        track=case.track,
-        vehicle=case.vehicle,
-        laps=case.laps,
-        setting=case.setting,
-        controller=case.controller,
-        estimator=case.estimator,
-        world=case.world,
-        plan=case.plan,
-        residual=case.residual,
-        flights=len(flown),
-        finished=finished,
-        finished_low=float(interval.low),
-        finished_high=float(interval.high),
-        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in flown if o.rule).most_common()),
-    )

@@ -1,20 +1,20 @@
-"""Result tables in the papers' form, as Markdown and JSON: rows are controllers and estimators, columns are settings.
+"""Result tables in the papers' form: rows are controllers and estimators, columns are settings; and the cost of each world.
 
 Published results stand beside them, marked as such, with their differences in conditions.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from gate_racer.common.command import markdown_table
 from gate_racer.common.config import load
-from gate_racer.race.campaign.choice import NO_ESTIMATOR, conditions_of, rank
-from gate_racer.race.campaign.store import Row, Summary, flown_by, summary
-from gate_racer.race.campaign.worlds import WorldCost
+from gate_racer.race.campaign.case import Case
+from gate_racer.race.campaign.choice import NO_ESTIMATOR, UNKNOWN, conditions_of, rank
+from gate_racer.race.campaign.store import Row
 from gate_racer.sim.worlds.world import NOMINAL
 
 
@@ -62,35 +62,22 @@ class PublishedFile:
     odometry: tuple[OdometryErrors, ...]
 
 
-def published(track: str) -> list[Published]:
-    """Return the published rows of a track."""
-    return [row for row in _file().rows if row.track == track]
-
-
-def real_flights(track: str) -> list[RealFlights]:
-    """Return the real flights on a track, by humans and by autonomous systems."""
-    return [flights for flights in _file().real if flights.track == track]
-
-
-def odometry_errors() -> dict[str, OdometryErrors]:
-    """Return the odometry errors of all sources, by name."""
-    return {errors.name: errors for errors in _file().odometry}
-
-
-def _file() -> PublishedFile:
+def published() -> PublishedFile:
+    """Return all published results."""
     return load(Path(__file__).with_name("published.yaml"), PublishedFile)
 
 
-ABOUT = ("track", "vehicle", "laps", "world")  # fields common to a table
+CONFIDENCE = 0.95  # of the interval of the finish rate
 
 
 @dataclass(frozen=True, slots=True)
 class SampleStatistics:
-    """Mean, standard deviation and extremes of n values."""
+    """Mean, standard deviation, median and extremes of n values."""
 
     n: int
     mean: float
     sd: float
+    median: float
     least: float
     most: float
 
@@ -101,15 +88,21 @@ class SampleStatistics:
         if not len(known):
             return None
         sd = float(known.std(ddof=1)) if len(known) > 1 else 0.0
-        return cls(len(known), float(known.mean()), sd, float(known.min()), float(known.max()))
+        return cls(len(known), float(known.mean()), sd, float(np.median(known)), float(known.min()), float(known.max()))
 
 
 @dataclass(frozen=True)
-class Cell(Summary):
-    """Figures of all flights of one configuration in one setting. Times in s, margins and errors in m."""
+class Cell:
+    """Figures of all flights of one configuration. Times in s, margins and errors in m."""
 
-    completed: float  # mean fraction of the course
+    configuration: Case  # `Case.configuration`
+    flights: int
+    finished: int
+    finished_low: float  # Wilson interval of the finish rate, 95 %
+    finished_high: float
     failed: int  # number that could not be flown
+    causes: dict[str, int]  # number of unfinished flights by cause, most frequent first
+    completed: float  # mean fraction of the course
     race: SampleStatistics | None  # of finished flights, as the next five
     first_lap: SampleStatistics | None
     flying_lap: SampleStatistics | None  # best of each flight
@@ -117,8 +110,10 @@ class Cell(Summary):
     to_plan: SampleStatistics | None
     to_bound: SampleStatistics | None
     margin: SampleStatistics | None  # over all gate passages of all flights, as in Swift
+    at_gates_p95: float | None  # 95th percentile of the position errors relative to gates, at their planes
     tracking: SampleStatistics | None
     estimate: SampleStatistics | None
+    nees: SampleStatistics | None
     solve_p50_ms: SampleStatistics | None
     solve_p99_ms: SampleStatistics | None
     sightings: SampleStatistics | None
@@ -128,35 +123,47 @@ class Cell(Summary):
 
 
 def cells(rows: list[Row]) -> list[Cell]:
-    """Return one cell per configuration and world, in the order of the settings; single factors are in `worlds` only."""
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    """Return one cell per configuration, in the order of the settings."""
+    groups: dict[Case, list[Row]] = defaultdict(list)
     for row in rows:
-        c = row.case
-        if ":" not in c.world:
-            by = (c.plan, c.residual, c.controller, c.estimator)
-            groups[c.track, c.vehicle, c.laps, c.world, *by, c.setting].append(row)
-    names = sorted(groups, key=lambda n: (*n[:7], n[7] != NO_ESTIMATOR, n[7], rank(n[8])))
-    return [cell(groups[name]) for name in names]
+        groups[row.case.configuration].append(row)
+
+    def order(c: Case) -> tuple[object, ...]:
+        course = c.track, c.vehicle, c.laps, c.world
+        by = c.plan, c.residual, c.controller, c.estimator != NO_ESTIMATOR, c.estimator
+        return *course, *by, rank(c.setting)
+
+    return [cell(groups[configuration]) for configuration in sorted(groups, key=order)]
 
 
 def cell(rows: list[Row]) -> Cell:
     """Return the figures of flights that differ in their seed only."""
+    from scipy.stats import binomtest  # imported late: takes 0.5 s, and flights do not need it
+
     all_flown = [row.outcome for row in rows]
     done = [o for o in all_flown if o.finished]
-    laps = [lap for o in done for lap in o.lap_s]
+    interval = binomtest(len(done), len(all_flown)).proportion_ci(CONFIDENCE, method="wilson")
+    errors = [error for o in all_flown for error in o.at_gates_m]
     return Cell(
-        **vars(summary(rows)),
-        completed=float(np.mean([o.share for o in all_flown])),
+        configuration=rows[0].case.configuration,
+        flights=len(all_flown),
+        finished=len(done),
+        finished_low=float(interval.low),
+        finished_high=float(interval.high),
         failed=sum(o.status == "failed" for o in all_flown),
+        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in all_flown if o.rule).most_common()),
+        completed=float(np.mean([o.share for o in all_flown])),
         race=SampleStatistics.of(o.race_s for o in done),
         first_lap=SampleStatistics.of(o.lap_s[0] if o.lap_s else None for o in done),
         flying_lap=SampleStatistics.of(min(o.lap_s[1:], default=None) for o in done),
-        fastest_lap=min(laps, default=None),
+        fastest_lap=min((lap for o in done for lap in o.lap_s), default=None),
         to_plan=SampleStatistics.of(_ratio(o.race_s, o.planned_s) for o in done),
         to_bound=SampleStatistics.of(_ratio(o.race_s, o.bound_s) for o in done),
         margin=SampleStatistics.of(m for o in all_flown for m in o.margin_m),
+        at_gates_p95=float(np.percentile(errors, 95)) if errors else None,
         tracking=SampleStatistics.of(o.tracking_m for o in all_flown),
         estimate=SampleStatistics.of(o.estimate_m for o in all_flown),
+        nees=SampleStatistics.of(o.nees for o in all_flown),
         solve_p50_ms=SampleStatistics.of(o.solve_p50_ms for o in all_flown),
         solve_p99_ms=SampleStatistics.of(o.solve_p99_ms for o in all_flown),
         sightings=SampleStatistics.of(o.sightings for o in all_flown),
@@ -170,99 +177,146 @@ def _ratio(flown: float | None, reference: float | None) -> float | None:
     return flown / reference if flown is not None and reference else None
 
 
-def _spread(value: SampleStatistics | None, form: str = ".3f", scale: float = 1.0) -> str:
+@dataclass(frozen=True)
+class Block:
+    """One table, with its title and notes."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        notes = "".join(f"- {note}\n" for note in self.notes)
+        return f"### {self.title}\n\n{markdown_table(self.head, self.rows)}" + (f"\n{notes}" if notes else "")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _spread(value: SampleStatistics | None, form: str = ".3f") -> str:
     if value is None:
         return "-"
-    text = f"{scale * value.mean:{form}}"
-    return text + (f" ± {scale * value.sd:{form}}" if value.n > 1 else "")
+    return f"{value.mean:{form}}" + (f" ± {value.sd:{form}}" if value.n > 1 else "")
 
 
-def _sure(c: Cell) -> str:
-    """Return the confidence interval of the finish rate, where the seed has an effect."""
+def _finished(c: Cell) -> str:
+    """Return the finish rate with its confidence interval, where the seed has an effect."""
     low, high = 100 * c.finished_low, 100 * c.finished_high
-    return f" [{low:.0f}, {high:.0f} %]" if conditions_of(c.setting).random else ", deterministic"
+    sure = f" [{low:.0f}, {high:.0f} %]" if _drawn(c) else ", deterministic"
+    return f"{c.finished} of {c.flights}" + sure
+
+
+def _drawn(c: Cell) -> bool:
+    return conditions_of(c.configuration.setting).random or c.configuration.world != NOMINAL
 
 
 FIGURES: dict[str, Callable[[Cell], str]] = {
-    "finished [95 %]": lambda c: f"{c.finished} of {c.flights}" + _sure(c),
+    "finished [95 %]": _finished,
     "track completed": lambda c: f"{100 * c.completed:.0f} %",
     "race time s": lambda c: _spread(c.race),
     "over plan, over point mass": lambda c: f"{_spread(c.to_plan)}, {_spread(c.to_bound)}" if c.race else "-",
-    "first lap s": lambda c: _spread(c.first_lap) if c.laps > 1 else "-",
+    "first lap s": lambda c: _spread(c.first_lap) if c.configuration.laps > 1 else "-",
     "best flying lap s": lambda c: _spread(c.flying_lap),
-    "fastest lap s": lambda c: "-" if c.fastest_lap is None else f"{c.fastest_lap:.3f}",
+    "fastest lap s": lambda c: _number(c.fastest_lap, ".3f"),
     "margin, mean (least) m": lambda c: f"{c.margin.mean:.3f} ({c.margin.least:.3f})" if c.margin else "-",
     "tracking error m": lambda c: _spread(c.tracking),
-    "estimate error m": lambda c: _spread(c.estimate) if conditions_of(c.setting).random else "-",
+    "estimate error m": lambda c: _spread(c.estimate) if conditions_of(c.configuration.setting).random else "-",
     "solve ms, median (p99)": lambda c: f"{_spread(c.solve_p50_ms, '.2f')} ({_spread(c.solve_p99_ms, '.2f')})",
-    "sightings": lambda c: _spread(c.sightings, ".0f") if not conditions_of(c.setting).given else "-",
+    "sightings": lambda c: _spread(c.sightings, ".0f") if not conditions_of(c.configuration.setting).given else "-",
 }
 
 
-def markdown(found: list[Cell]) -> str:
-    """Return one table per track, vehicle, number of laps and world, with published rows and causes of unfinished flights."""
-    blocks = []
-    for about in dict.fromkeys(tuple(getattr(c, name) for name in ABOUT) for c in found):
-        group = [c for c in found if tuple(getattr(c, name) for name in ABOUT) == about]
-        laps = "1 lap" if about[2] == 1 else f"{about[2]} laps"
-        blocks.append(
-            "\n".join(
-                [
-                    f"### {about[0]}, `{about[1]}`, {laps}, world {about[3]}".replace(NOMINAL, "as believed"),
-                    "",
-                    *_table(group),
-                    *_notes(group),
-                    *_real(about[0]),
-                ]
-            )
-        )
-    flown, cpu = sum(c.flown_s for c in found), sum(c.cpu_s for c in found)
-    if cpu:
-        blocks.append(f"{sum(c.flights for c in found)} flights, {flown / cpu:.1f} simulated seconds per core-second.")
-    return "\n\n".join(blocks) + "\n"
+def blocks(found: list[Cell]) -> list[Block]:
+    """Return one table per track, vehicle, number of laps and world, with published rows and causes of unfinished flights.
+
+    Single factors of a world are in `world_blocks` only.
+    """
+    groups: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
+    for one in found:
+        c = one.configuration
+        if ":" not in c.world:
+            groups[c.track, c.vehicle, c.laps, c.world].append(one)
+    return [block for group in groups.values() for block in (_block(group), *_real(group[0].configuration.track))]
 
 
-def _table(group: list[Cell]) -> list[str]:
-    settings = sorted({c.setting for c in group}, key=rank)
-    lines = ["| | | " + " | ".join(settings) + " |", "|---|---|" + "---|" * len(settings)]
-    for label in dict.fromkeys(map(flown_by, group)):
-        by_setting = {c.setting: c for c in group if flown_by(c) == label}
+def _block(group: list[Cell]) -> Block:
+    about = group[0].configuration
+    settings = sorted({c.configuration.setting for c in group}, key=rank)
+    rows, notes = list[list[str]](), list[str]()
+    for label in dict.fromkeys(c.configuration.flown_by for c in group):
+        by_setting = {c.configuration.setting: c for c in group if c.configuration.flown_by == label}
         for figure, text in FIGURES.items():
             entries = [text(by_setting[s]) if s in by_setting else "" for s in settings]
             if any(entry.strip("-, ") for entry in entries):
-                lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
+                rows.append([label, figure, *entries])
                 label = ""
-    for row in published(group[0].track):
-        label = f"*published: {row.name}*"
-        for figure, values in (("fastest lap s", row.lap_s), ("track completed %", row.completed_percent)):
-            entries = ["-" if values.get(s) is None else f"{values[s]:g}" for s in settings]
-            lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
-            label = ""
-    return lines
-
-
-def _real(track: str) -> list[str]:
-    """Return the rows of flights on the real track."""
-    flights = real_flights(track)
-    head = [
-        "",
-        "| *published*, real flights | lap s, median | three laps s, median | best race s |",
-        "|---|---|---|---|",
-    ]
-    rows = [f"| {f.pilot} ({f.source}) | {f.lap_s:.2f} | {f.three_laps_s:.2f} | {f.best_race_s:.3f} |" for f in flights]
-    return [*head, *rows] if rows else []
-
-
-def _notes(group: list[Cell]) -> list[str]:
-    notes = []
     for c in group:
         if c.causes:
-            causes = "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
-            notes.append(f"- not finished: {flown_by(c)}, {c.setting}: {causes}.")
-    notes += [f"- *{row.name}*: {row.source}. Differs: {row.differs}." for row in published(group[0].track)]
-    return ["", *notes] if notes else []
+            by = f"{c.configuration.flown_by}, {c.configuration.setting}"
+            notes.append(f"not finished: {by}: {_causes(c)}.")
+    for row in (row for row in published().rows if row.track == about.track):
+        label = f"published: {row.name}"
+        for figure, values in (("fastest lap s", row.lap_s), ("track completed %", row.completed_percent)):
+            rows.append([label, figure, *("-" if values.get(s) is None else f"{values[s]:g}" for s in settings)])
+            label = ""
+        notes.append(f"{row.name}: {row.source}. Differs: {row.differs}.")
+    title = f"{about.course}, world {about.world}".replace(NOMINAL, "as believed")
+    return Block(title, ["", "", *settings], rows, notes)
 
 
-def as_json(about: dict[str, str], found: list[Cell], cost: list[WorldCost]) -> dict[str, Any]:
-    """Return tables and metadata as JSON-compatible data."""
-    return {"about": about, "cells": [asdict(c) for c in found], "worlds": [asdict(c) for c in cost]}
+def _causes(c: Cell) -> str:
+    return "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
+
+
+def _real(track: str) -> list[Block]:
+    """Return the flights on the real track, if there were any."""
+    head = ["pilot", "lap s, median", "three laps s, median", "best race s"]
+    rows = [
+        [f"{f.pilot} ({f.source})", f"{f.lap_s:.2f}", f"{f.three_laps_s:.2f}", f"{f.best_race_s:.3f}"]
+        for f in published().real
+        if f.track == track
+    ]
+    return [Block(f"{track}, published real flights", head, rows)] if rows else []
+
+
+def markdown(found: list[Cell]) -> str:
+    """Return all tables, with the speed of the simulation."""
+    texts = [block.markdown for block in blocks(found)]
+    flown, cpu = sum(c.flown_s for c in found), sum(c.cpu_s for c in found)
+    if cpu:
+        texts.append(f"{sum(c.flights for c in found)} flights, {flown / cpu:.1f} simulated seconds per core-second.\n")
+    return "\n".join(texts)
+
+
+def by_world(found: list[Cell]) -> list[list[Cell]]:
+    """Return the cells of each configuration in its worlds, the one without deviations first."""
+    groups: dict[Case, list[Cell]] = defaultdict(list)
+    for c in sorted(found, key=lambda c: c.configuration.world != NOMINAL):
+        groups[replace(c.configuration, world=NOMINAL)].append(c)
+    return list(groups.values())
+
+
+def world_blocks(found: list[Cell]) -> list[Block]:
+    """Return one table per configuration with the cost of each world: of each deviation from the pilot's models."""
+    head = ["world", "finished [95 %]", "median time s", "cost", "least margin m", "at gates p95 m", "NEES (9)", "ends"]
+    tables = []
+    for group in by_world(found):
+        c, first = group[0].configuration, group[0]
+        nominal_s = first.race.median if first.race and c.world == NOMINAL else None
+        title = f"{c.course}, {c.setting}: {c.flown_by}"
+        tables.append(Block(title, head, [_in_world(one, nominal_s) for one in group]))
+    return tables
+
+
+def _in_world(c: Cell, nominal_s: float | None) -> list[str]:
+    race_s = c.race.median if c.race else None
+    cost = _ratio(race_s, nominal_s)
+    slower = "-" if cost is None else f"{100 * (cost - 1):+.1f} %"
+    margin, nees = c.margin.least if c.margin else None, c.nees.mean if c.nees else None
+    world = c.configuration.world.removeprefix(f"{UNKNOWN}:").replace(NOMINAL, "as believed")
+    figures = _number(margin, ".2f"), _number(c.at_gates_p95, ".2f"), _number(nees, ".1f")
+    return [world, _finished(c), _number(race_s, ".3f"), slower, *figures, _causes(c)]

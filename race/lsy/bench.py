@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import write_json
+from gate_racer.common.command import markdown_table, write_json
 from gate_racer.common.errors import UserError
 
 NAME = "lsy"
@@ -41,10 +41,11 @@ def add_parser(commands: Any) -> None:
     one = commands.add_parser(NAME, help="fly the levels of the open leaderboard lsy_drone_racing in crazyflow")
     one.add_argument("level", type=int, choices=range(4))
     one.add_argument("--seeds", type=int, default=OFFICIAL, metavar="N", help="number of races, from seed 0")
+    one.set_defaults(perform=run)
     one.add_argument("checkout", type=Path, nargs="?", help="fly in the environment of this checkout instead")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> int:
     """Fly, print the table and write the JSON file.
 
     Raises:
@@ -68,6 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     write_json(
         arguments.json, {"level": arguments.level, "in": where, **about, "flights": [asdict(r) for r in results]}
     )
+    return 0
 
 
 def summary(results: list[Result]) -> dict[str, float | None]:
@@ -93,7 +95,7 @@ def table(level: int, results: list[Result]) -> str:
 
     cells = [str(level), f"{s['completion']:.0%} of {len(results)}", shown(s["mean_s"], ".3f")]
     cells += [shown(s["worst_s"], ".2f"), shown(s["score_s"], ".3f"), shown(s["clearance_m"], ".3f")]
-    lines = ["| level | finished | mean s | worst s | score s | least clearance m |", "|" + " --- |" * len(cells)]
-    lines.append("| " + " | ".join(cells) + " |")
+    head = ["level", "finished", "mean s", "worst s", "score s", "least clearance m"]
     lost = [r for r in results if r.status != FINISHED]
-    return "\n".join(lines + [f"seed {r.seed}: {r.status} at {r.time_s:.2f} s after {r.gates} gates" for r in lost])
+    said = [f"seed {r.seed}: {r.status} at {r.time_s:.2f} s after {r.gates} gates" for r in lost]
+    return "\n".join([markdown_table(head, [cells]).rstrip(), *said])

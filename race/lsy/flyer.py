@@ -28,7 +28,6 @@ from gate_racer.race.lsy.solver import (
     STEPS,
     U_REF,
     YAW,
-    Limits,
     Solver,
 )
 from gate_racer.vehicle.rotation import Array
@@ -39,23 +38,16 @@ FARTHEST_M = 8.0  # m, of a sane iterate
 # bent by DETOUR_M to each side, or above.
 SLOW_M_S, SLOW_S, DETOUR_M = 0.5, 0.2, 0.5
 TOUCH_S_M = 20.0  # s/m, price of violated half-spaces in the comparison of these
-
-
-@dataclass(frozen=True)
-class Options:
-    """How much room the flight keeps; lengths in m, speeds in m/s."""
-
-    margin: float = 0.03  # between body and edges of a seen opening
-    clear: float = 0.03  # between body and frames, stands, poles
-    unseen_half: float = 0.05  # half-width of the window at an unseen gate's centre
-    unseen_clear: float = 0.06  # more room about what has not been seen
-    unseen_speed: float = 2.8  # where an unseen gate may show itself
-    floor: float = 0.05
-    through: float = 0.05  # before and behind a gate's plane, within which the body is in the opening
-    finish: float = 0.03  # behind the last plane
-    first_solves: int = 25
-    solves: int = 2
-    solves_new: int = 6
+# How much room the flight keeps.
+MARGIN_M = 0.03  # m, between body and edges of a seen opening
+CLEAR_M = 0.03  # m, between body and frames, stands, poles
+UNSEEN_HALF_M = 0.05  # m, half-width of the window at an unseen gate's centre
+UNSEEN_CLEAR_M = 0.06  # m, more room about what has not been seen
+UNSEEN_M_S = 2.8  # m/s, where an unseen gate may show itself
+FLOOR_M = 0.05  # m
+THROUGH_M = 0.05  # m before and behind a gate's plane, within which the body is in the opening
+FINISH_M = 0.03  # m behind the last plane
+FIRST_SOLVES, SOLVES, SOLVES_NEW = 25, 2, 6  # solutions at the first step, at each, and at one with a new place
 
 
 @dataclass(frozen=True)
@@ -80,10 +72,10 @@ class Iterate:
         return np.concatenate([[0.0], np.cumsum(self.x[:-1, DT])])
 
 
-def legs_left(first: int, gates: int, done: int, options: Options) -> list[Leg]:
+def legs_left(first: int, gates: int, done: int) -> list[Leg]:
     """Return the legs from gate `first` on, of which `done` of its own two are flown, with all intervals but the first."""
-    ends = [(g, a) for g in range(first, gates) for a in (-options.through, options.through)]
-    ends[-1] = (gates - 1, options.finish)
+    ends = [(g, a) for g in range(first, gates) for a in (-THROUGH_M, THROUGH_M)]
+    ends[-1] = (gates - 1, FINISH_M)
     ends = ends[done:]
     short = [a > 0 for _, a in ends]
     few = 2 if len(ends) > 1 else STEPS - 1
@@ -122,8 +114,8 @@ def turned_to(R: Array, up: Array) -> Array:
 class Flyer:
     """One drone's controller: `command = flyer.step(observation)`."""
 
-    def __init__(self, options: Options = Options(), solver: Solver | None = None):
-        self._o, self._solver, self._limits = options, solver or Solver(), Limits()
+    def __init__(self, solver: Solver | None = None):
+        self._solver = solver or Solver()
         self._flight: Iterate | None = None
         self._legs: list[Leg] = []
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
@@ -131,7 +123,6 @@ class Flyer:
         self._last: tuple[Observation, Array] | None = None
         self._seen: tuple[bool, ...] = ()
         self._moved_t = 0.0  # s, when it last was not slow
-        self.statuses: list[int] = []
 
     @property
     def planned(self) -> Iterate:
@@ -146,15 +137,15 @@ class Flyer:
         x0 = self._state(o)
         gates = len(o.places.centres)
         if self._flight is None:
-            self._legs = legs_left(0, gates, 0, self._o)
+            self._legs = legs_left(0, gates, 0)
             self._flight, self._moved_t = self._guess(x0, o.places), o.t + SLOW_S
-            for _ in range(self._o.first_solves):
+            for _ in range(FIRST_SOLVES):
                 self._iterate(x0, o, yaw)
         elif o.target >= 0:
             self._advance(o)
         if o.target >= 0:
             seen = (*o.gates_seen, *o.poles_seen)
-            solves = self._o.solves if seen == self._seen else self._o.solves_new
+            solves = SOLVES if seen == self._seen else SOLVES_NEW
             self._seen = seen
             for _ in range(solves):
                 self._iterate(x0, o, yaw)
@@ -177,7 +168,7 @@ class Flyer:
         found = [self._flight]
         for bend in (0.0 * aside, aside, -aside, np.array([0.0, 0.0, 1.0])):
             self._flight = self._guess(x0, o.places, DETOUR_M * bend)
-            for _ in range(self._o.solves_new):
+            for _ in range(SOLVES_NEW):
                 self._iterate(x0, o, yaw)
             found.append(self._flight)
         self._flight = min(found, key=lambda flight: self._cost_s(flight, o, yaw))
@@ -263,7 +254,7 @@ class Flyer:
         first = legs[0][0]
         done = 1 if first.ahead > 0 else 0
         gates = len(o.places.centres)
-        self._legs = legs_left(first.gate, gates, done, self._o)
+        self._legs = legs_left(first.gate, gates, done)
         times, before = [0.0, step_s], step_s
         for leg, (_, end) in zip(self._legs, legs, strict=True):
             end = max(end, before + SHORTEST_S * leg.steps)
@@ -282,8 +273,7 @@ class Flyer:
         flight = self._flight
         assert flight is not None
         p = self._parameters(flight, o, yaw)
-        x, u, status = self._solver(flight.x, flight.u, p, x0)
-        self.statuses.append(status)
+        x, u, _ = self._solver(flight.x, flight.u, p, x0)
         sane = np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M
         if not sane:
             self._flight = self._guess(x0, o.places)
@@ -320,7 +310,7 @@ class Flyer:
         near = off < rules().sensor_m
         speed = np.linalg.norm(x[near, V], axis=1)
         rows[near, 6, 3:6] = -x[near, V] / np.maximum(speed, 0.1)[:, None]
-        rows[near, 6, 6] = self._o.unseen_speed
+        rows[near, 6, 6] = UNSEEN_M_S
 
     def _fill_window(self, rows: Array, R: Array, leg: Leg, o: Observation) -> None:
         """Set the first six half-spaces at the end of a leg: its plane, and the opening."""
@@ -331,8 +321,8 @@ class Flyer:
         rows[0, :3], rows[0, 6] = n, 0.005 - at
         rows[1, :3], rows[1, 6] = -n, 0.005 + at
         for i, axis in ((2, G[:, 1]), (4, G[:, 2])):
-            half = OPENING_M / 2 - float(support(R, axis)) - self._o.margin
-            half = max(half, 0.01) if seen else self._o.unseen_half
+            half = OPENING_M / 2 - float(support(R, axis)) - MARGIN_M
+            half = max(half, 0.01) if seen else UNSEEN_HALF_M
             rows[i, :3], rows[i, 6] = axis, half - centre @ axis
             rows[i + 1, :3], rows[i + 1, 6] = -axis, half + centre @ axis
 
@@ -342,7 +332,7 @@ class Flyer:
         gate_seen, pole_seen = o.gates_seen, o.poles_seen
         seen = np.array([gate_seen[g] if g >= 0 else pole_seen[-1 - g] for g in solids.owner])
         floor = np.array([0.0, 0.0, 1.0])
-        room = solids.radius + self._o.clear + np.where(seen, 0.0, self._o.unseen_clear)
+        room = solids.radius + CLEAR_M + np.where(seen, 0.0, UNSEEN_CLEAR_M)
         dt = x[:, DT : DT + 1]
         middle = x[:, P] + dt / 2 * x[:, V]
         middle[:-1] = (x[:-1, P] + x[1:, P]) / 2 + dt[:-1] / 8 * (x[:-1, V] - x[1:, V])
@@ -354,7 +344,7 @@ class Flyer:
             distance = np.linalg.norm(away, axis=-1)
             n = away / np.maximum(distance, 1e-6)[..., None]
             reach = support(R[:, None], n) + room
-            low = np.minimum(support(R, np.broadcast_to(floor, points.shape)) + self._o.floor, o.position[2] - 0.05)
+            low = np.minimum(support(R, np.broadcast_to(floor, points.shape)) + FLOOR_M, o.position[2] - 0.05)
             gaps += [distance - reach, (points[:, 2] - low)[:, None]]
             normals += [n, np.broadcast_to(floor, (len(n), 1, 3))]
             offsets += [np.einsum("kni,kni->kn", n, axis) + reach, low[:, None]]

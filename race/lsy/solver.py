@@ -6,7 +6,6 @@
 All that changes from tick to tick is a parameter, so that one compiled solver serves all courses and all of a flight.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.solvers.acados import bound, load_generated, silence, with_tick
-from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, NU, NX, Drone, F, drone, step
+from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, NU, NX, F, drone, step
 from gate_racer.vehicle.rotation import Array
 
 NAME = "lsy"  # of the problem, in C
@@ -27,32 +26,20 @@ SHORTEST_S, LONGEST_S = 0.0005, 0.12  # s, of an interval
 PACE = 20.0  # 1/s, weight of changes of durations from the last iterate, against the 1 of the time itself
 EFFORT = np.array([0.004, 0.004, 0.00004])  # of commands beyond the present roll, pitch, thrust
 INERTIA = np.array([0.03, 0.03, 0.0002])  # of changes of commands from the last iterate
+TILT, THRUST_SHARE = 0.85, 0.9  # rad; of the largest thrust: the rest steers
 PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of the commands."""
-
-    tilt: float = 0.85  # rad
-    thrust_share: float = 0.9  # of the largest: the rest steers
-
-
-def inputs_within(limits: Limits, d: Drone) -> tuple[Array, Array]:
-    """Return the least and largest inputs (4,)."""
-    least, most = np.array(d.thrust_n) / d.mass_kg
-    low = np.array([-limits.tilt, -limits.tilt, least * 1.3, SHORTEST_S])
-    return low, np.array([limits.tilt, limits.tilt, most * limits.thrust_share, LONGEST_S])
 
 
 class Solver:
     """One quadratic program at a time about a given iterate; keeps nothing between calls."""
 
-    def __init__(self, limits: Limits = Limits()):
+    def __init__(self) -> None:
         """Load the compiled solver; the first time on a machine it is generated and compiled, in ten seconds."""
         self._solver = solver = _load()
         silence()
-        low, high = inputs_within(limits, drone())
+        least, most = np.array(drone().thrust_n) / drone().mass_kg
+        low = np.array([-TILT, -TILT, least * 1.3, SHORTEST_S])
+        high = np.array([TILT, TILT, most * THRUST_SHARE, LONGEST_S])
         for k in range(STEPS):
             solver.constraints_set(k, "lbu", low)
             solver.constraints_set(k, "ubu", high)

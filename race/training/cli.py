@@ -1,7 +1,7 @@
 """`train-policy`: learn a racing policy from nothing, or from another one: for another course, or with residuals of flights.
 
 The policy is for `run-mpc TRACK --controller FILE.onnx`. Beside it lie its curves (.png) and its checkpoint (.pt), from which
-the same command with --resume continues, to the same weights as without interruption. A checkpoint is a pickle, and so can run
+the same command with resume=true continues, to the same weights as without interruption. A checkpoint is a pickle, and so can run
 code: go on from your own files only.
 """
 
@@ -36,9 +36,10 @@ CURVES = {
     "crashes_per_lap": "crashes per lap",
 }
 OPTIONS = {
-    "training": {"--vehicle": "vehicle", "--from": "origin", "--resume": "resume"},
+    "training": {"--vehicle": "vehicle"},
     "records": {"--out": "out"},
 }
+MOVED = {"--from": "--set origin=FILE.pt"}  # former options
 MAY_DIFFER = ("resume", "steps")  # of a resumed training
 
 
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         prog="train-policy", description="Learn a policy that flies a course in place of plan and controller."
     )
     p.add_argument("track", help="name or YAML file of the track")
-    add_settings(p, TrainingSettings(), OPTIONS)
+    add_settings(p, TrainingSettings(), OPTIONS, MOVED)
     add_common(p, "the curves")
     return p
 
@@ -88,7 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs(outputs, arguments.track, settings.vehicle, settings.origin, settings.residual)
     track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
     if not settings.resume and checkpoint.exists():
-        raise UserError(f"{checkpoint}: exists already; add --resume to continue from it, or choose another --out")
+        raise UserError(
+            f"{checkpoint}: exists already; add --set resume=true to continue from it, or choose another --out"
+        )
     missing = [name for name in ("torch", "onnx", "rsl_rl") if find_spec(name) is None]
     if missing:
         raise UserError(
@@ -148,7 +151,7 @@ def resumed(checkpoint: Path, settings: TrainingSettings, track: Track) -> "Lear
         if then.name not in MAY_DIFFER and then.default != now.default:
             raise UserError(
                 f"{checkpoint}: was begun with {then.name}={then.default}, which cannot become {now.default}: repeat the command"
-                f" with --resume and other {' or '.join(MAY_DIFFER[1:])} only, or begin anew --from it under another --out"
+                f" with resume=true and other steps only, or begin anew with it as origin and another --out"
             )
     if learner.steps >= settings.steps:
         raise UserError(f"{checkpoint}: has all {learner.steps} steps; --set steps=N goes on to more")

@@ -11,7 +11,6 @@ import torch
 from rsl_rl.algorithms import PPO
 from torch import nn
 
-from gate_racer.mpc.policy.network import SLOPE
 from gate_racer.mpc.policy.policy import PolicyProvenance, described
 from gate_racer.sim.environment.racing import EnvironmentStep, Options, RacingEnvironment, Randomisation
 from gate_racer.sim.environment.rsl_rl import GROUPS, RslRaces
@@ -22,6 +21,7 @@ from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 HIDDEN = 128  # nodes of each of two layers (Swift)
+SLOPE = 0.2  # -, negative slope of the leaky ReLU (Swift)
 HORIZON = 32  # steps of each vehicle between two updates (chosen)
 # Against hovering before a gate, which the reward for looking at it pays: the share of episodes that start before their first
 # gate, and the time without a gate that ends an episode (chosen).

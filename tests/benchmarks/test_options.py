@@ -72,7 +72,7 @@ RESULT = {"gates_passed": 1, "gates_total": 6, "race_time_s": None, "planned_tim
     [
         (0, "", RESULT, "finished"),
         (1, "a remark", RESULT, "lost"),
-        (2, "a remark\nerror: --pose: not here", None, "refused"),
+        (2, "a remark\nerror: perception.pose: not here", None, "refused"),
         (2, "error: one\nerror: two", None, "broken"),
         (1, "Traceback (most recent call last):\nKeyError: 3", RESULT, "broken"),
         (-11, "", None, "broken"),

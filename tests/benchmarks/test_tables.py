@@ -7,12 +7,11 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign.case import Case, Outcome
+from gate_racer.race.campaign.choice import asked_world, cells_of
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import lost_s
 from gate_racer.race.campaign.store import Row
-from gate_racer.race.campaign.tables import cell, cells, markdown, published
-from gate_racer.race.campaign.worlds import asked, cells_of, costs
-from gate_racer.race.campaign.worlds import markdown as worlds_markdown
+from gate_racer.race.campaign.tables import cell, cells, markdown, published, world_blocks
 
 
 def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected", **outcome):
@@ -58,9 +57,9 @@ def test_published_rows_stand_beside_ours_marked_and_with_what_differs():
     ours = row(0, setting="1")
     swift = Row(Case("splits_swift", "swift", 3, "1", "tracking", "given", 0), ours.outcome, ours.path)
     text = markdown(cells([swift]))
-    assert "*published: time-optimal + MPC* | fastest lap s | 4.6 |" in text and "Differs: their 870 g drone" in text
+    assert "published: time-optimal + MPC | fastest lap s | 4.6 |" in text and "Differs: their 870 g drone" in text
     assert "published" not in markdown(cells([ours])) and "deterministic" in text
-    assert all(r.differs and r.source for r in published("splits_swift"))
+    assert all(r.differs and r.source for r in published().rows)
     assert "| Alex Vanover (human) (Swift, Fig. 3b) | 5.76 | 17.38 | 17.956 |" in text
 
 
@@ -128,26 +127,26 @@ def test_each_world_has_its_cost_against_as_believed():
         row(0),
         row(1),
     ]
-    nominal, yawed = costs(rows)
-    assert (nominal.world, nominal.finished, nominal.slower) == ("as_believed", 2, 0.0)
-    assert (yawed.finished, yawed.flights, yawed.margin_m, yawed.nees) == (1, 2, 0.1, 12.0)
-    assert yawed.slower == pytest.approx(0.05) and yawed.at_gates_p95_m == pytest.approx(0.29)
-    text = worlds_markdown([nominal, yawed])
-    assert "| camera.yaw_deg+ | 1 of 2 [9, 91 %] | 6.300 | +5.0 % | 0.10 | 0.29 | 12.0 | 1 x tracking lost" in text
-    assert "| as believed | 2 of 2" in text
+    (block,) = world_blocks(cells(rows))
+    first, second = block.markdown.splitlines()[-2:]
+    assert first.startswith("| as believed | 2 of 2 [34, 100 %] | 6.000 | +0.0 % |")
+    assert second.startswith(
+        "| camera.yaw_deg+ | 1 of 2 [9, 91 %] | 6.300 | +5.0 % | 0.10 | 0.29 | 12.0 | 1 x tracking lost"
+    )
 
 
 def test_no_table_is_without_its_world():
     text = markdown(cells([row(0), in_world(row(1), "unknown"), in_world(row(1), "unknown:camera.yaw_deg+")]))
     heads = [line for line in text.splitlines() if line.startswith("###")]
-    assert heads == ["### vq1, `dcl`, 1 lap, world as believed", "### vq1, `dcl`, 1 lap, world unknown"]
+    assert heads == ["### vq1, dcl, 1 lap, world as believed", "### vq1, dcl, 1 lap, world unknown"]
 
 
 def test_factors_are_written_out_and_the_seed_draws_the_world():
     found = cells_of(["as_believed", "factors", "unknown"])
     assert found[0] == "as_believed" and found[-1] == "unknown" and "unknown:camera.yaw_deg-" in found
     assert "unknown:camera.dropout+" in found and "unknown:camera.dropout-" not in found
-    assert asked("unknown:camera.yaw_deg-", 3) == "unknown:3:camera.yaw_deg-" and asked("mine.yaml", 3) == "mine.yaml:3"
+    assert asked_world("unknown:camera.yaw_deg-", 3) == "unknown:3:camera.yaw_deg-"
+    assert asked_world("mine.yaml", 3) == "mine.yaml:3"
 
 
 def of_plan(flight, plan="", residual=""):
@@ -160,6 +159,6 @@ def test_plans_and_residuals_are_rows_of_their_own_in_tables_and_comparisons():
     assert "| tracking, state drift |" in text and "| tracking, state drift, plan reserve=1, residual r-1234 |" in text
     varied, found = compare(usual, fast)
     assert varied == ("plan", "residual") and found[1].verdict == "B is better"
-    assert len(costs(usual + fast)) == 2 and "plan reserve=1" in worlds_markdown(costs(fast))
+    assert len(world_blocks(cells(usual + fast))) == 2 and "plan reserve=1" in world_blocks(cells(fast))[0].title
     ids = {r.case.id for r in usual + fast}
     assert len(ids) == 16 and {i.count("seed") for i in ids} == {1}

@@ -30,7 +30,7 @@ from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.link import blackbox_writer as blackbox
 from tests.link.log_writers import ULogWriter, dataflash, tlog, write_bag
-from tests.mpc.policy_files import random_layers, write_layers, write_onnx
+from tests.mpc.policy_files import write_onnx
 from tests.preflights import made
 
 ROOT = Path(__file__).parent.parent.parent
@@ -94,7 +94,6 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _campaign(folder / "campaign.sqlite")
     _residual(folder / "residual.npz")
     track, vehicle = load_track(ROOT / "tracks/vq1.yaml"), load_vehicle("dcl")
-    write_layers(folder / "policy.npz", track, vehicle, random_layers((31, 4)))
     write_onnx(folder / "policy.onnx", track, vehicle)
     return {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
 

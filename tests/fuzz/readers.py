@@ -134,7 +134,7 @@ FILE_READERS = (
     FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),
     FileReader("sim report", ("report.json",), read_report),
     FileReader("campaign", ("campaign.sqlite",), _campaign),
-    FileReader("policy", ("policy.npz", "policy.onnx"), lambda path: load_policy(str(path))),
+    FileReader("policy", ("policy.onnx",), lambda path: load_policy(str(path))),
     FileReader("residual", ("residual.npz",), Residuals.load),
 )
 

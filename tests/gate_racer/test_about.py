@@ -125,10 +125,10 @@ def findings(folder: Path) -> dict:
 
 
 def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
-    def missing():
+    def missing(*_):
         raise AcadosMissingError("acados is missing")
 
-    monkeypatch.setattr(gate_racer.doctor, "import_template", missing)
+    monkeypatch.setattr(gate_racer.doctor, "AcadosSolver", missing)
     monkeypatch.setattr(gate_racer.doctor, "find_compiler", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
@@ -140,7 +140,7 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
         "acados": "--set controller.solver=casadi",
         "C compiler": "install gcc",
         "processor cores": "--lockstep",
-        f"UDP {port} (MAVLink)": "--listen",
+        f"UDP {port} (MAVLink)": "link.listen",
     }
     for what, mends in words.items():
         assert not found[what].good and mends in found[what].detail and not found[what].needed

@@ -15,7 +15,7 @@ from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
 from tools.settings_page import PAGE, page
 
-MOST, MOST_OF_ALL = {"run-mpc": 19, "train-policy": 8}, 119
+MOST, MOST_OF_ALL = {"run-mpc": 16, "train-policy": 6}, 110
 
 
 def options_of(parser):
@@ -104,6 +104,7 @@ FORMER = {
     "run-mpc --replan": "--replan: is now --set plan.replan=true",
     "run-mpc --no-check": "--no-check: is now --set link.check=false",
     "run-mpc --policy splits_swift": "--policy: is now --controller NAME",
+    "run-mpc --pose": "--pose: is now --set perception.pose=true",
     "run-mpc --explore": "--explore: is now the command explore",
     "race-sim --spacing 2": "--spacing: is now --set rivals.spacing_m=VALUE",
     "race-sim --once": "--once: is now --set once=true",
@@ -112,6 +113,7 @@ FORMER = {
     "preflight --msp /dev/ttyTHS1": "--msp: is now the argument WHERE",
     "probe-link --no-fly": "--no-fly: is now --set fly=false",
     "bootcamp --seeds 3": "--seeds: is now --grade SEEDS, behind the programs",
+    "train-policy vq1 --from x.pt": "--from: is now --set origin=FILE.pt",
     "map-track x.mcap --opening 1.5": "--opening: is now --set opening_m=VALUE",
 }
 

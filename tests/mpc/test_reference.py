@@ -165,7 +165,7 @@ def test_at_the_plan_only_progress_and_inputs_cost(plan, dcl, name):
     problem, k = Problem(load_settings(name)), 60
     row = np.append(Reference(plan, dcl).sample(plan.t[k : k + 1])[0], nominal_parameters(dcl))
     row[TARGET_PACE] = problem.settings.pace_max
-    x = np.append(plan.x[k], [plan.t[k], 1.0])[: problem.x.size]
+    x = np.append(plan.x[k], [plan.t[k], 1.0])[: problem.formulation.x.size]
     s = problem.symbols
     y_end = np.array(ca.Function("y", [s.x, s.p], [s.y_end])(x, row)).ravel()
     expected = [problem.settings.pace_max - 1.0] if name == "mpcc" else []

@@ -69,11 +69,11 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     row = Reference(plan, dcl, vq1.course(1)).sample(1.6 + np.arange(21) * 0.05)
     parameters = np.hstack([row, np.tile(nominal_parameters(dcl), (21, 1))])
     parameters[:, TARGET_PACE] = problem.settings.pace_max
-    x0 = np.concatenate([row[0, :10], row[0, U_W], [30.0], [1.6, 1.0]])[: problem.x.size]
+    x0 = np.concatenate([row[0, :10], row[0, U_W], [30.0], [1.6, 1.0]])[: problem.formulation.x.size]
     x0[P] += [0.5, -0.8, 0.6]
     found = []
     for solver in (AcadosSolver(problem, dcl), CasadiSolver(problem, dcl)):
-        guess = np.tile(x0, (21, 1)), np.tile(np.zeros(problem.u.size), (20, 1))
+        guess = np.tile(x0, (21, 1)), np.tile(np.zeros(problem.formulation.u.size), (20, 1))
         solver.start(*guess)
         solver.prepare(parameters)
         found.append(solver.solve(x0))

@@ -22,7 +22,7 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
     try:
         done = run(
             "gate_racer.race.run_mpc", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
-            "--listen", f"127.0.0.1:{client}", "--set", f"link.video=127.0.0.1:{video}", "--log", folder, timeout=900,
+            "--set", f"link.listen=127.0.0.1:{client}", f"link.video=127.0.0.1:{video}", "--log", folder, timeout=900,
         )  # fmt: skip
         _, errors = peer.communicate(timeout=120)
     finally:

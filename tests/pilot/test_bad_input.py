@@ -9,8 +9,11 @@ import pytest
 
 from tests.processes import run_here
 
-FREE = ["--listen", "127.0.0.1:0", "--set", "link.video=127.0.0.1:0"]
+FREE = ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
 SHORT = ["--set", "link.timeout_s=1"]
+BF = ["pq", "--profile", "betaflight", "--vehicle", "archer"]
+SPLITS = ["--controller", "splits_swift"]
+CONSENT = "may be a real aircraft: read docs/safety.md"
 RUN, SIM = "gate_racer.race.run_mpc", "gate_racer.race.race_sim"
 WRONG = [
     (RUN, ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
@@ -23,17 +26,34 @@ WRONG = [
     (RUN, ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
     (RUN, ["PLAN", "--live", "--lockstep", *FREE, *SHORT], "no simulator in lock-step within 1 s"),
     (SIM, ["--lockstep", "--set", "link.realtime=2"], "exclude each other"),
-    (RUN, ["--live", "--listen", "nowhere:port"], "port"),
-    (RUN, ["splits_uzh", "--vehicle", "cpc", "--controller", "splits_swift"], "has no gate that a camera sees"),
+    (RUN, ["--live", "--set", "link.listen=nowhere:port"], "port"),
+    (RUN, ["splits_uzh", "--vehicle", "cpc", *SPLITS], "has no gate that a camera sees"),
     (RUN, ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
     (RUN, ["OTHER"], "made for track vq1"),
     (RUN, ["MOVED", "--lockstep"], "its rows differ from those that were certified; plan again with "),
     (RUN, ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
     (RUN, ["PLAN", "--live", *FREE, *SHORT], "still missing HEARTBEAT"),
-    (RUN, ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
-    (RUN, ["PLAN", "--live", "--listen", "127.0.0.1:0", "--set", "link.video=127.0.0.1:TAKEN"], "in use"),
+    (RUN, ["PLAN", "--live", "--set", "link.listen=127.0.0.1:TAKEN"], "in use"),
+    (RUN, ["PLAN", "--live", "--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:TAKEN"], "in use"),
     (RUN, ["PLAN", "--live", *FREE, "--set", "link.timeout_s=.nan"], "link.timeout_s: expected"),
-    (RUN, ["--peer", "192.168.1.10"], "link.peer: needs --live"),
+    (RUN, ["--set", "link.peer=192.168.1.10"], "link.peer: needs --live"),
+    (RUN, [*BF, "--set", "link.msp=tcp:127.0.0.1:1"], "needs both --live and link.msp"),
+    (RUN, [*BF, "--live"], "needs both --live and link.msp for a flight controller"),
+    (RUN, [*BF, "--live", "--set", "link.msp=tcp:127.0.0.1:1", "--lockstep"], "--lockstep: cannot be combined with --live"),
+    (RUN, [*BF, "--set", "controller.command=attitude"], "accepts body rates only"),
+    (RUN, [*BF, "--set", "link.listen=127.0.0.1:14550"], "link.listen: not available"),
+    (RUN, [*BF, "--set", "perception.pose=true"], "perception.pose: not available"),
+    (RUN, ["vq1", "--live", "--set", "link.msp=tcp:127.0.0.1:1"], "such as --profile betaflight"),
+    (RUN, [*BF, "--live", "--set", "link.msp=/dev/ttyNONE"], CONSENT),
+    (RUN, [*BF, "--live", "--set", "link.msp=/dev/ttyNONE", "link.shadow=true"], CONSENT),
+    (RUN, [*BF, "--set", "link.shadow=true"], "link.shadow: needs --live and link.msp"),
+    (RUN, ["pq", "--vehicle", "archer", "--live", "--set", "link.shadow=true"], "link.shadow: needs --live and link.msp"),
+    (RUN, ["--controller", "x.onnx", "--live", "--set", "race.grid=1/2"], "cannot be combined with race.grid"),
+    (RUN, ["plans/vq1.csv", "--controller", "x.onnx"], "needs a track, but plans/vq1.csv is a plan"),
+    (RUN, ["--lockstep", "--controller", "nothing"], "no controller 'nothing'; known:"),
+    (RUN, ["vq1", *SPLITS], "the policy was trained for vehicle swift"),
+    (RUN, ["splits_swift", "--vehicle", "swift", "--profile", "betaflight", *SPLITS], "trained at 60 Hz"),
+    (RUN, ["vq1", "--lockstep", *SPLITS, "--set", "plan.replan=true"], "plan.replan"),
     ("gate_racer.race.explore", ["--set", "explore.opening_m=0"], "opening_m 0: must be positive"),
     ("gate_racer.race.explore", ["--set", "explore.room=9,9,9"], "explore.room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
     ("gate_racer.race.excite", ["--set", "excite.manoeuvres=loop"], "manoeuvres loop: 'loop' is not a manoeuvre"),
@@ -92,16 +112,9 @@ def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, solver)
     """Asked for, it is an error; else CasADi flies the race, by camera and attitude targets here, and says so."""
     monkeypatch.setattr("gate_racer.mpc.solvers.acados.WHEEL", Path("/nowhere"))
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
-    result = tmp_path / "result.json"
-    flags = [
-        "--lockstep",
-        "--camera",
-        "projected",
-        "--set",
-        f"controller.solver={solver}",
-        "controller.command=attitude",
-    ]
-    done = run_here("gate_racer.race.run_mpc", sprint / "sprint.csv", *flags, "--log", tmp_path, "--json", result)
+    result, keys = tmp_path / "result.json", [f"controller.solver={solver}", "controller.command=attitude"]
+    flags = ["--lockstep", "--camera", "projected", "--log", tmp_path, "--json", result, "--set", *keys]
+    done = run_here(RUN, sprint / "sprint.csv", *flags)
     if solver == "acados":
         assert (
             done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1

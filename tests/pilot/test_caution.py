@@ -5,15 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from gate_racer.link.profile import load_profile
-from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.guidance.plan_follower import LATE, SLOWEST, UNSEEN, Caution
-from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.distribution import resolve
-from tests.pilot.test_sight import NoLog
+from tests.flights import DCL, flown_by, racer_of
 
 PERIOD_S, RADIUS_M = 1 / 60, 0.3
 
@@ -66,8 +60,5 @@ def test_steered_less_often_it_flies_slower(hz, pace, vq1):
 
 def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
     """1.7 times the drag, and all else unknown: at the plan's pace the vehicle pitches too much to see its gates."""
-    world, profile = resolve("unknown:1016", vq1, dcl), load_profile("dcl")
-    pilot = build_racer(PilotModels.of(vq1, dcl, profile), make_controller("mpcc", plan, dcl, vq1))
-    eye = open_perception("projected", "race", world, dcl.camera, profile, 1016)
-    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog())), world, profile, 1016)
-    assert verdict.status == "finished"
+    world, pilot = resolve("unknown:1016", vq1, dcl), racer_of(vq1, dcl, plan, DCL)
+    assert flown_by(pilot, world, dcl, DCL, 1016).status == "finished"

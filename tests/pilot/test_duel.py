@@ -1,19 +1,14 @@
 """Two pilots in one race, in lock-step in one process."""
 
-from gate_racer.link.profile import load_profile
-from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import Entry, fly_together
-from gate_racer.race.perception import open_perception
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.worlds.world import as_believed
-
-SPEC = load_profile("spec")
+from tests.flights import SPEC, eye_of, racer_of
 
 
 def duel(track, vehicle, plan, until_s, published=False):
@@ -21,13 +16,9 @@ def duel(track, vehicle, plan, until_s, published=False):
     race = MultiVehicleRace(as_believed(track, vehicle), SPEC, 7, MultiVehicleSetup(pilots=2, publish_states=published))
     entries = []
     for place, (world, seed) in enumerate(zip(race.worlds, race.seeds, strict=True), 1):
-        here = world.published
-        controller = make_controller("tracking", plan, vehicle, here)
         grid = StartGrid(place, Known.TOLD, {}) if published else None
-        pilot = build_racer(PilotModels.of(here, vehicle, SPEC), controller, FlightOptions(grid=grid))
-        entries.append(
-            Entry(pilot, open_perception("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
-        )
+        pilot = racer_of(world.published, vehicle, plan, SPEC, "tracking", grid=grid)
+        entries.append(Entry(pilot, eye_of(world, vehicle, SPEC, seed), Recorder(NoLog())))
 
     def stop(race):
         if race.t > until_s:

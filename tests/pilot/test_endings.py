@@ -92,30 +92,19 @@ def deaf_to(count):
     return received, run, over
 
 
-@pytest.mark.parametrize("lost", [0, 8])
-def test_motors_are_stopped_until_that_is_confirmed(recorder, lost):
+@pytest.mark.parametrize(("lost", "fails"), [(0, False), (8, False), (0, True)])
+def test_motors_are_stopped_until_that_is_confirmed_even_if_the_loop_fails(recorder, lost, fails):
     received, run, over = deaf_to(lost)
     with MavlinkClient("127.0.0.1", 0, SPEC) as client:
         simulator = threading.Thread(target=run, args=(client.address,))
         simulator.start()
         assert client.receive(2.0)
+        if fails:
+            client.receive = lambda timeout_s: 1 / 0
         stop_motors(client, Flight(), recorder)
         over.set()
         simulator.join()
     assert received.count(Arm(False)) >= max(DISARMS, lost)
-
-
-def test_an_exception_in_the_loop_still_stops_the_motors(recorder):
-    received, run, over = deaf_to(0)
-    with MavlinkClient("127.0.0.1", 0, SPEC) as client:
-        simulator = threading.Thread(target=run, args=(client.address,))
-        simulator.start()
-        assert client.receive(2.0)
-        client.receive = lambda timeout_s: 1 / 0
-        stop_motors(client, Flight(), recorder)
-        over.set()
-        simulator.join()
-    assert received.count(Arm(False)) >= DISARMS
 
 
 # The console.
@@ -210,13 +199,6 @@ def test_a_clock_that_was_set_starts_no_other_race():
     for told in (status(2, 15.0), status(2, 16.0, start=10.004), status(3, 17.0, start=9.997)):
         board.receive(told)
     assert len(live_verdict(Flight(), board).gate_times_s) == 3 and board.race(10.0) is not None
-
-
-@pytest.mark.parametrize("gate", [0, 7, 2**32 - 1])
-def test_no_count_of_gates_is_beyond_the_course(gate):
-    board = Scoreboard()
-    board.receive(status(gate, gate_time=-5.0))
-    assert len(live_verdict(Flight(), board).gate_times_s) <= 6
 
 
 def test_after_the_finish_by_estimate_the_simulators_finish_is_waited_for(recorder):

@@ -14,7 +14,7 @@ import pytest
 from mcap.reader import make_reader
 
 from tests.conftest import ROOT
-from tests.processes import command, few_images, free_port, in_real_time, run, run_here
+from tests.processes import command, few_images, free_port, in_real_time, raced, run, run_here
 
 KEYS = {
     "status", "race_time_s", "planned_time_s", "gates_passed", "gates_total", "gate_times_s", "gate_margins_m",
@@ -23,15 +23,12 @@ KEYS = {
 }  # fmt: skip
 
 
+DIFFERS = "mpc_solve_ms", "mpc_late", "log", "seed", "settings", "printed"
+
+
 def flown(track, plans, folder, camera, seed):
     """The result of a flight in lock-step."""
-    done = run_here(
-        "gate_racer.race.run_mpc", track, "--lockstep", "--camera", camera, "--seed", seed,
-        "--set", f"plan.folder={plans}", "--log", folder,
-        "--json", folder / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "result.json").read_text())
+    return raced(folder, track, "--camera", camera, "--seed", seed, "--set", f"plan.folder={plans}")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +52,7 @@ def test_the_same_seed_flies_the_same_flight(sprint, tmp_path, undrawn):
 
     def flight(seed):
         outcome = flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed)
-        return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "mpc_late", "log", "seed")}
+        return {key: value for key, value in outcome.items() if key not in DIFFERS}
 
     assert flight(3) == flight(3) != flight(4)
 
@@ -97,7 +94,7 @@ def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(plan_fol
 def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep, tmp_path):
     figures = []
     for estimator, detector in (("eskf", "classical"), ("drift", "logged"), ("eskf", "logged")):
-        options = "--set", f"estimator={estimator}", "--detector", detector, "--out", tmp_path / estimator
+        options = "--set", f"estimator={estimator}", f"detector={detector}", "--out", tmp_path / estimator
         done = run_here("gate_racer.pilot.replay", lockstep["rendered"]["log"], *options)
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
@@ -122,12 +119,7 @@ def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
     """The rate at which the physical qualifier sends and stamps its samples, with commands at 60 Hz."""
     text = (ROOT / "link/profiles/spec.yaml").read_text()
     (tmp_path / "slow.yaml").write_text(re.sub(r"(?m)^(imu_hz|imu_fresh_hz): [\d.]+", r"\1: 50.0", text))
-    done = run_here(
-        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected",
-        "--profile", tmp_path / "slow.yaml", "--log", tmp_path, "--json", tmp_path / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "result.json").read_text())
+    outcome = raced(tmp_path, sprint / "sprint.csv", "--profile", tmp_path / "slow.yaml")
     assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"] and outcome["min_margin_m"] > 0.25
 
 
@@ -136,45 +128,9 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path, un
     lines = (ROOT / "link/profiles/spec.yaml").read_text().splitlines()
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
     (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
-    done = run_here(
-        "gate_racer.race.run_mpc", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
-        "--set", "perception.estimator=drift", f"plan.folder={plan_folder}",
-        "--log", tmp_path, "--json", tmp_path / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "result.json").read_text())
+    keys = "--set", "perception.estimator=drift", f"plan.folder={plan_folder}"
+    outcome = raced(tmp_path, "tracks/vq1.yaml", "--profile", tmp_path / "gyro.yaml", *keys)
     assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
-
-
-def test_a_live_flight_over_udp(sprint, tmp_path):
-    """race-sim in one process, run-mpc --live in another; in lock-step, so that a busy machine does not matter.
-
-    In real time that is flown through a hostile network (tests/soak) and by the embedded simulator.
-    """
-    mavlink, video, simulator = free_port(), free_port(), free_port()
-    profile = few_images("dcl", tmp_path)
-    server = subprocess.Popen(
-        command("gate_racer.race.race_sim", "--track", sprint / "sprint.yaml", "--lockstep", "--set", "once=true", "--seed", 5,
-                "--profile", profile,
-                "--set", f"link.bind=127.0.0.1:{simulator}", f"link.client=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}",
-                "--report", tmp_path / "report.json"),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        done = run(
-            "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
-            "--set", f"link.video=127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
-        )  # fmt: skip
-        told, errors = server.communicate(timeout=30)
-    finally:
-        server.kill()
-        server.wait()
-    assert done.returncode == 0, done.stdout + done.stderr + told + errors
-    outcome, report = (json.loads((tmp_path / name).read_text()) for name in ("result.json", "report.json"))
-    assert outcome["status"] == report["status"] == "finished" and len(report["gate_times_s"]) == 2
-    assert outcome["estimate_rmse_m"] is None  # nothing but camera and IMU: the truth is not there to compare with
-    assert outcome["gate_times_s"] == pytest.approx(report["gate_times_s"], abs=0.1)
-    assert "finished: 2/2 gates" in told
 
 
 def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
@@ -191,8 +147,8 @@ def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
 
 def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
     process = subprocess.Popen(
-        command("gate_racer.race.run_mpc", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
-                "--set", f"link.video=127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
+        command("gate_racer.race.run_mpc", plan_folder / "vq1.csv", "--live", "--set", f"link.listen=127.0.0.1:{free_port()}",
+                f"link.video=127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None

@@ -1,25 +1,19 @@
-"""Flight by a policy: gates count as they do with a plan, what does not go together is refused, and the shipped one races."""
+"""Flight by a policy: gates count as they do with a plan, and the shipped one races."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gate_racer.common.errors import UserError
 from gate_racer.estimation.estimator import State
-from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy, names
 from gate_racer.pilot.build import PilotModels, build_free
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.gate_follower import OVERDUE_S, GateFollower
-from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
-from gate_racer.race.run_mpc import parser, run
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.flights import SPEC, flown_by
 
 LEVEL = np.array([1.0, 0, 0, 0])
 
@@ -99,35 +93,17 @@ def test_one_that_circles_for_ever_is_ended(guidance):
     assert end is not None and end.reason is EndReason.TIME_LIMIT
 
 
-CONTRADICTIONS = {
-    "--controller x.npz --live --set race.grid=1/2": "flies without a plan, so it cannot be combined with race.grid",
-    "plans/vq1.csv --controller x.npz": "needs a track, but plans/vq1.csv is a plan",
-    "--lockstep --controller nothing": "no controller 'nothing'; known:",
-    "vq1 --controller splits_swift": "the policy was trained for vehicle swift",
-    "splits_swift --vehicle swift --profile betaflight --controller splits_swift": "trained at 60 Hz",
-}
-
-
-@pytest.mark.parametrize("line", CONTRADICTIONS)
-def test_incompatible_options_are_refused(line):
-    with pytest.raises(UserError) as told:
-        run(parser().parse_args(line.split()))
-    assert CONTRADICTIONS[line] in str(told.value)
-
-
 @pytest.mark.parametrize("name", names())
 def test_the_shipped_one_races_by_camera_and_imu(name):
     """Its first three gates, in lock-step."""
-    policy, profile = load_policy(name), load_profile("spec")
+    policy = load_policy(name)
     track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
-    pilot = build_free(PilotModels.of(track, vehicle, profile), name)
-    world = as_believed(track, vehicle)
-    eye = open_perception("projected", "race", world, vehicle.camera, profile, 0, "classical")
+    pilot = build_free(PilotModels.of(track, vehicle, SPEC), name)
 
     def status(pilot):
         if len(pilot.guidance.passages.times_s) == 3:
             pilot.abort(EndReason.INTERRUPTED, "that is enough")
 
-    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog()), status), world, profile, 0)
+    verdict = flown_by(pilot, as_believed(track, vehicle), vehicle, SPEC, 0, status)
     assert pilot.cause == "that is enough" and len(verdict.gate_times_s) == 3 and min(verdict.gate_margins_m) > 0
     assert verdict.gate_times_s == pytest.approx(pilot.guidance.passages.times_s, abs=0.1)

@@ -1,12 +1,11 @@
 """Vehicle parameters estimated in flight are in its result and log."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from gate_racer.link.record import read_records
-from tests.processes import run_here
+from tests.processes import raced
 
 WORLD = """name: {name}
 source: a vehicle that answers later and more slowly than its file says, or as it says
@@ -19,12 +18,8 @@ factors: []
 def learned_in(sprint, folder, **world) -> dict:
     """Fly in a world, and return what was learned of the vehicle, after a comparison with the log."""
     (folder / "world.yaml").write_text(WORLD.format(**world))
-    done = run_here(
-        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--world", folder / "world.yaml",
-        "--log", folder, "--json", folder / "result.json", "--profile", "dcl",
-    )  # fmt: skip
-    assert done.returncode == 0 and "vehicle in flight" in done.stdout, done.stdout + done.stderr
-    result = json.loads((folder / "result.json").read_text())
+    result = raced(folder, sprint / "sprint.csv", "--world", folder / "world.yaml", "--profile", "dcl")
+    assert "vehicle in flight" in result["printed"]
     (logged,) = (record for topic, record in read_records(Path(result["log"])) if topic == "/learned")
     assert {name: logged[name] for name in result["learned"]} == result["learned"]
     return result["learned"]

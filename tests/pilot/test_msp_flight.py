@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gate_racer.race.run_mpc
-from gate_racer.common.errors import UserError
 from gate_racer.link.msp.client import MspClient, MspLine
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.preflight import read_steady, write_preflight
@@ -29,7 +27,7 @@ from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, with_plan
 from tests.preflights import made
-from tests.processes import command, few_images, free_port, in_real_time, run, run_here
+from tests.processes import command, few_images, free_port, in_real_time, raced, run
 
 MSP = "--profile", "betaflight", "--vehicle", "archer"
 MEADOW = """name: meadow
@@ -99,24 +97,10 @@ def test_a_flight_over_a_pseudo_terminal_ends_at_rest_where_the_plan_does_and_si
     hall, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("gate_racer.race.lockstep.StationPort", TerminalStation)
-    told = tmp_path / "result.json"
-    result = run_here(
-        "gate_racer.race.run_mpc",
-        hall / "hall.csv",
-        *MSP,
-        "--lockstep",
-        "--camera",
-        "projected",
-        "--log",
-        tmp_path,
-        "--json",
-        told,
-    )
-    assert result.returncode == 0, result.stderr
-    outcome, (log,) = json.loads(told.read_text()), tmp_path.glob("*.mcap")
+    outcome = raced(tmp_path, hall / "hall.csv", *MSP)
     assert outcome["verdict_by"] == "referee" and outcome["gates_passed"] == 2
     assert outcome["command_hz"] == pytest.approx(40.0, abs=0.5)
-    p = np.array([record["p"] for name, record in read_records(log) if name == "/state"])
+    p = np.array([record["p"] for name, record in read_records(Path(outcome["log"])) if name == "/state"])
     sinking = p[np.flatnonzero(p[:, 2] < -1.0)[-1] :]
     touchdown = sinking[sinking[:, 2] > -0.3][0]  # the estimate drifts on while the vehicle lies there
     assert np.linalg.norm(touchdown[:2] - REST[:2]) < 0.5
@@ -135,8 +119,7 @@ def test_a_plan_from_the_floor_rises_before_it_leans(hall):
 def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     world = tmp_path / "loud.yaml"
     world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
-    flags = "--camera", "projected", "--log", tmp_path, "--world", world  # lock-step goes without saying
-    assert run_here("gate_racer.race.run_mpc", hall / "hall.csv", *MSP, *flags).returncode == 0
+    raced(tmp_path, hall / "hall.csv", *MSP, "--world", world)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +133,9 @@ def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
 def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, hall, tmp_path):
     """Published of one: 42 and 55 crashes in 100 gates."""
     (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {{{wrong}}}\n", encoding="utf-8")
-    flags = "--camera", "projected", "--log", tmp_path, "--world", tmp_path / "wrong.yaml", "--seed", "3"
-    done = run_here("gate_racer.race.run_mpc", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
-    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = raced(tmp_path, hall / "hall.csv", *MSP, "--world", tmp_path / "wrong.yaml", "--seed", 3)
     whose, what, value = told
-    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.08)
+    assert outcome[whose][what] == pytest.approx(value, rel=0.08)
 
 
 def found(where: str, name: Path, folder: Path) -> Path:
@@ -269,29 +250,3 @@ def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_sil
     client._armed = client._handed_over = True
     assert client.receive(0.0) == [] and client.receive(0.0) == []
     client.keep_alive(0.0)
-
-
-BETAFLIGHT = ["pq", *MSP]
-WRONG = {
-    "a line without --live": ([*BETAFLIGHT, "--set", "link.msp=tcp:127.0.0.1:1"], "needs both --live and link.msp"),
-    "live without a line": ([*BETAFLIGHT, "--live"], "needs both --live and link.msp for a flight controller"),
-    "lock-step with a line": (
-        [*BETAFLIGHT, "--live", "--set", "link.msp=tcp:127.0.0.1:1", "--lockstep"],
-        "--lockstep: cannot be combined with --live",
-    ),
-    "attitudes": ([*BETAFLIGHT, "--set", "controller.command=attitude"], "accepts body rates only"),
-    "an address of MAVLink": ([*BETAFLIGHT, "--listen", "127.0.0.1:14550"], "link.listen: not available"),
-    "a pose": ([*BETAFLIGHT, "--pose"], "--pose: not available"),
-    "MAVLink over a line": (["vq1", "--live", "--set", "link.msp=tcp:127.0.0.1:1"], "such as --profile betaflight"),
-    "no consent": (
-        ["HALL", *MSP, "--live", "--set", "link.msp=/dev/ttyNONE"],
-        r"may be a real aircraft: read docs/safety\.md",
-    ),
-}
-
-
-@pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
-def test_what_has_no_meaning_or_no_consent_is_refused(arguments, words, hall):
-    given = [str(hall / "hall.csv") if argument == "HALL" else argument for argument in arguments]
-    with pytest.raises(UserError, match=words):
-        gate_racer.race.run_mpc.run(gate_racer.race.run_mpc.parser().parse_args(given))

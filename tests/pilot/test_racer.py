@@ -8,10 +8,7 @@ import pytest
 from gate_racer import Racer, RacerOptions, State, UserError
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import Arm, Attitude, Imu
-from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import load_policy
-from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
 from gate_racer.pilot.flight import DetectedImage, EndReason, set_point
 from gate_racer.pilot.racer import rotor_thrusts
 from gate_racer.pilot.records.recorder import Recorder
@@ -20,7 +17,6 @@ from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import PreparedCourse
 from gate_racer.race.campaign.flight import NoLog, fly
 from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.plants import SETTINGS, make_plant
@@ -29,6 +25,7 @@ from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import rotors
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.flights import SPEC, eye_of, racer_of
 
 HZ, TICKS = 60.0, 2  # commands per second, physics steps per command
 LIMIT_S = 30.0
@@ -106,12 +103,10 @@ class Steps(Recorder):
 
 def test_run_mpc_commands_what_a_racer_does_for_the_same_told_states(sprint_course, dcl):
     track, plan = sprint_course
-    profile, world, recorder = load_profile("spec"), as_believed(track, dcl), Steps()
-    controller = make_controller("mpcc", plan, dcl, track)
-    pilot = build_racer(PilotModels.of(track, dcl, profile), controller, FlightOptions(pose=True))
+    world, recorder, pilot = as_believed(track, dcl), Steps(), racer_of(track, dcl, plan, SPEC, pose=True)
     pilot.estimator.gate_covariance = lambda gate, at_w: None  # the map is told, too
-    fly_lockstep(Entry(pilot, Blind(), recorder), world, profile, 0, RunSetup(pose=True))
-    racer = Racer(track, dcl, RacerOptions(command_hz=profile.command_hz), plan)
+    fly_lockstep(Entry(pilot, Blind(), recorder), world, SPEC, 0, RunSetup(pose=True))
+    racer = Racer(track, dcl, RacerOptions(command_hz=SPEC.command_hz), plan)
     assert pilot.end.reason is EndReason.FINISHED and len(recorder.steps) > 100
     for step in recorder.steps:
         command = racer.step(step.state.t, step.state)
@@ -122,8 +117,8 @@ def test_run_mpc_commands_what_a_racer_does_for_the_same_told_states(sprint_cour
 
 def test_an_estimated_state_is_flown_by_camera_and_imu(sprint_course, dcl):
     track, plan = sprint_course
-    profile, world = load_profile("spec"), as_believed(track, dcl)
-    simulator, eye = Simulator(world, profile, 0), open_perception("projected", "race", world, dcl.camera, profile, 0)
+    world = as_believed(track, dcl)
+    simulator, eye = Simulator(world, SPEC, 0), eye_of(world, dcl, SPEC, 0)
     estimator = make_estimator("eskf", track.start, dcl)
     racer = Racer(track, dcl, plan=plan, estimator=estimator)
     while racer.end is None and simulator.t < LIMIT_S:

@@ -1,13 +1,11 @@
 """Courses that pass one gate several times are raced by camera alone: the gate is no rival of itself."""
 
-import json
-
 import pytest
 
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import load_track
-from tests.processes import run_here
+from tests.processes import raced
 
 TRACK = """
 name: repeated
@@ -35,12 +33,6 @@ def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(
     track = tmp_path / "repeated.yaml"
     track.write_text(TRACK.format(closed=closed, third=third))
     find_or_make_plan(tmp_path, load_track(track), dcl, PlanOptions(laps=laps, guesses=1), None)
-    done = run_here(
-        "gate_racer.race.run_mpc", track, "--laps", laps, "--lockstep", "--camera", "projected", "--seed", 1,
-        "--set", f"plan.folder={tmp_path}",
-        "--log", tmp_path, "--json", tmp_path / "result",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "result").read_text())
+    outcome = raced(tmp_path, track, "--laps", laps, "--seed", 1, "--set", f"plan.folder={tmp_path}")
     assert outcome["status"] == "finished" and outcome["gates_passed"] == passages
     assert outcome["vision"]["sightings"] > 20 and outcome["estimate_rmse_m"] < 0.5 and outcome["min_margin_m"] > 0.2

@@ -9,12 +9,12 @@ import pytest
 
 from gate_racer.link.logs.alignment import clock_offset, rigid
 from gate_racer.link.logs.ratm import read_ratm
-from gate_racer.pilot.replay import main
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
 from tests.link import blackbox_writer as blackbox
 from tests.link.log_writers import ULogWriter
 from tests.pilot import ratm_folder
+from tests.processes import run_here
 
 FLIGHT = "data/piloted/flight-01p-ellipse"
 
@@ -24,18 +24,13 @@ def ratm(tmp_path_factory):
     return ratm_folder.write(tmp_path_factory.mktemp("ratm"))
 
 
-def replayed(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr("sys.argv", ["replay-flight", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr()
-    return end.value.code, said.out.strip(), said.err.strip()
+def replayed(*arguments):
+    done = run_here("gate_racer.pilot.replay", *arguments)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its_motion_capture(
-    ratm, tmp_path, monkeypatch, capsys
-):
-    code, said, _ = replayed(monkeypatch, capsys, ratm, "--out", tmp_path / "again")
+def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its_motion_capture(ratm, tmp_path):
+    code, said, _ = replayed(ratm, "--out", tmp_path / "again")
     figures = json.loads((tmp_path / "again.json").read_text())
     assert code == 0 and "m rms" in said
     assert figures["gates_used"] > 200
@@ -44,9 +39,9 @@ def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its
     assert "from_logged_rms_m" not in figures
 
 
-def test_a_recording_that_begins_in_the_air_is_localised_too(tmp_path, monkeypatch, capsys):
+def test_a_recording_that_begins_in_the_air_is_localised_too(tmp_path):
     folder = ratm_folder.write(tmp_path, seconds=6.0, skip_s=2.5)
-    code, _, error = replayed(monkeypatch, capsys, folder, "--out", tmp_path / "again")
+    code, _, error = replayed(folder, "--out", tmp_path / "again")
     assert code == 0, error
     assert json.loads((tmp_path / "again.json").read_text())["error_rms_m"] < 0.1
 
@@ -60,13 +55,13 @@ def test_axes_of_the_imu_are_found_whatever_their_signs(tmp_path, ratm):
         assert np.abs(read.force_b[:n] - force * ratm_folder.D).max() < 1.5
 
 
-def test_a_mount_that_is_not_the_camera_s_shows(tmp_path, monkeypatch, capsys):
+def test_a_mount_that_is_not_the_camera_s_shows(tmp_path):
     folder = ratm_folder.write(tmp_path, seconds=5.0)
     file = tmp_path / "camera_calibration" / "drone_to_camera.json"
     mount = json.loads(file.read_text())
     mount["rotation"]["piloted"] = {"w": 0.5, "x": -0.5, "y": 0.5, "z": -0.5}  # level
     file.write_text(json.dumps(mount))
-    code, _, _ = replayed(monkeypatch, capsys, folder, "--out", tmp_path / "again")
+    code, _, _ = replayed(folder, "--out", tmp_path / "again")
     assert code == 0 and json.loads((tmp_path / "again.json").read_text())["mount_error_deg"] > 10
 
 
@@ -78,11 +73,11 @@ def test_a_mount_that_is_not_the_camera_s_shows(tmp_path, monkeypatch, capsys):
         ((), f"{FLIGHT}/flight-01p-ellipse_cam_ts_sync.csv", "0 files \\*_cam_ts_sync.csv"),
     ],
 )
-def test_a_missing_file_of_a_folder_is_reported_in_one_line(without, removed, words, tmp_path, monkeypatch, capsys):
+def test_a_missing_file_of_a_folder_is_reported_in_one_line(without, removed, words, tmp_path):
     folder = ratm_folder.write(tmp_path, seconds=2.5, without=without)
     if removed:
         (tmp_path / removed).unlink()
-    code, _, said = replayed(monkeypatch, capsys, folder)
+    code, _, said = replayed(folder)
     assert code == 2 and said.count("\n") == 0
     assert re.search(words, said), said
 
@@ -98,7 +93,7 @@ def swaying(seconds=5.0, hz=250):
     return t, force, np.column_stack([rate, zero, zero]), q, np.column_stack([zero, y, zero])
 
 
-def test_a_ulog_is_replayed_by_its_imu_alone_and_held_against_px4s_own_estimate(tmp_path, monkeypatch, capsys):
+def test_a_ulog_is_replayed_by_its_imu_alone_and_held_against_px4s_own_estimate(tmp_path):
     writer = ULogWriter({
         "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",
         "vehicle_attitude": "float[4] q",
@@ -109,7 +104,7 @@ def test_a_ulog_is_replayed_by_its_imu_alone_and_held_against_px4s_own_estimate(
         writer.write("vehicle_attitude", 1 + t, *q)
         writer.write("vehicle_local_position", 1 + t, *p, 0.0, 0.0, 0.0)
     (tmp_path / "a.ulg").write_bytes(writer.bytes())
-    code, said, error = replayed(monkeypatch, capsys, tmp_path / "a.ulg")
+    code, said, error = replayed(tmp_path / "a.ulg")
     figures = json.loads((tmp_path / "a-replay.json").read_text())
     assert code == 0, error
     assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < 1.0 and "attitude" in said
@@ -142,12 +137,12 @@ def uzh_fpv(folder):
 
 
 @pytest.mark.parametrize("layout", [euroc, uzh_fpv])
-def test_flights_of_data_sets_are_held_against_their_truth_and_exported_for_evo(layout, tmp_path, monkeypatch, capsys):
+def test_flights_of_data_sets_are_held_against_their_truth_and_exported_for_evo(layout, tmp_path):
     for file, lines in layout(tmp_path / "flight").items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(lines))
     out = tmp_path / "again"
-    code, said, error = replayed(monkeypatch, capsys, tmp_path / "flight", "--out", out, "--set", "tum=true")
+    code, said, error = replayed(tmp_path / "flight", "--out", out, "--set", "tum=true")
     assert code == 0, error
     assert json.loads(out.with_suffix(".json").read_text())["error_rms_m"] < 1.0, said
     estimate, truth = (np.loadtxt(tmp_path / name) for name in ("again.tum", "again-truth.tum"))
@@ -158,25 +153,25 @@ def test_flights_of_data_sets_are_held_against_their_truth_and_exported_for_evo(
     assert np.abs((estimate[:, 4:] * truth[at_true, 4:]).sum(axis=1)).min() > np.cos(np.radians(1.0))
 
 
-def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path, monkeypatch, capsys):
+def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path):
     rows = []
     for k, (t, force, rate, q, _) in enumerate(zip(*swaying(), strict=True)):
         fields = {"gyroADC[0]": round(10 * np.degrees(rate[0])), "imuQuaternion[0]": round(32767 * q[1])}
         rows.append(blackbox.row_of(round(1e6 * t), k, **{"accSmooth[2]": round(-2048 * force[2] / GRAVITY), **fields}))
     data = blackbox.header(blackbox_high_resolution=1) + b"".join(blackbox.frames(rows)) + blackbox.END
     (tmp_path / "a.bbl").write_bytes(data)
-    code, _, error = replayed(monkeypatch, capsys, tmp_path / "a.bbl")
+    code, _, error = replayed(tmp_path / "a.bbl")
     figures = json.loads((tmp_path / "a-replay.json").read_text())
     assert code == 0, error
     assert figures["attitude_deg"] < 1.0 and "from_logged_rms_m" not in figures
 
 
-def test_a_detector_is_refused_where_no_images_are(ratm, monkeypatch, capsys):
-    code, _, said = replayed(monkeypatch, capsys, ratm, "--detector", "classical")
+def test_a_detector_is_refused_where_no_images_are(ratm):
+    code, _, said = replayed(ratm, "--set", "detector=classical")
     assert code == 2 and "holds no images" in said
 
 
-def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_path, monkeypatch, capsys):
+def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_path):
     """Delay all columns of the motion capture by 0.1 s."""
     folder = ratm_folder.write(tmp_path)
     (table,) = folder.glob("*freq_sync.csv")
@@ -187,7 +182,7 @@ def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_
             rows[k][column] = rows[max(0, k - 50)][column]
     with table.open("w") as file:
         csv.writer(file).writerows([head, *rows])
-    code, said, error = replayed(monkeypatch, capsys, folder, "--out", tmp_path / "again")
+    code, said, error = replayed(folder, "--out", tmp_path / "again")
     figures = json.loads((tmp_path / "again.json").read_text())
     assert code == 0 and "clock was 100 ms late" in said, error
     assert figures["truth_offset_s"] == pytest.approx(0.1, abs=3e-3)

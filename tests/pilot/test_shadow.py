@@ -6,8 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import gate_racer.race.run_mpc
-from gate_racer.common.errors import UserError
 from gate_racer.field.report.charts import time_charts
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.link.messages import Arm, AttitudeTarget, HumanSticks, Imu
@@ -70,9 +68,8 @@ def flown(tmp_path_factory):
     shadow = build_racer(PilotModels.of(track, ARCHER, BF.wire), controller, FlightOptions(lands=True, shadow=True))
     eye = open_perception("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
-    recorder.begin(
-        track="hall", vehicle="archer", plan_hash="", planned_gate_times_s=[], world={}, seed=3, profile="betaflight"
-    )
+    about = {"track": "hall", "vehicle": "archer", "plan_hash": "", "world": {}, "seed": 3, "profile": "betaflight"}
+    recorder.write("flight", 0.0, **about, planned_gate_times_s=[])
     link = BetaflightLink(station, BF, eye, shadow=True)
     for _ in LockstepFlight(shadow, BF.wire, link, recorder):
         if link.t > STOP_S:
@@ -156,21 +153,3 @@ def test_sticks_are_rates_by_the_aircrafts_curves_and_in_angle_mode_what_it_turn
     assert told[-1].omega == pytest.approx((BF.rates.rate(0, 0.5), 0.0, 0.0)) and told[-1].throttle == 0.0
     angled = [message for message in client(angle=True)[2] if isinstance(message, HumanSticks)]
     assert max(map(abs, angled[-1].omega)) < 0.2, "it stands still"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--profile", "betaflight", "--set", "link.shadow=true"], "link.shadow: needs --live and link.msp"),
-        (["--live", "--set", "link.shadow=true"], "link.shadow: needs --live and link.msp"),
-        (
-            ["--profile", "betaflight", "--live", "--set", "link.msp=/dev/ttyNONE", "link.shadow=true"],
-            r"may be a real aircraft: read docs/safety\.md",
-        ),
-    ],
-)
-def test_a_shadow_needs_a_line_and_consent(arguments, words):
-    with pytest.raises(UserError, match=words):
-        gate_racer.race.run_mpc.run(
-            gate_racer.race.run_mpc.parser().parse_args(["pq", "--vehicle", "archer", *arguments])
-        )

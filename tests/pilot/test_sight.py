@@ -4,38 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from gate_racer.link.profile import load_profile
-from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
-from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from tests.conftest import ROOT
+from tests.flights import SPEC, flown_by, racer_of
 
 SEED = 0
 
 
-class NoLog:
-    def write(self, *_, **__):
-        pass
-
-    def image(self, *_):
-        pass
-
-
 def fly(track, world, plan, vehicle):
     """A flight by the map of `track` in a world where gates may stand elsewhere; the referee's verdict, and the pilot."""
-    profile = replace(load_profile("spec"), attitude_hz=0.0)
-    controller = make_controller("tracking", plan, vehicle, track)
-    pilot = build_racer(PilotModels.of(track, vehicle, profile), controller)
-    true = as_believed(world, vehicle)
-    eye = open_perception("projected", "race", true, vehicle.camera, profile, SEED)
-    _, verdict = fly_lockstep(Entry(pilot, eye, Recorder(NoLog())), true, profile, SEED)
-    return verdict, pilot
+    profile = replace(SPEC, attitude_hz=0.0)
+    pilot = racer_of(track, vehicle, plan, profile, "tracking")
+    return flown_by(pilot, as_believed(world, vehicle), vehicle, profile, SEED), pilot
 
 
 def test_gyro_alone_finishes_the_second_course(dcl):

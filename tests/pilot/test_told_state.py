@@ -1,12 +1,10 @@
 """A told state is the easiest world: no flight by it is slower or less sure than by camera and IMU alone."""
 
-import json
-
 import pytest
 
 from gate_racer.planner.plan import read_plan
 from tests.conftest import ROOT
-from tests.processes import run_here
+from tests.processes import raced
 
 FLIGHTS = [("spec", "mpcc"), ("dcl", "tracking"), ("px4", "tracking")]
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -25,14 +23,9 @@ def balls(tmp_path_factory):
 @pytest.mark.parametrize(("profile", "controller"), FLIGHTS)
 def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, sprint, tmp_path):
     flown, first_s = {}, read_plan(sprint / "sprint.csv").gate_times_s[0]
-    for name, told in (("camera", []), ("told", ["--pose"])):
-        result = tmp_path / f"{name}.json"
-        done = run_here(
-            "gate_racer.race.run_mpc", sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--profile", profile,
-            "--controller", controller, *told, "--log", tmp_path, "--json", result,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        flown[name] = json.loads(result.read_text())
+    for name, told in (("camera", []), ("told", ["--set", "perception.pose=true"])):
+        flight = sprint / "sprint.csv", "--profile", profile, "--controller", controller
+        flown[name] = raced(tmp_path, *flight, *told)
     told, camera = flown["told"], flown["camera"]
     assert camera["gate_times_s"][0] < 1.08 * first_s, "no time is lost while the first gate is looked for"
     assert told["race_time_s"] < 1.01 * camera["race_time_s"]
@@ -43,12 +36,8 @@ def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, 
 @pytest.mark.parametrize("profile", ["spec", "dcl"])
 def test_a_course_of_balls_is_flown_within_their_margin(profile, balls, tmp_path):
     """With one of the profiles the race status counts, with the other nobody does."""
-    done = run_here(
-        "gate_racer.race.run_mpc", balls / "balls.yaml", "--lockstep", "--camera", "projected", "--profile", profile, "--pose",
-        "--set", f"plan.folder={balls}", "--log", tmp_path, "--json", tmp_path / "result.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    flown = json.loads((tmp_path / "result.json").read_text())
+    keys = "--set", "perception.pose=true", f"plan.folder={balls}"
+    flown = raced(tmp_path, balls / "balls.yaml", "--profile", profile, *keys)
     assert (
         flown["min_margin_m"] > 0.1 and not flown["retries"] and flown["race_time_s"] < 1.05 * flown["planned_time_s"]
     )

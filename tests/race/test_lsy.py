@@ -11,7 +11,7 @@ from gate_racer.race.lsy import bench
 from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.bench import missing
 from gate_racer.race.lsy.flights import observed
-from gate_racer.race.lsy.flyer import Flyer, Options, bodies, legs_left, turned_to
+from gate_racer.race.lsy.flyer import Flyer, bodies, legs_left, turned_to
 from gate_racer.race.lsy.level import LEVELS, draw, rules
 from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, drone, predicted
 from gate_racer.race.lsy.shapes import boxes_of, support
@@ -77,7 +77,7 @@ def test_the_shortest_turn_points_the_thrust_as_asked_and_turns_yaw_back():
 def test_legs_share_all_intervals_but_the_first_of_any_rest():
     for first in range(4):
         for done in (0, 1):
-            legs = legs_left(first, 4, done, Options())
+            legs = legs_left(first, 4, done)
             assert sum(leg.steps for leg in legs) == STEPS - 1 and legs[-1].gate == 3
             assert all(leg.steps > 0 for leg in legs)
 

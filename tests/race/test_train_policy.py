@@ -31,8 +31,8 @@ FEW = "vehicles=4", "randomisation.thrust=0.1"
         (["vq1", "--set", "steps=0"], "steps 0: must be at least 1"),
         (["vq1", "--set", "settings=2"], "settings 2: must be one of 1, 3"),
         (["vq1", "--set", "randomisation.thrust=-1"], "must lie between 0 and 1"),
-        (["vq1", "--out", "kept.onnx"], r"kept\.pt: exists already; add --resume"),
-        (["vq1", "--out", "kept.onnx", "--from", "kept.pt"], r"kept\.pt: would overwrite"),
+        (["vq1", "--out", "kept.onnx"], r"kept\.pt: exists already; add --set resume=true"),
+        (["vq1", "--out", "kept.onnx", "--set", "origin=kept.pt"], r"kept\.pt: would overwrite"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(tmp_path, monkeypatch, arguments, says):
@@ -68,14 +68,14 @@ def test_an_interrupted_training_goes_on_to_the_same_policy_and_nothing_is_ignor
     assert train(tmp_path, "halved.onnx", "vq1", "--set", *FEW, steps[0])[0] == 0
     assert load_policy(str(tmp_path / "halved.onnx")).about.steps == 256
     for wrong, says in (("seed=3", "seed=0, which cannot become 3"), (steps[0], "has all 256 steps")):
-        code, said = train(tmp_path, "halved.onnx", "vq1", "--resume", "--set", *FEW, wrong)
+        code, said = train(tmp_path, "halved.onnx", "vq1", "--set", *FEW, "resume=true", wrong)
         assert code == 2 and says in said
-    assert train(tmp_path, "halved.onnx", "vq1", "--resume", "--set", *FEW, steps[1])[0] == 0
+    assert train(tmp_path, "halved.onnx", "vq1", "--set", *FEW, "resume=true", steps[1])[0] == 0
     assert (tmp_path / "through.onnx").read_bytes() == (tmp_path / "halved.onnx").read_bytes()
     assert json.loads((tmp_path / "c.json").read_text())[-1]["steps"] == 512
     assert (tmp_path / "through.png").stat().st_size > 1000
     for name in ("vq1", "vq2"):  # begun there
-        code, said = train(tmp_path, "halved.onnx", name, "--resume", "--set", *FEW, "steps=600")
+        code, said = train(tmp_path, "halved.onnx", name, "--set", *FEW, "resume=true", "steps=600")
         assert (code, "was begun on vq1" in said) == ((0, False) if name == "vq1" else (2, True))
 
 
@@ -88,19 +88,19 @@ def test_networks_go_on_to_another_course_and_to_what_flights_lacked(tmp_path, d
     push = ResidualAcceleration(x, rng.uniform(5, 20, 30), rng.normal(size=(30, 3)))
     errors = ObservationModel.of_size(way[:1] + rng.normal(size=(6, 3)), (0.3, 0.3, 0.03), 10.0)
     Residuals(dcl.hash, False, push, errors).save(tmp_path / "errors.npz")
-    begin = "--from", tmp_path / "one.pt", "--set", *FEW
+    begin = "--set", *FEW, f"origin={tmp_path / 'one.pt'}"
     for name, track, more in (("other", "splits_swift", []), ("fine", "vq1", [f"residual={tmp_path / 'errors.npz'}"])):
         code, said = train(tmp_path, f"{name}.onnx", track, *begin, "steps=256", *more)
         assert code == 0, said
         assert load_policy(str(tmp_path / f"{name}.onnx")).about.track == track
     (tmp_path / "none.pt").write_bytes(b"none")
-    code, said = train(tmp_path, "two.onnx", "vq1", "--from", tmp_path / "none.pt")
+    code, said = train(tmp_path, "two.onnx", "vq1", "--set", f"origin={tmp_path / 'none.pt'}")
     assert code == 2 and "none.pt: not a checkpoint of train-policy" in said
 
 
 INHERITED = """
 import numpy as np
-from gate_racer.mpc.policy.network import OnnxPolicyNetwork
+from gate_racer.mpc.policy.network import PolicyNetwork
 from gate_racer.race.training.learner import Learner, LearningTask
 from gate_racer.sim.environment.racing import Randomisation
 from gate_racer.tracks.track import load_track
@@ -111,7 +111,7 @@ origin = Learner(task("splits_swift", 1), 0)
 origin.improve()
 others = [Learner(task("vq1", 3), 1, origin), Learner(task("vq1", 3), 1)]
 seen = np.random.default_rng(0).normal(size=(9, 31))
-acts = [[OnnxPolicyNetwork(one.policy())(row) for row in seen] for one in (origin, *others)]
+acts = [[PolicyNetwork(one.policy())(row) for row in seen] for one in (origin, *others)]
 assert np.array_equal(acts[0], acts[1]) and not np.array_equal(acts[0], acts[2])
 assert others[0].steps == 0 and np.allclose(acts[2], others[1].scaling.hover, atol=0.1), "an untrained policy hovers"
 """

@@ -9,7 +9,8 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.records.flight_log import FlightLog
-from gate_racer.race.campaign import cli, fit_residuals
+from gate_racer.race.campaign import cli
+from gate_racer.race.campaign import residuals as files
 from gate_racer.sim.physics.plant import RIGID, V
 from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, SwiftPlant, make_plant, natural
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
@@ -145,7 +146,7 @@ def learned(tmp_path_factory, dcl):
         a_log(folder / f"{k}.mcap", dcl, shift=3.0 * k)
     logs = (folder / "0.mcap", folder / "1.mcap")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit_residuals, "SAMPLES", 30)
+        patch.setattr(files, "SAMPLES", 30)
         assert race_bench("fit-residuals", "dcl", *logs, "--out", folder / "r.npz") == 0
     return folder / "r.npz"
 
@@ -216,7 +217,7 @@ def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
 def test_estimates_are_judged_by_the_truth_interpolated():
     truth = [{"t": t, "p": [t, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (0.0, 1.0)]
     state = [{"t": t, "p": [t + 0.1, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (-1.0, 0.25, 2.0)]
-    x, errors = fit_residuals.odometry_errors(truth, state)
+    x, errors = files.odometry_errors(truth, state)
     assert len(x) == 1 and x[0, 0] == pytest.approx(0.25) and errors[0] == pytest.approx([0.1, *[0] * 8])
 
 

@@ -66,8 +66,8 @@ def race(
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         pilot = subprocess.Popen(
-            command("gate_racer.race.run_mpc", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
-                     "--set", f"link.video={LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
+            command("gate_racer.race.run_mpc", plan, "--live", "--profile", profile, "--set", f"link.listen={LOCAL}:{mavlink}",
+                     f"link.video={LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))) if file_limit else None,
         )  # fmt: skip

@@ -37,7 +37,7 @@ def sample(pid: int) -> Sample:
 def fly(plan: Path, folder: Path, ports: tuple[int, int]) -> tuple[Sample, dict]:
     """One race; the most that the pilot held, and its result."""
     mavlink, video = ports
-    flags = "--live", "--profile", "dcl", "--listen", f"127.0.0.1:{mavlink}", "--set", f"link.video=127.0.0.1:{video}"
+    flags = "--live", "--profile", "dcl", "--set", f"link.listen=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
     pilot = subprocess.Popen(
         [sys.executable, "-m", "gate_racer.race.run_mpc", plan, *flags, "--log", folder / "logs",
          "--json", folder / "result.json"],

@@ -1,4 +1,4 @@
-"""`race-bench fit-residuals`: residual models of odometry and plant from flight logs with truth (Swift, eq. 10 and 11)."""
+"""Residual files: `race-bench fit-residuals` from flight logs with truth (Swift, eq. 10 and 11), `make-errors` of a size."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import reading, require_output
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.record import Record, read_records
+from gate_racer.race.campaign.tables import published
 from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.residual import (
     NEIGHBOURS,
@@ -20,29 +21,47 @@ from gate_racer.sim.physics.residual import (
     Residuals,
     residual_accelerations,
 )
+from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array, between, conjugate, log, product
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
-NAME = "fit-residuals"
 COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
+# Correlation length of made errors: about the distance between gates, where drift is corrected (a guess).
+LENGTH_M = 10.0
 
 
-def add_parser(commands: Any) -> None:
-    """Add the sub-command to those of `race-bench`."""
-    add = commands.add_parser(
-        NAME, help="fit residual models of odometry and plant to flight logs with truth"
-    ).add_argument
-    add("vehicle", help="name or YAML file of the vehicle flown")
-    add("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
-    add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="output file (default: residual.npz)")
+def add_parsers(commands: Any) -> None:
+    """Add the sub-commands to those of `race-bench`."""
+    fit = commands.add_parser(
+        "fit-residuals", help="fit residual models of odometry and plant to flight logs with truth"
+    )
+    make = commands.add_parser(
+        "make-errors", help="write observation errors of a chosen size, for race-bench and race-sim"
+    )
+    for parser, perform, file in ((fit, fit_residuals, "residual.npz"), (make, make_errors, "errors.npz")):
+        parser.add_argument("vehicle", help="name or YAML file of the vehicle")
+        parser.set_defaults(perform=perform)
+        parser.add_argument("--out", type=Path, default=Path(file), metavar="FILE", help=f"output (default: {file})")
+    fit.add_argument("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
+    make.add_argument("track", help="name or YAML file of the track")
+    known = ", ".join(one.name for one in published().odometry)
+    make.add_argument(
+        "size", nargs="?", default="swift", help=f"{known}, or deviations per axis as M,M/S,RAD (default: swift)"
+    )
 
 
-def run(arguments: argparse.Namespace) -> None:
+def _begin(out: Path, vehicle: str, *inputs: Path | str) -> Vehicle:
+    """Return the vehicle. Raises UserError, also for an output that is no residual file."""
+    found = load_vehicle(vehicle)
+    require_output(out, vehicle, *inputs)
+    if out.suffix != ".npz":
+        raise UserError(f"--out {out}: must end in .npz")
+    return found
+
+
+def fit_residuals(arguments: argparse.Namespace) -> int:
     """Fit the models, write the residual file and print a summary. Raises UserError for logs without usable data."""
-    vehicle = load_vehicle(arguments.vehicle)
-    require_output(arguments.out, *arguments.logs, arguments.vehicle)
-    if arguments.out.suffix != ".npz":
-        raise UserError(f"--out {arguments.out}: must end in .npz")
+    vehicle = _begin(arguments.out, arguments.vehicle, *arguments.logs)
     setting = natural(vehicle)
     lacked, seen = list[tuple[Array, ...]](), list[tuple[Array, Array, Array]]()
     for flight, path in enumerate(arguments.logs):
@@ -73,6 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{len(states)} accelerations; rms residual of the {plant} model of {vehicle.name}: {rms:.2f} m/s^2")
     write_json(arguments.json, {"file": arguments.out, "accelerations": len(states), "rms_m_s2": rms})
     remark(f"written: {arguments.out}")
+    return 0
 
 
 def read(path: Path) -> dict[str, list[Record]]:
@@ -111,3 +131,42 @@ def table(model: ObservationModel, errors: Array) -> str:
         shares = f"common to all passes {shared:.0%}, particular to a pass {own:.0%}, noise {noise:.0%}"
         lines.append(f"{name:8s} rms {rms:.4f} {unit}; shares of the variance: {shares}")
     return "\n".join(lines)
+
+
+def make_errors(arguments: argparse.Namespace) -> int:
+    """Write a residual file with errors of the size and print a summary. Raises UserError."""
+    vehicle, track = _begin(arguments.out, arguments.vehicle, arguments.track), load_track(arguments.track)
+    sigmas = sizes(arguments.size)
+    observation = ObservationModel.of_size(waypoints(track), sigmas, LENGTH_M)
+    Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
+    print("standard deviations per axis: {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
+    of_axis = dict(zip(("position_m", "velocity_m_s", "attitude_rad"), sigmas, strict=True))
+    write_json(arguments.json, {"file": arguments.out, "sigmas": of_axis})
+    remark(f"written: {arguments.out}")
+    return 0
+
+
+def sizes(text: str) -> tuple[float, float, float]:
+    """Return the standard deviations of position (m), velocity (m/s) and attitude (rad) on each axis. Raises UserError."""
+    known = {one.name: one for one in published().odometry}
+    if text in known:
+        return known[text].position_m, known[text].velocity_m_s, known[text].attitude_rad
+    try:
+        position_m, velocity_m_s, attitude_rad = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"size {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
+    if not (
+        np.isfinite([position_m, velocity_m_s, attitude_rad]).all() and min(position_m, velocity_m_s, attitude_rad) > 0
+    ):
+        raise UserError(f"size {text}: the three numbers must be positive")
+    return position_m, velocity_m_s, attitude_rad
+
+
+def waypoints(track: Track) -> Array:
+    """Return points (SAMPLES, 3) m, evenly spaced on straight lines from the start through the gates."""
+    corners = np.array(
+        [track.start.p_wb, *(gate.p_wg for gate in track.gates), *([track.gates[0].p_wg] if track.closed else [])]
+    )
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(corners, axis=0), axis=1))])
+    s = np.linspace(0.0, along[-1], SAMPLES)
+    return np.column_stack([np.interp(s, along, column) for column in corners.T])
