@@ -44,7 +44,9 @@ def _in_arena(level: int, seeds: list[int]) -> list[Result]:
 
 
 def _in_checkout(level: int, seeds: list[int], checkout: Path) -> list[Result]:
-    return [_one_in_checkout(environment, seed) for environment in [_environment(level, checkout)] for seed in seeds]
+    return [
+        _one_in_checkout(environment, level, seed) for environment in [_environment(level, checkout)] for seed in seeds
+    ]
 
 
 def _environment(level: int, checkout: Path) -> Any:
@@ -69,23 +71,26 @@ def _environment(level: int, checkout: Path) -> Any:
     return DroneRaceEnv(control_mode="attitude", **given)
 
 
-def _one_in_checkout(environment: Any, seed: int) -> Result:
-    flyer, gates = Flyer(), len(rules().gates)
+def _one_in_checkout(environment: Any, level: int, seed: int) -> Result:
+    flyer, gates, known = Flyer(), len(rules().gates), level < rules().places_from
     told, _ = environment.reset(seed=seed)
-    observation = observed(told, 0.0)
+    observation = observed(told, 0.0, known)
     passed, over = 0, False
     while not over:
         passed = observation.target
         told, _, ended, late, _ = environment.step(flyer.step(observation).astype(np.float32))
-        observation, over = observed(told, observation.t + rules().control_s), ended or late
+        observation, over = observed(told, observation.t + rules().control_s, known), ended or late
     done = observation.target < 0
     time_s = observation.t - rules().control_s
     remark(f"seed {seed}: {FINISHED if done else 'lost'} at {time_s:.2f} s")
     return Result(seed, FINISHED if done else "lost", time_s, gates if done else passed, None)
 
 
-def observed(told: dict[str, Any], t: float) -> Observation:
-    """Return the published environment's observation as ours; quaternions there are xyzw."""
+def observed(told: dict[str, Any], t: float, known: bool) -> Observation:
+    """Return the published environment's observation as ours; quaternions there are xyzw.
+
+    Where a level displaces no place, all are `known` from the start.
+    """
     a = {name: np.asarray(value) for name, value in told.items()}
     rotations = rotation().from_quat(a["gates_quat"].astype(float)).as_matrix()
     return Observation(
@@ -96,6 +101,6 @@ def observed(told: dict[str, Any], t: float) -> Observation:
         a["ang_vel"].astype(float),
         int(a["target_gate"]),
         Places(a["gates_pos"].astype(float), rotations, a["obstacles_pos"].astype(float)),
-        a["gates_visited"].astype(bool),
-        a["obstacles_visited"].astype(bool),
+        np.logical_or(a["gates_visited"], known),
+        np.logical_or(a["obstacles_visited"], known),
     )

@@ -33,21 +33,30 @@ from gate_racer.race.lsy.solver import (
 from gate_racer.vehicle.rotation import Array
 
 YAW_STEP = 0.06  # rad, by which yaw is commanded back at once
+SPEED_ROW = 6  # of the half-spaces: those before are the window's, those behind the solids'
 FARTHEST_M = 8.0  # m, of a sane iterate
-# A flight that stands still hangs between half-spaces: after SLOW_S at less than SLOW_M_S it is sought anew, with its first part
-# bent by DETOUR_M to each side, or above.
-SLOW_M_S, SLOW_S, DETOUR_M = 0.5, 0.2, 0.5
-TOUCH_S_M = 20.0  # s/m, price of violated half-spaces in the comparison of these
-# How much room the flight keeps.
-MARGIN_M = 0.03  # m, between body and edges of a seen opening
-CLEAR_M = 0.03  # m, between body and frames, stands, poles
+# Another flight is sought where this one hangs between half-spaces: after SLOW_S at less than SLOW_M_S, or where it violates one
+# by TOUCH_M; at most every SEEK_S.
+SLOW_M_S, SLOW_S, SEEK_S, TOUCH_M = 0.5, 0.2, 0.1, 0.02
+DETOUR_M = 0.3  # by which the first leg of the guesses for it is bent
+TOUCH_S_M = 100.0  # s/m, price of violated half-spaces in their comparison
+# How much room the flight keeps, by flights of seeds from 1000 on.
+MARGIN_M = 0.015  # m, between body and edges of a seen opening
+CLEAR_M = 0.015  # m, between body and frames, stands, poles
 UNSEEN_HALF_M = 0.05  # m, half-width of the window at an unseen gate's centre
-UNSEEN_CLEAR_M = 0.06  # m, more room about what has not been seen
-UNSEEN_M_S = 2.8  # m/s, where an unseen gate may show itself
+UNSEEN_CLEAR_M = 0.1  # m, more room about what has not been seen
+UNSEEN_M_S = 2.4  # m/s, where an unseen gate may show itself
+UNSEEN_SLANT = 3.0  # weight of the square of speed across the gate's axis in that, against 1 along
+UNSEEN_SLOPE_1_S = 5.0  # 1/s, by which that grows with the distance to there
 FLOOR_M = 0.05  # m
 THROUGH_M = 0.05  # m before and behind a gate's plane, within which the body is in the opening
 FINISH_M = 0.03  # m behind the last plane
-FIRST_SOLVES, SOLVES, SOLVES_NEW = 25, 2, 6  # solutions at the first step, at each, and at one with a new place
+FIRST_SOLVES, SOLVES, SOLVES_NEW, SEEK_SOLVES = (
+    60,
+    2,
+    6,
+    8,
+)  # of a first guess, a step, one with a new place, a later guess
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class Flyer:
         self._thrust, self._torques = 0.0, np.zeros(2)
         self._last: tuple[Observation, Array] | None = None
         self._seen: tuple[bool, ...] = ()
-        self._moved_t = 0.0  # s, when it last was not slow
+        self._moved_t = self._sought_t = 0.0  # s, when it last was not slow, and last sought another flight
 
     @property
     def planned(self) -> Iterate:
@@ -139,8 +148,7 @@ class Flyer:
         if self._flight is None:
             self._legs = legs_left(0, gates, 0)
             self._flight, self._moved_t = self._guess(x0, o.places), o.t + SLOW_S
-            for _ in range(FIRST_SOLVES):
-                self._iterate(x0, o, yaw)
+            self._seek(x0, o, yaw, FIRST_SOLVES)
         elif o.target >= 0:
             self._advance(o)
         if o.target >= 0:
@@ -151,33 +159,42 @@ class Flyer:
                 self._iterate(x0, o, yaw)
             if np.linalg.norm(o.velocity) > SLOW_M_S:
                 self._moved_t = max(o.t, self._moved_t)
-            elif o.t - self._moved_t > SLOW_S:
-                self._seek(x0, o, yaw)
-                self._moved_t = o.t
+            slow = o.t - self._moved_t > SLOW_S
+            if (slow or self._touch_m(self._flight, o, yaw) > TOUCH_M) and o.t > self._sought_t + SEEK_S:
+                self._seek(x0, o, yaw, SEEK_SOLVES)
+                self._moved_t = self._sought_t = o.t
         u = self._flight.u[0]
         self._last = (o, u)
         return np.array(
             [*turned_to(o.rotation, bodies(u[None, :2], np.array([yaw]))[0, :, 2]), u[FC] * drone().mass_kg]
         )
 
-    def _seek(self, x0: Array, o: Observation, yaw: float) -> None:
+    def _seek(self, x0: Array, o: Observation, yaw: float, solves: int) -> None:
         """Take the best of the present flight and of those from other guesses."""
         assert self._flight is not None
         ahead = self._goal(self._legs[0], o.places) - o.position
         aside = np.array([-ahead[1], ahead[0], 0.0]) / max(float(np.linalg.norm(ahead[:2])), 1e-3)
-        found = [self._flight]
-        for bend in (0.0 * aside, aside, -aside, np.array([0.0, 0.0, 1.0])):
-            self._flight = self._guess(x0, o.places, DETOUR_M * bend)
-            for _ in range(SOLVES_NEW):
+        up = np.array([0.0, 0.0, 1.0])
+        present = self._flight
+        bent = [_bent(present, self._legs[0].steps, DETOUR_M * n) for n in (aside, -aside, up, -up)]
+        found = [present]
+        for guess in (*bent, self._guess(x0, o.places)):
+            self._flight = guess
+            for _ in range(solves):
                 self._iterate(x0, o, yaw)
             found.append(self._flight)
         self._flight = min(found, key=lambda flight: self._cost_s(flight, o, yaw))
 
+    def _touch_m(self, flight: Iterate, o: Observation, yaw: float) -> float:
+        """Return by how much a flight violates a half-space of place at most, m."""
+        rows = self._parameters(flight, o, yaw)[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
+        rows = np.delete(rows, SPEED_ROW, axis=1)
+        room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
+        return float(np.maximum(-room, 0.0).max())
+
     def _cost_s(self, flight: Iterate, o: Observation, yaw: float) -> float:
         """Return a flight's duration with the price of violated half-spaces, s."""
-        rows = self._parameters(flight, o, yaw)[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
-        room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
-        return float(flight.times[-1] + TOUCH_S_M * np.maximum(-room, 0.0).max())
+        return float(flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o, yaw))
 
     def _estimate(self, o: Observation) -> float:
         """Update thrust gain, thrust and rotor torques over the last step; return the yaw, rad."""
@@ -210,8 +227,8 @@ class Flyer:
     def _state(self, o: Observation) -> Array:
         return np.array([*o.position, *o.velocity, *self._angles(o), *self._torques, self._thrust, rules().control_s])
 
-    def _guess(self, x0: Array, places: Places, bend: Array | None = None) -> Iterate:
-        """Return straight flight from plane to plane at a moderate speed, its first part bent aside by `bend` (3,), m."""
+    def _guess(self, x0: Array, places: Places) -> Iterate:
+        """Return straight flight from plane to plane at a moderate speed."""
         points = [x0[P]] + [self._goal(leg, places) for leg in self._legs]
         lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in pairwise(points)]
         x, u = np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
@@ -227,9 +244,6 @@ class Flyer:
             u[k - 1, DT_NEXT] = dt
             u[k : k + leg.steps, DT_NEXT] = dt
             k += leg.steps
-        if bend is not None:
-            first = slice(1, self._legs[0].steps + 2)
-            x[first, P] += np.sin(np.linspace(0.0, np.pi, self._legs[0].steps + 1))[:, None] * bend
         x[-1, DT] = x[-2, DT]
         x[0] = x0
         return Iterate(x, u)
@@ -303,14 +317,21 @@ class Flyer:
         return p
 
     def _fill_speed(self, rows: Array, x: Array, leg: Leg, o: Observation) -> None:
-        """Limit the speed where an unseen gate will show itself."""
+        """Limit the speed where an unseen gate will show itself; more so across its axis, whence it is seen later.
+
+        That speed is sqrt(v' W v) for a weight W about the gate's axis, linearised about the iterate; the limit grows
+        with the distance outside the sensor's range.
+        """
         if o.gates_seen[leg.gate]:
             return
-        off = np.linalg.norm(x[:, :2] - o.places.centres[leg.gate, :2], axis=1)
-        near = off < rules().sensor_m
-        speed = np.linalg.norm(x[near, V], axis=1)
-        rows[near, 6, 3:6] = -x[near, V] / np.maximum(speed, 0.1)[:, None]
-        rows[near, 6, 6] = UNSEEN_M_S
+        away, v, slant = x[:, :2] - o.places.centres[leg.gate, :2], x[:, V], UNSEEN_SLANT
+        axis, off = o.places.rotations[leg.gate][:, 0], np.linalg.norm(away, axis=1)
+        weighted = slant * v + (1 - slant) * np.outer(v @ axis, axis)
+        speed = np.sqrt(np.maximum(np.einsum("ki,ki->k", weighted, v), 0.01))
+        slope = np.where(off > rules().sensor_m, UNSEEN_SLOPE_1_S, 0.0)
+        growth = (slope / np.maximum(off, 0.1))[:, None] * away
+        rows[:, SPEED_ROW, :2], rows[:, SPEED_ROW, 3:6] = growth, -weighted / speed[:, None]
+        rows[:, SPEED_ROW, 6] = UNSEEN_M_S + slope * (off - rules().sensor_m) - np.einsum("ki,ki->k", growth, x[:, :2])
 
     def _fill_window(self, rows: Array, R: Array, leg: Leg, o: Observation) -> None:
         """Set the first six half-spaces at the end of a leg: its plane, and the opening."""
@@ -326,13 +347,22 @@ class Flyer:
             rows[i, :3], rows[i, 6] = axis, half - centre @ axis
             rows[i + 1, :3], rows[i + 1, 6] = -axis, half + centre @ axis
 
+    def _astray(self, x: Array, o: Observation) -> Array:
+        """Return how far (STEPS + 1, G) each node is out of the opening's tube: 0 within, 1 from `OPENING_M` / 4 outside."""
+        local = np.einsum("kgi,gij->kgj", x[:, None, P] - o.places.centres, o.places.rotations)
+        return np.clip(np.abs(local[..., 1:]).max(axis=-1) / (OPENING_M / 4) - 2.0, 0.0, 1.0)
+
     def _fill_obstacles(self, rows: Array, x: Array, R: Array, o: Observation) -> None:
-        """Set the other half-spaces: the nearest solids to each node and to the middle of its interval."""
+        """Set the other half-spaces: the nearest solids to each node and to the middle of its interval.
+
+        Before an unseen gate's opening the frame gets no more room: its window has it, and both have no solution.
+        """
         solids = boxes_of(o.places)
         gate_seen, pole_seen = o.gates_seen, o.poles_seen
         seen = np.array([gate_seen[g] if g >= 0 else pole_seen[-1 - g] for g in solids.owner])
+        doubt = np.where(seen, 0.0, np.where(solids.owner >= 0, self._astray(x, o)[:, solids.owner], 1.0))
         floor = np.array([0.0, 0.0, 1.0])
-        room = solids.radius + CLEAR_M + np.where(seen, 0.0, UNSEEN_CLEAR_M)
+        room = solids.radius + CLEAR_M + doubt * UNSEEN_CLEAR_M
         dt = x[:, DT : DT + 1]
         middle = x[:, P] + dt / 2 * x[:, V]
         middle[:-1] = (x[:-1, P] + x[1:, P]) / 2 + dt[:-1] / 8 * (x[:-1, V] - x[1:, V])
@@ -360,6 +390,13 @@ class Flyer:
         rows[:, 7:, 6] = np.where(late, np.einsum("kci,ki->kc", n[k, chosen], bend), 0.0) - off[k, chosen]
         rows[0] = 0.0
         rows[0, :, 6] = 1.0
+
+
+def _bent(flight: Iterate, steps: int, bend: Array) -> Iterate:
+    """Return a flight whose first leg of so many steps is bent aside by `bend` (3,), m."""
+    x = flight.x.copy()
+    x[1 : steps + 2, P] += np.sin(np.linspace(0.0, np.pi, steps + 1))[:, None] * bend
+    return Iterate(x, flight.u.copy())
 
 
 def _resampled(flight: Iterate, times: Array, durations: Array) -> Iterate:

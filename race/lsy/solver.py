@@ -22,11 +22,11 @@ ROWS = 12  # half-spaces a node
 # Parameters of a stage: yaw, thrust gain, whether a leg ends here, reference of dt, weights of a row (6) and its offset.
 YAW, GAIN, LAST, DT_REF, U_REF, HALFSPACES = 0, 1, 2, 3, slice(4, 7), 7
 NP = HALFSPACES + 7 * ROWS
-SHORTEST_S, LONGEST_S = 0.0005, 0.12  # s, of an interval
+SHORTEST_S, LONGEST_S = 0.0005, 0.2  # s, of an interval
 PACE = 20.0  # 1/s, weight of changes of durations from the last iterate, against the 1 of the time itself
 EFFORT = np.array([0.004, 0.004, 0.00004])  # of commands beyond the present roll, pitch, thrust
 INERTIA = np.array([0.03, 0.03, 0.0002])  # of changes of commands from the last iterate
-TILT, THRUST_SHARE = 0.85, 0.9  # rad; of the largest thrust: the rest steers
+TILT, THRUST_SHARE = 1.1, 0.95  # rad; of the largest thrust: the rest steers
 PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
 
 

@@ -2,18 +2,20 @@
 
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy import bench
-from gate_racer.race.lsy.arena import Observation
+from gate_racer.race.lsy.arena import Observation, Referee
 from gate_racer.race.lsy.bench import missing
 from gate_racer.race.lsy.flights import observed
-from gate_racer.race.lsy.flyer import Flyer, bodies, legs_left, turned_to
+from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, bodies, legs_left, turned_to
 from gate_racer.race.lsy.level import LEVELS, draw, rules
-from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, drone, predicted
+from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, V, drone, predicted
 from gate_racer.race.lsy.shapes import boxes_of, support
 from gate_racer.race.lsy.solver import STEPS
 from tests.processes import run_here
@@ -104,7 +106,7 @@ def test_a_published_observation_is_read_as_ours():
     told = {"pos": [0, 0, 1], "quat": [0, 0, 0, 1], "vel": [1, 0, 0], "ang_vel": [0, 0, 0], "target_gate": 2}
     told |= {"gates_pos": np.zeros((4, 3)), "gates_quat": np.tile([0, 0, 1, 0], (4, 1)), "gates_visited": [True] * 4}
     told |= {"obstacles_pos": np.zeros((4, 3)), "obstacles_visited": [False] * 4}
-    ours = observed(told, 0.5)
+    ours = observed(told, 0.5, known=False)
     assert ours.target == 2 and np.allclose(ours.rotation, np.eye(3)) and ours.gates_seen.all()
     assert np.allclose(ours.places.rotations[0], np.diag([-1, -1, 1]))
 
@@ -120,10 +122,32 @@ def test_a_race_is_finished_in_crazyflow(tmp_path):
     import subprocess
 
     file = tmp_path / "one.json"
-    command = [sys.executable, "-m", "gate_racer.race.campaign.cli", "lsy", "0", "--seeds", "1", "--json", str(file)]
+    command = [Path(sys.executable).with_name("race-bench"), "lsy", "0", "--seeds", "1", "--json", file]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
     found = json.loads(file.read_text())
     assert found["completion"] == 1.0 and found["flights"][0]["gates"] == 4
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_what_no_level_displaces_is_seen_from_the_start():
+    assert all(Referee(draw(level, 0)).gates_seen.all() for level in (0, 1))
+    assert not Referee(draw(2, 0)).gates_seen.all()
+
+
+def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met():
+    race = draw(2, 3)
+    told = seen_whole(race)
+    unseen = replace(told, places=race.told, gates_seen=np.zeros(4, bool), poles_seen=np.zeros(4, bool))
+    seen, cautious = Flyer(), Flyer()
+    seen.step(replace(told, places=race.told))
+    cautious.step(unseen)
+    assert cautious.planned.times[-1] > seen.planned.times[-1]
+    centres, axes = race.told.centres, race.told.rotations[:, :, 0]
+    x = cautious.planned.x
+    off = np.linalg.norm(x[:, None, :2] - centres[:, :2], axis=-1)
+    speed = np.abs(np.einsum("ki,gi->kg", x[:, V], axes))
+    at = off.argmin(axis=0)
+    assert np.all(speed[at, range(4)] <= UNSEEN_M_S + 0.05)
 
 
 def test_no_race_is_refused():
