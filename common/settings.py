@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
+from gate_racer.common.command import remark
 from gate_racer.common.config import from_dict, parse_value, read_fields
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import is_part
@@ -116,7 +117,9 @@ def key_table(settings: Any, options: Mapping[str, Mapping[str, str]]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return " ".join(value) if isinstance(value, tuple) else "" if value is None or is_dataclass(value) else str(value)
+    if isinstance(value, tuple | list):
+        return " ".join(value)
+    return "" if value is None or is_dataclass(value) else str(value)
 
 
 def add_settings(
@@ -145,19 +148,12 @@ def add_settings(
     parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings, one each")
     parser.epilog = f"Further keys, described in docs/settings.md: {further}."
     parser.set_defaults(given=(), **({} if file else {"config": None}))
-    for option, replacement in former_options(settings, moved).items():
-        if option not in parser._option_string_actions:
-            parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
-
-
-def former_options(settings: Any, moved: Mapping[str, str]) -> dict[str, str]:
-    """Return what replaces each former option: of `moved`, and of those that were named like the last part of a key."""
-    found = {}
-    for one in keys_of(settings):
-        value = str(not one.default).lower() if one.kind is bool else one.about.metavar or "VALUE"
+    for option, replacement in moved.items():
+        parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
+    for one in known.values():  # former options were named like the last part of a key
         option = "--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-")
-        found[option] = f"--set {one.name}={value}"
-    return found | dict(moved)
+        if option not in parser._option_string_actions:
+            parser.add_argument(option, action=_Former, **_form(one) | {"help": argparse.SUPPRESS})
 
 
 def _form(one: Key) -> dict[str, Any]:
@@ -265,6 +261,15 @@ class _Option(argparse.Action):
             value = one.about.const if values is one else values
             shown = f"{option_string} {_shown(tuple(value) if one.listed else value)}"
         namespace.given = (*namespace.given, (shown, one.name, str(value) if isinstance(value, Path) else value))
+
+
+class _Former(_Option):
+    """A former option of a key: obeyed, with a remark on its present spelling."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        super().__call__(parser, namespace, values, option_string)
+        name, value = namespace.given[-1][1:]
+        remark(f"{option_string}: is now --set {name}={_shown(value)}")
 
 
 class _Moved(argparse.Action):
