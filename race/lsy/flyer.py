@@ -51,12 +51,8 @@ UNSEEN_SLOPE_1_S = 5.0  # 1/s, by which that grows with the distance to there
 FLOOR_M = 0.05  # m
 THROUGH_M = 0.05  # m before and behind a gate's plane, within which the body is in the opening
 FINISH_M = 0.03  # m behind the last plane
-FIRST_SOLVES, SOLVES, SOLVES_NEW, SEEK_SOLVES = (
-    60,
-    2,
-    6,
-    8,
-)  # of a first guess, a step, one with a new place, a later guess
+SOLVES, SOLVES_NEW = 2, 6  # quadratic programs at a step, and at one with a new place
+FIRST_SOLVES, SEEK_SOLVES = 60, 8  # of each guess before the start, and of each in flight
 
 
 @dataclass(frozen=True)
