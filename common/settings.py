@@ -150,10 +150,17 @@ def add_settings(
     parser.set_defaults(given=(), **({} if file else {"config": None}))
     for option, replacement in moved.items():
         parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
-    for one in known.values():  # former options were named like the last part of a key
-        option = "--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-")
-        if option not in parser._option_string_actions:
-            parser.add_argument(option, action=_Former, **_form(one) | {"help": argparse.SUPPRESS})
+    former: dict[str, list[Key]] = {}  # options were named like the last part of a key
+    for one in known.values():
+        former.setdefault("--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-"), []).append(one)
+    for option, keys in former.items():
+        if option in parser._option_string_actions:
+            continue
+        if len(keys) == 1:
+            parser.add_argument(option, action=_Former, **_form(keys[0]) | {"help": argparse.SUPPRESS})
+        else:
+            either = " or ".join(f"--set {one.name}=VALUE" for one in keys)
+            parser.add_argument(option, nargs="?", action=_Moved, const=either, help=argparse.SUPPRESS)
 
 
 def _form(one: Key) -> dict[str, Any]:

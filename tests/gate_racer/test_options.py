@@ -106,6 +106,8 @@ MOVED = {
     "probe-link --no-fly": "--no-fly: is now --set fly=false",
     "bootcamp --seeds 3": "--seeds: is now --grade SEEDS, behind the programs",
     "train-policy vq1 --from x.pt": "--from: is now --set origin=FILE.pt",
+    "race-sim --pose": "--pose: is now --set link.pose=true",
+    "race-sim --file unknown": "--file: is now --set shot.file=VALUE or --set world.file=VALUE",
 }
 
 
