@@ -44,9 +44,8 @@ def _in_arena(level: int, seeds: list[int]) -> list[Result]:
 
 
 def _in_checkout(level: int, seeds: list[int], checkout: Path) -> list[Result]:
-    return [
-        _one_in_checkout(environment, level, seed) for environment in [_environment(level, checkout)] for seed in seeds
-    ]
+    environment, known = _environment(level, checkout), level < rules().places_from
+    return [_one_in_checkout(environment, seed, known) for seed in seeds]
 
 
 def _environment(level: int, checkout: Path) -> Any:
@@ -71,8 +70,8 @@ def _environment(level: int, checkout: Path) -> Any:
     return DroneRaceEnv(control_mode="attitude", **given)
 
 
-def _one_in_checkout(environment: Any, level: int, seed: int) -> Result:
-    flyer, gates, known = Flyer(), len(rules().gates), level < rules().places_from
+def _one_in_checkout(environment: Any, seed: int, known: bool) -> Result:
+    flyer, gates = Flyer(), len(rules().gates)
     told, _ = environment.reset(seed=seed)
     observation = observed(told, 0.0, known)
     passed, over = 0, False

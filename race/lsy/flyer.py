@@ -156,7 +156,7 @@ class Flyer:
             if np.linalg.norm(o.velocity) > SLOW_M_S:
                 self._moved_t = max(o.t, self._moved_t)
             slow = o.t - self._moved_t > SLOW_S
-            if (slow or self._touch_m(self._flight, o, yaw) > TOUCH_M) and o.t > self._sought_t + SEEK_S:
+            if o.t > self._sought_t + SEEK_S and (slow or self._touch_m(self._flight, o, yaw) > TOUCH_M):
                 self._seek(x0, o, yaw, SEEK_SOLVES)
                 self._moved_t = self._sought_t = o.t
         u = self._flight.u[0]
