@@ -81,17 +81,14 @@ class Crew:
             view: receives the images, if the job wants them for browsers.
         """
         context, self._judge = process_context(), Judge(job.scenario)
-        newest = {
-            "display",
-            *(FUNCTIONS if job.realtime else ()),
-        }  # workers that get the newest item, and never an older one
+        # Workers that get the newest item, and never an older one.
+        newest = {"display", *(FUNCTIONS if job.realtime else ())}
         self._inboxes = {name: deque[bytes](maxlen=1 if name in newest else None) for name in STAGES}
         self._replaced = Counter[str]()  # items that were replaced by newer ones, by the worker that has put them
         self._asking, self._ending = set[str](), set[str]()
         self._busy = dict[str, float]()  # s, monotonic time since which each worker has been busy
-        self._posts = ThreadPoolExecutor(
-            len(STAGES)
-        )  # one that sends to a worker which does not read holds up no other
+        # One that sends to a worker which does not read holds up no other.
+        self._posts = ThreadPoolExecutor(len(STAGES))
         self._patience_s, self._view = patience_s, view
         self._workers = dict[str, Worker]()
         with shielded():

@@ -15,11 +15,8 @@ from typing import Any
 
 from gate_racer.bootcamp.api import Command, Report, Unreadable
 
-ASK, BUSY, ITEM = (
-    b"a",
-    b"b",
-    b"i",
-)  # first bytes of what main receives; other messages are pickles, which begin with 0x80
+# First bytes of what main receives; other messages are pickles, which begin with 0x80.
+ASK, BUSY, ITEM = b"a", b"b", b"i"
 SENTINEL = b""  # what a worker receives last
 ROOM = __package__
 MESSAGES = {  # names of the types in messages, by module

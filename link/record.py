@@ -103,9 +103,8 @@ HEAD = struct.Struct("<BQ")  # opcode, length
 CHUNK = struct.Struct("<QQQI")  # first and last time, uncompressed size and CRC
 CHANNEL, MESSAGE, CHUNK_OPCODE, DATA_END, FOOTER, LAST_OPCODE = 0x04, 0x05, 0x06, 0x0F, 0x02, 0x0F
 MESSAGE_HEAD = struct.Struct("<HIQQ")  # channel, number, times
-CHUNK_BEGIN = re.compile(
-    rb"\x06(.{8}).{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4)", re.DOTALL
-)  # to the name of its compression
+# To the name of its compression.
+CHUNK_BEGIN = re.compile(rb"\x06(.{8}).{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4)", re.DOTALL)
 CHUNK_BYTES = 64 << 20  # largest chunk, uncompressed; our own have 1 MB and one record more
 # Limit of the uncompressed size: ratio to the file size, plus bytes; our own have a ratio of 12.
 MOST_RATIO, FREE_BYTES = 100, 16 << 20

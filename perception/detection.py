@@ -21,6 +21,8 @@ from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask, Vector, exp, matrix, product
 
+BORDER_PX = 2.0  # a corner nearer to the image border may be cut (derived: half a JPEG chroma block)
+
 
 @dataclass(frozen=True, slots=True)
 class Detection:

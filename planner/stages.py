@@ -258,9 +258,8 @@ def state_row(kind, given, x, G):
         room = (given[0] - x[2]) / given[1]  # height, rim
         G[2], G[3], G[4] = -2 * room / given[1], -2 * R[2, 2] * R[2, 1], 2 * R[2, 2] * R[2, 0]
         return room * room - 1 + R[2, 2] * R[2, 2]
-    if (
-        kind == VIEW
-    ):  # target, camera's position, direction in the body; scale: not negative for n.(R'(t - p) - p_bc) >= 0
+    if kind == VIEW:
+        # Target, camera's position, direction in the body; scale: not negative for n.(R'(t - p) - p_bc) >= 0.
         q, n, value = (x[3], x[4], x[5], x[6]), (given[6], given[7], given[8]), 0.0
         e, n_w = rotate(conjugate(q), (given[0] - x[0], given[1] - x[1], given[2] - x[2])), rotate(q, n)
         for i in range(3):

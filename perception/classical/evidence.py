@@ -9,11 +9,11 @@ from gate_racer.model.quadrilateral import NEXT, PREVIOUS, is_inside
 from gate_racer.model.rims import GateModel
 from gate_racer.perception.classical.proposals import Hypotheses
 from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
+from gate_racer.perception.detection import BORDER_PX
 from gate_racer.perception.edges import SILHOUETTE_EDGES, QuadEdges, fit_edges
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 # Limits of the silhouette's position and visibility. Tuned, except where a source is named.
-BORDER_PX = 2.0  # a corner nearer to the image border may be cut (derived: half a JPEG chroma block)
 SAMPLES_ALONG = 21  # points on a side by which its visibility is checked
 SHOWN_MIN = 0.25  # -, least share of them within the image, for a visible side
 SHOWN_BORDER = 0.5  # -, over the frame's width: an edge nearer to the image border has no complete profile
@@ -22,9 +22,8 @@ SILHOUETTE_MISS_PX = 1.2  # ... and at least this: quantisation to pixels and th
 DEPTH_SCALE = (-1.0, 0.6)  # -, range of (true - drawn depth) / drawn depth; -1: a flat gate
 DOUBT_BACKGROUND = 0.3  # -, share of the gates' colour beyond the frame above which a side is uncertain
 # Criteria by which a hypothesis is accepted as a gate. Tuned.
-COLOURED_MIN_FITS = (
-    0.2  # -, as `COLOURED_MIN`, beside a side whose silhouette fits: the frame may be overexposed to white
-)
+# -, as `COLOURED_MIN`, beside a side whose silhouette fits: the frame may be overexposed to white.
+COLOURED_MIN_FITS = 0.2
 FULL = 0.8  # -, least share on the frame, and ...
 FREE = 0.1  # ... greatest share beyond it, that show the frame's end as well as an edge does
 THREE_SIDES = 3  # sides that must fit where a fourth is overexposed or hidden

@@ -19,9 +19,10 @@ from gate_racer.model.quadrilateral import (
     side_lengths,
 )
 from gate_racer.model.rims import DEPTH_RATIO, HOLE_RATIO, OUTLINE_WIDTH_RATIO, GateModel
-from gate_racer.perception.classical.evidence import BORDER_PX, Evidence
+from gate_racer.perception.classical.evidence import Evidence
 from gate_racer.perception.classical.proposals import fourth_sides
 from gate_racer.perception.classical.scene import PreparedImage
+from gate_racer.perception.detection import BORDER_PX
 from gate_racer.perception.edges import LineFits, fit_lines
 from gate_racer.perception.pose import CORNERS, ippe
 from gate_racer.vehicle.camera import Camera

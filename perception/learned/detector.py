@@ -35,7 +35,7 @@ from gate_racer.model.quadrilateral import (
     skew_px,
 )
 from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO
-from gate_racer.perception.detection import Detection, Detector, suppress_duplicates
+from gate_racer.perception.detection import BORDER_PX, Detection, Detector, suppress_duplicates
 from gate_racer.perception.edges import OPENING_EDGES, fit_edges
 from gate_racer.perception.learned.network import CornerGroup, GateNetwork, NetworkCard, group_corners, padded
 from gate_racer.perception.networks import STRIDE, to_image
@@ -322,7 +322,6 @@ def _inward(step: Array) -> Array:
 
 
 # Acceptance of measured gates. Tuned, except where a source is named.
-BORDER_PX = 2.0  # a corner nearer to the image border may be cut (derived: half a JPEG chroma block)
 SHINES_MIN = 0.6  # -, least share of each side's samples at which the frame is brighter than the opening
 CORNERS_MIN = 2  # least number of visible corners
 SCORE_MIN = 0.4  # -, least score of a detection

@@ -13,7 +13,6 @@ second, and a process of its own serves them: no command waits for a viewer or t
 
 import asyncio
 import contextlib
-import json
 import re
 import secrets
 import sys
@@ -27,6 +26,7 @@ import numpy as np
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import Worker, ignore_signals
+from gate_racer.link.record import encoded
 from gate_racer.link.sockets import Address
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
@@ -187,7 +187,7 @@ def _serve(
                 if name == "camera":
                     camera.log(_image(fields, stamp), log_time=stamp)
                 elif name in channels:
-                    channels[name].log(json.dumps(fields, default=_plain).encode(), log_time=stamp)
+                    channels[name].log(encoded(fields), log_time=stamp)
                 if name == "state":
                     path = [*path[1 - PATH_POINTS :], *_drawn(np.array(fields["p"])[None])]
             if time.monotonic() - drawn > SCENE_S:
@@ -201,10 +201,6 @@ def _random_loopback() -> str:
     if sys.platform != "linux":
         return "127.0.0.1"
     return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
 
 
 def _image(jpeg: bytes, stamp: int) -> Any:
