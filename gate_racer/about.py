@@ -13,6 +13,7 @@ from gate_racer.common.files import read_bytes, write_file
 from gate_racer.common.launch import DISTRIBUTION
 from gate_racer.doctor import examine
 from gate_racer.estimation.registry import ESTIMATORS
+from gate_racer.field import rflysim_scene
 from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.mpc.policy.policy import names as policies
@@ -65,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
     add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
+    scene = what.add_parser("rflysim-scene", help="place a course's gates and obstacles in RflySim3D's scene")
+    rflysim_scene.add_arguments(scene)
+    add_common(scene, "the boxes placed, missing and removed", within=True)
     for name in (*COMMANDS, *WITHIN):
         what.add_parser(name, add_help=False)
     return arguments
@@ -90,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.what == "examples":
         return _copy_examples(arguments.json)
+    if arguments.what == "rflysim-scene":
+        return rflysim_scene.run(arguments)
     findings = examine(Path.cwd())
     for finding in findings:
         say(finding.line)

@@ -19,6 +19,7 @@ from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import parse_server
+from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks
 from gate_racer.link.rflysim.request import imu_port
 from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
 from gate_racer.race.settings import PLANT, WorldSettings
@@ -46,7 +47,7 @@ from gate_racer.tracks.track import MOST, SPACING_M, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 VADR = "vadr"  # protocol of images, by VADR-TS-002
-IMU_OPTION = "imu"  # option of the RflySim protocol
+IMU_OPTION, MASKS_OPTION = "imu", "masks"  # options of the RflySim protocol
 OpenImu = Callable[[], CopterSimImu | None]
 
 
@@ -82,7 +83,8 @@ class ServedLinkSettings:
     client: str = key("", "HOST:PORT that telemetry is sent to, else 127.0.0.1:14550")
     video: str = key("", "HOST:PORT that images are sent to, else port 5600 of the client")
     vision_protocol: str = key(
-        VADR, f"{VADR}: images to the client; rflysim or `rflysim://HOST:PORT[?imu=PORT]`: sensors requested there"
+        VADR,
+        f"{VADR}: images to the client; rflysim or `rflysim://HOST:PORT[?imu=PORT&masks=sdk306]`: sensors requested there",
     )
     signing_key: Path | None = key(None, "sign MAVLink with the passphrase in this file, and require signed messages")
     pose: bool = key(False, "send the true pose as LOCAL_POSITION_NED and ODOMETRY")
@@ -285,14 +287,14 @@ def _cameras(
     if settings.link.vision_protocol == VADR:
         outlet = partial(VideoOutlet, world.track, world.vehicle, profile, seen, seed, video)
         return outlet, lambda: None, f"video -> {video[0]}:{video[1]}"
-    desk, open_service = _desk(settings.link, profile)
+    desk, masks, open_service = _desk(settings.link, profile)
     whose = profile.system, profile.video_epoch_s
-    asked = partial(RflySimOutlet, world.track, seen, seed, profile.video_hz, desk, *whose)
+    asked = partial(RflySimOutlet, world.track, seen, seed, profile.video_hz, desk, *whose, masks=masks)
     return asked, open_service, f"sensors to be asked for on {desk[0]}:{desk[1]}"
 
 
-def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, OpenImu]:
-    """Return the address of the sensor requests, and the function that opens CopterSim's IMU.
+def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMasks, OpenImu]:
+    """Return the address of requests, the numbering of gimbals' commands, and the function that opens CopterSim's IMU.
 
     Raises:
         UserError: unknown protocol or option, or link.video, since each sensor's request has its own address.
@@ -300,14 +302,18 @@ def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, OpenImu]
     if link.video:
         raise UserError("link.video: in the RflySim protocol the client's requests say where frames go")
     desk, options = parse_server(link.vision_protocol)
-    if options.keys() - {IMU_OPTION}:
+    if options.keys() - {IMU_OPTION, MASKS_OPTION} or options.get(MASKS_OPTION, DOCUMENTED) not in MASKS:
         raise UserError(
-            f"link.vision_protocol {link.vision_protocol}: takes no option but {IMU_OPTION}, a port: the client brings"
-            " its Config.json"
+            f"link.vision_protocol {link.vision_protocol}: takes no options but {IMU_OPTION}, a port, and {MASKS_OPTION},"
+            f" one of {', '.join(MASKS)}: the client brings its Config.json"
         )
     chosen = options.get(IMU_OPTION)
     port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
-    return desk, partial(open_imu, (desk[0], port), profile, chosen is not None)
+    return (
+        desk,
+        MASKS[options.get(MASKS_OPTION, DOCUMENTED)],
+        partial(open_imu, (desk[0], port), profile, chosen is not None),
+    )
 
 
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances

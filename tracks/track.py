@@ -355,6 +355,12 @@ def stand(track: Track, index: int) -> SolidBox | None:
     return SolidBox(centre, upright, np.array([gate.depth_m / 2, gate.stand_m / 2, (floor - foot) / 2]))
 
 
+def gate_solids(track: Track, index: int) -> list[SolidBox]:
+    """Return the bars of a gate's frame and its post; nothing for a gate without a frame."""
+    gate, post = track.gates[index], stand(track, index)
+    return [*bars(gate), *([post] if post is not None else [])] if gate.has_frame else []
+
+
 SPACING_M = 1.0  # m, default distance between neighbours (chosen)
 MOST = 8  # largest number of vehicles in a race (chosen)
 

@@ -51,9 +51,9 @@ class RequestSocket(UdpEndpoint):
         """Send a request to the server."""
         self.transmit(datagram, self.server)
 
-    def messages(self, decode: Callable[[bytes], M]) -> Iterator[tuple[M, Address, float]]:
+    def messages(self, decode: Callable[[bytes], M], timeout_s: float = 0.0) -> Iterator[tuple[M, Address, float]]:
         """Yield the messages received, with sender and time of reception; count the datagrams that are malformed."""
-        for datagram, sender, received in self.drain():
+        for datagram, sender, received in self.drain(timeout_s):
             try:
                 message = decode(datagram)
             except MalformedError:
@@ -85,16 +85,20 @@ class GimbalOrder:
     quat: Floats | None = None  # (4,)
 
 
-# Bits of the mask. None: transmitted without a bit. Absent: not in this numbering.
-DOCUMENT: dict[str, int | None] = {
+GimbalMasks = Mapping[
+    str, int | None
+]  # bits of the mask. None: transmitted without a bit; absent: not in this numbering
+
+DOCUMENT: GimbalMasks = {
     "focal": 4, "centre": 5, "rates": 6, "zoom": 7, "track": 8, "ranging": 9, "light": 10, "box": 11, "zoom_base": 13,
     "fov_deg": None, "euler": None, "quat": None,
 }  # fmt: skip
-SDK306: dict[str, int | None] = {
+SDK306: GimbalMasks = {
     "fov_deg": 6, "euler": 7, "quat": 8, "focal": 9, "centre": 10, "rates": 11, "zoom": 12, "zoom_base": 13,
     "track": 14, "ranging": 15, "light": 16,
 }  # fmt: skip
-MASKS = {"document": DOCUMENT, "sdk306": SDK306}
+DOCUMENTED = "document"
+MASKS = {DOCUMENTED: DOCUMENT, "sdk306": SDK306}
 PLACES = {  # indices of the values in otherParams
     "focal": (0,), "centre": (1,), "rates": (2, 3), "zoom": (4,), "zoom_base": (5,), "track": (5,), "ranging": (6,),
     "light": (7,), "box": (8,), "pixel": (9, 10),
@@ -104,7 +108,7 @@ PLACES = {  # indices of the values in otherParams
 KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light": int, "box": int}
 
 
-def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, int | None]) -> SensorRequest:
+def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks) -> SensorRequest:
     """Return the request that carries a command; `gimbal` is the sensor's entry.
 
     Raises:
@@ -138,8 +142,10 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, i
     )
 
 
-def read_order(request: SensorRequest, before: SensorRequest, masks: dict[str, int | None]) -> GimbalOrder:
-    """Return the command in a request with a mask. Attitude and field of view are in every request: only changes count.
+def read_order(request: SensorRequest, before: SensorRequest, masks: GimbalMasks) -> GimbalOrder:
+    """Return the command in a request with a mask.
+
+    Attitude and field of view are in every request; where they have no bit, only changes count.
 
     Args:
         before: the request that created the gimbal, or carried the last command.
@@ -151,11 +157,12 @@ def read_order(request: SensorRequest, before: SensorRequest, masks: dict[str, i
             decoded[name] = KINDS.get(name, float)(values[0]) if len(values) == 1 else values
     if decoded.get("box") == PIXEL_BOX:
         decoded["pixel"] = tuple(request.other[place] for place in PLACES["pixel"])
-    for name in ("euler", "fov_deg"):
-        if getattr(request, name) != getattr(before, name):
-            decoded[name] = getattr(request, name)
-    if (request.by_quat or 0.0) > 0.5 and request.quat != before.quat:
-        decoded["quat"] = request.quat
+    attitude, former = ("quat" if (one.by_quat or 0.0) > 0.5 else "euler" for one in (request, before))
+    for name in ("fov_deg", attitude):
+        bit, value = masks[name], getattr(request, name)
+        changed = value != getattr(before, name) or name == attitude != former
+        if changed if bit is None else (request.mask or 0) >> bit & 1:
+            decoded[name] = value
     return GimbalOrder(**decoded)
 
 
@@ -215,14 +222,14 @@ class GimbalClient(RequestSocket):
         self,
         sensors: Iterable[SensorRequest],
         server: Address,
-        masks: Mapping[str, int | None] = DOCUMENT,
+        masks: GimbalMasks = DOCUMENT,
         port: int = STATE_PORT,
     ):
         """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port)
         self._masks = masks
-        _join(self.socket)
+        join(self.socket)
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Send a command. Raises ValueError when the mask numbering has no bit for it.
@@ -230,7 +237,7 @@ class GimbalClient(RequestSocket):
         Attitude and field of view are part of every request, so those of the last command are sent with the next one.
         """
         before = self.gimbals[seq_id]
-        request = gimbal_request(before, order, dict(self._masks))
+        request = gimbal_request(before, order, self._masks)
         self.send(request.encode())
         kept = {name: getattr(request, name) for name in ("by_quat", "euler", "quat", "fov_deg")}
         self.gimbals[seq_id] = replace(before, **kept)
@@ -246,7 +253,7 @@ class HeartbeatReceiver(RequestSocket):
     def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
         """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         super().__init__(server, port)
-        _join(self.socket)
+        join(self.socket)
         self._copter = copter
         self._start: float | None = None
         self._t = -math.inf  # s, of the last sample
@@ -298,7 +305,7 @@ class ImuReceiver(RequestSocket):
         return f"IMU on port {self.port}: {self.health.report(now, 'sample', self.server)}{trouble}"
 
 
-def _join(bound: socket.socket) -> None:
+def join(bound: socket.socket) -> None:
     """Join the multicast group; unicast datagrams are delivered without, as on loopback and in a network without multicast."""
     with contextlib.suppress(OSError):
         group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton(ANYWHERE))

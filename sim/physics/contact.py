@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gate_racer.sim.physics.jit import njit
-from gate_racer.tracks.track import Track, bars, stand
+from gate_racer.tracks.track import Track, gate_solids, of_obstacle
 from gate_racer.vehicle.rotation import Array, conjugate, matrix, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -79,12 +79,11 @@ class Colliders:
                 self._boxes.append((centre, np.eye(3), half, thing))
         self.walls = len(self._boxes)
         for i in sorted(set(track.landmarks)):
-            if track.gates[i].has_frame:
-                thing, post = self._thing(ColliderKind.GATE, i), stand(track, i)
-                self._boxes += [(*box, thing) for box in bars(track.gates[i]) + ([post] if post else [])]
-        for i, box in enumerate(track.obstacles):
-            a, b = np.array(box.low_m), np.array(box.high_m)
-            self._boxes.append(((a + b) / 2, np.eye(3), (b - a) / 2, self._thing(ColliderKind.OBSTACLE, i)))
+            if boxes := gate_solids(track, i):
+                thing = self._thing(ColliderKind.GATE, i)
+                self._boxes += [(*box, thing) for box in boxes]
+        for i, obstacle in enumerate(track.obstacles):
+            self._boxes.append((*of_obstacle(obstacle), self._thing(ColliderKind.OBSTACLE, i)))
         self.solids = Solids(*(np.array(column) for column in zip(*self._boxes, strict=True)))
 
     def _thing(self, kind: ColliderKind, index: int) -> int:

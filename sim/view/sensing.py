@@ -163,7 +163,7 @@ class Rangefinder(Sense):
         reach = min(float(distance), self._range_m)
         hit = at.p_wb + reach * ahead
         target = hit if box == NOTHING else solids.centre[box]
-        mount = self._request.euler[0], self._request.euler[1], self._request.euler[2]
+        mount = mount_deg(self._request)
         return Range(reach, self._request.copter, as_vector(at.p_wb), mount, as_vector(hit), as_vector(target)).encode()
 
 
@@ -325,8 +325,8 @@ class Gimbal(DrawnCamera):
     """Gimbal camera. otherParams of its request: pitch limits (deg), rate limits (deg/s), zoom, range limit (m); 0: default."""
 
     def __init__(self, request: SensorRequest, track: Track, around: Surroundings, style: RenderingStyle, seed: int):
-        self._around, self._rest = around, request.euler
-        self._euler, self._fov_deg = list(request.euler), request.fov_deg
+        self._around, self._rest = around, mount_deg(request)
+        self._euler, self._fov_deg = list(self._rest), request.fov_deg
         self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), max(request.other[4], 1.0)
         super().__init__(request, track, style, seed, replace(request, fov_deg=self._seen_deg))
         self._ranging, self._light, self._t = False, RGB, -math.inf

@@ -11,7 +11,7 @@ from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.client import to_stderr
 from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
-from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, read_order
+from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, GimbalMasks, read_order
 from gate_racer.link.rflysim.request import (
     CLEAR_COMMAND,
     COMMAND_BYTES,
@@ -23,12 +23,14 @@ from gate_racer.link.rflysim.request import (
     decode_request,
     reply_host,
 )
+from gate_racer.link.rflysim.scene import DELETE, NUMBERS, TELL, ObjectState, SceneObject, read_query
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, Payload, RateLimitedReporter, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
 from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import from_euler
 
 LEASE_S = 30.0  # s for which a request holds on a port that other machines reach (chosen)
 
@@ -203,6 +205,28 @@ class Sensor:
         return [*((datagram, self.target) for datagram in fragments(payload, chunk)), *state]
 
 
+class Scene:
+    """Objects that clients placed, which are told, not seen."""
+
+    def __init__(self) -> None:
+        self._objects = dict[int, SceneObject]()
+
+    def place(self, placed: SceneObject) -> None:
+        """Place or move an object. Raises UserError when there are too many."""
+        if placed.number not in self._objects and len(self._objects) == len(NUMBERS):
+            raise UserError(f"at most {len(NUMBERS)} objects are possible")
+        self._objects[placed.number] = placed
+
+    def answer(self, what: int, number: int, t: float) -> bytes | None:
+        """Delete an object, or return its state at t (s); nothing for one that is not there."""
+        found = self._objects.pop(number, None) if what == DELETE else self._objects.get(number)
+        if found is None or what != TELL:
+            return None
+        (w, x, y, z), (length, width, height) = from_euler(*found.rpy).tolist(), found.scale
+        half = length / 2, width / 2, height / 2
+        return ObjectState(number, found.p_w, found.rpy, (w, x, y, z), found.p_w, half, t).encode()
+
+
 class RflySimOutlet(RequestPort):
     """Sensor server with its own socket; requests are processed whenever an image is due.
 
@@ -220,6 +244,7 @@ class RflySimOutlet(RequestPort):
         copter: int = 1,
         epoch_s: float = 0.0,
         clock: Callable[[], float] = time.time,
+        masks: GimbalMasks = DOCUMENT,
     ):
         """Set up the sensors of one vehicle.
 
@@ -227,12 +252,14 @@ class RflySimOutlet(RequestPort):
             own: address for requests.
             epoch_s: the frames' clock at simulator time 0, s.
             clock: returns s since 1970, for heartbeats and leases.
+            masks: numbering of the gimbals' commands.
 
         Raises:
             LinkError: the port for requests is in use.
         """
         self._track, self._style, self._seed, self._hz = track, style, seed, video_hz
-        self._copter, self._epoch_s, self._clock = copter, epoch_s, clock
+        self._copter, self._epoch_s, self._clock, self._masks = copter, epoch_s, clock, masks
+        self._scene, self._answers = Scene(), list[tuple[bytes, Address]]()
         self._start: float | None = None  # s since 1970, zero of the frames' clock
         self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
         self._around = surroundings(track, style, seed)
@@ -247,7 +274,8 @@ class RflySimOutlet(RequestPort):
             if self._expired(sensor.target[0], sensor.requested, now, f"sensor {sensor.request.seq_id}"):
                 self._drop(sensor)
         packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
-        return packets + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
+        answers, self._answers = self._answers, []
+        return packets + answers + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
 
     def _heartbeats(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         """Return a heartbeat for each sensor's host with the absolute start time of the simulation, as CopterSim sends it."""
@@ -258,18 +286,33 @@ class RflySimOutlet(RequestPort):
         return [(heartbeat, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        if len(datagram) in COMMAND_BYTES:
-            if decode_command(datagram) == CLEAR_COMMAND:
-                self._release(sender)
-            return
-        request, now = decode_request(datagram), self._clock()
-        for sensor in self._sensors.values():
-            if sensor.client == sender:
-                sensor.requested = now
         try:
-            self._make(request, sender)
+            if len(datagram) == SceneObject.LAYOUT.size:
+                self._scene.place(SceneObject.decode(datagram))
+            elif len(datagram) in COMMAND_BYTES:
+                self._obey(datagram, sender)
+            else:
+                self._serve(decode_request(datagram), sender)
+        except MalformedError:
+            raise
         except (UserError, ValueError) as error:
             self._refuse(sender, str(error), str(error))
+
+    def _obey(self, datagram: bytes, sender: Address) -> None:
+        """Execute a console command. Raises MalformedError."""
+        now = self._clock()
+        if decode_command(datagram) == CLEAR_COMMAND:
+            self._release(sender)
+        elif (asked := read_query(datagram)) is not None and len(self._answers) < len(NUMBERS):
+            answer = self._scene.answer(*asked, now)
+            self._answers += [(answer, (sender[0], STATE_PORT))] if answer is not None else []
+
+    def _serve(self, request: SensorRequest, sender: Address) -> None:
+        """Make or change a sensor, and renew the leases of its client's sensors. Raises UserError."""
+        for sensor in self._sensors.values():
+            if sensor.client == sender:
+                sensor.requested = self._clock()
+        self._make(request, sender)
 
     def _make(self, request: SensorRequest, sender: Address) -> None:
         self._require(request)
@@ -310,7 +353,7 @@ class RflySimOutlet(RequestPort):
             raise UserError(f"sensor {request.seq_id}: no such gimbal: request its frames first")
         for sensor in gimbals:
             assert sensor.gimbal is not None
-            sensor.gimbal.order(read_order(request, sensor.ordered, DOCUMENT))
+            sensor.gimbal.order(read_order(request, sensor.ordered, self._masks))
             sensor.ordered = request
 
     def _moved(self, request: SensorRequest, sender: Address) -> Sensor | None:

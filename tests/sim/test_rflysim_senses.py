@@ -1,6 +1,7 @@
 """Rays hit what stands there; sensors of RflySim find the surfaces, cameras agree with them, gimbals obey."""
 
 import math
+from contextlib import closing
 from dataclasses import replace
 
 import cv2
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate_racer.link.rflysim.config import pinhole
-from gate_racer.link.rflysim.desk import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
-from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, decode_payload, depth_m
+from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, STATE_PORT, GimbalOrder, decode_state, gimbal_request
+from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, decode_payload, decode_range, depth_m
 from gate_racer.link.rflysim.stream import Payload, Stream, fragments, reader
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
@@ -234,16 +235,20 @@ def test_infrared_shows_what_shines(vq1, around):
 class Operator:
     """Orders, and what comes of them."""
 
-    def __init__(self, track, **fields):
-        self.track = track
-        self.outlet = RflySimOutlet(track, STYLE, 0, 30.0, (LOCAL_HOST, 0))
+    def __init__(self, track, masks=DOCUMENT, **fields):
+        self.track, self.masks = track, masks
+        self.outlet = RflySimOutlet(track, STYLE, 0, 30.0, (LOCAL_HOST, 0), masks=masks)
         self.gimbal = camera_request(9, seq_id=3, other=(-60.0, 30.0, 90.0, 90.0), **fields)
         self.wire, self.frame = bind_udp(LOCAL_HOST, 0), 0
         self.wire.sendto(self.gimbal.encode(), self.outlet.address)
 
     def order(self, **order):
-        self.wire.sendto(gimbal_request(self.gimbal, GimbalOrder(**order), DOCUMENT).encode(), self.outlet.address)
+        self.wire.sendto(gimbal_request(self.gimbal, GimbalOrder(**order), self.masks).encode(), self.outlet.address)
         return self.state()
+
+    def close(self):
+        self.wire.close()
+        self.outlet.close()
 
     def state(self, frames=1):
         """The last of so many states; each comes with a frame."""
@@ -257,10 +262,8 @@ class Operator:
 
 @pytest.fixture
 def operator(vq1):
-    made = Operator(vq1)
-    yield made
-    made.wire.close()
-    made.outlet.close()
+    with closing(Operator(vq1)) as made:
+        yield made
 
 
 def test_a_gimbal_tells_attitude_view_and_intrinsics(operator):
@@ -304,6 +307,44 @@ def test_an_impossible_order_is_refused_and_the_gimbal_goes_on(operator, order, 
     else:
         after = operator.order(**order)
     assert after == before and words in capfd.readouterr().err and operator.outlet.refused == 1
+
+
+@pytest.mark.parametrize("masks", [DOCUMENT, SDK306], ids=["document", "sdk306"])
+def test_orders_are_understood_in_both_numberings(vq1, masks):
+    with closing(Operator(vq1, masks)) as operator:
+        operator.state()
+        assert operator.order(euler=(0.0, -30.0, 10.0)).euler == pytest.approx((0.0, -30.0, 10.0))
+        assert operator.order(fov_deg=60.0).fov_deg == pytest.approx(60.0)
+        assert operator.order(ranging=True, rates=(0.0, 0.1)).range_m > 0.0 and operator.state().rates[1] > 0.0
+        assert operator.order(zoom=2.0).fx_px > 0.9 * WIDTH
+        other = gimbal_request(operator.gimbal, GimbalOrder(centre=True), SDK306 if masks is DOCUMENT else DOCUMENT)
+        operator.wire.sendto(other.encode(), operator.outlet.address)
+        assert operator.state().fx_px > 0.9 * WIDTH, "an order by the other numbering is another order"
+
+
+def test_attitude_and_field_of_view_have_bits_in_the_sdk_and_none_in_the_document(vq1):
+    """They are in every request: an order of something else must not turn the gimbal."""
+    for masks, turned in ((DOCUMENT, True), (SDK306, False)):
+        with closing(Operator(vq1, masks)) as operator:
+            operator.state()
+            unasked = replace(operator.gimbal, mask=0, euler=(0.0, -20.0, 0.0), fov_deg=45.0)
+            operator.wire.sendto(unasked.encode(), operator.outlet.address)
+            assert (operator.state().euler[1] == pytest.approx(-20.0)) == turned
+
+
+def test_a_quaternion_mounts_and_turns_a_gimbal_and_a_rangefinder(vq1, around):
+    tilted, turned = from_euler(0.0, math.radians(-20), 0.0), from_euler(0.0, 0.0, math.radians(30))
+    with closing(Operator(vq1, by_quat=1.0, quat=tuple(tilted))) as operator:
+        begin = operator.state()
+        assert begin.euler == pytest.approx((0.0, -20.0, 0.0)) and begin.quat == pytest.approx(tuple(tilted))
+        assert operator.order(quat=tuple(turned)).euler == pytest.approx((0.0, 0.0, 30.0))
+        assert operator.order(euler=(0.0, 0.0, 0.0)).euler == (0.0, 0.0, 0.0), "though it always was in the request"
+        operator.order(quat=tuple(turned))
+        assert operator.order(centre=True).euler == pytest.approx((0.0, -20.0, 0.0))
+    about = request(5, other=(50.0,), by_quat=1.0, quat=tuple(tilted))
+    assert decode_range(open_sense(about, vq1, around, STYLE, 0).payload(at(vq1))).euler == pytest.approx(
+        (0.0, -20.0, 0.0)
+    )
 
 
 def test_an_order_to_no_gimbal_is_refused(operator, capfd):

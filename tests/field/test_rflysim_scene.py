@@ -1,0 +1,188 @@
+"""A course in RflySim3D's scene: the stand-in holds the boxes that stand in the track's file, and no others."""
+
+import argparse
+import random
+import struct
+import threading
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gate_racer.common.errors import UserError
+from gate_racer.field import rflysim_scene
+from gate_racer.field.rflysim_scene import objects_of
+from gate_racer.link.reassembly import MalformedError
+from gate_racer.link.rflysim.desk import STATE_PORT
+from gate_racer.link.rflysim.request import encode_command
+from gate_racer.link.rflysim.scene import (
+    DELETE,
+    NUMBERS,
+    TELL,
+    ObjectState,
+    SceneClient,
+    object_state,
+    query,
+    read_query,
+)
+from gate_racer.link.sockets import UdpEndpoint, bind_udp
+from gate_racer.sim.physics.contact import Colliders
+from gate_racer.sim.view.style import load_style
+from gate_racer.sim.wire.rflysim import RflySimOutlet
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.rotation import from_euler, matrix
+from tests.sim.rflysim_requests import LOCAL_HOST, at
+
+
+class Server:
+    """The stand-in, whose states come to the client's port instead of STATE_PORT, and may be lost or changed."""
+
+    def __init__(self, track, change=lambda datagram: datagram):
+        self.outlet = RflySimOutlet(track, load_style("race"), 0, 30.0, (LOCAL_HOST, 0))
+        self.client, self.told, self._change = SceneClient(self.outlet.address, 0), {}, change
+        self._track, self._over = track, threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self):
+        with bind_udp(LOCAL_HOST, 0) as wire:
+            while not self._over.wait(0.01):
+                for datagram, (_, port) in self.outlet.datagrams(at(self._track)):
+                    if port == STATE_PORT and (sent := self._change(datagram)) is not None:
+                        self.told[object_state(datagram).number] = object_state(datagram)
+                        wire.sendto(sent, ("127.0.0.1", self.client.port))
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+        self.client.close()
+        self.outlet.close()
+
+
+@pytest.mark.parametrize("course", ["vq2", "pillars"])
+def test_the_boxes_are_those_that_a_vehicle_hits(course):
+    track, origin = load_track(course), np.array([3.0, -2.0, -30.0])
+    solids, walls = Colliders(track).solids, Colliders(track).walls
+    objects = objects_of(track, tuple(origin))
+    assert [one.number for one in objects] == list(NUMBERS[: len(objects)])
+    np.testing.assert_allclose([one.p_w for one in objects], solids.centre[walls:] + origin)
+    np.testing.assert_allclose([one.scale for one in objects], 2 * solids.half[walls:])
+    turned = [matrix(from_euler(*one.rpy)) for one in objects]
+    np.testing.assert_allclose(turned, solids.axes[walls:], atol=1e-9)
+
+
+def test_a_scene_has_the_boxes_of_the_last_course_and_of_no_other(vq1):
+    many, few = objects_of(load_track("vq2"), (0.0, 0.0, 0.0)), objects_of(load_track("pillars"), (0.0, 0.0, -1.0))
+    few, lost = few[:3], iter([True] * 5)
+    with Server(vq1, lambda datagram: None if next(lost, False) else datagram) as server:
+        assert server.client.make(many).placed == len(many), "though some states were lost"
+        second = server.client.make(few)
+        assert (second.placed, second.removed) == (len(few), len(many) - len(few))
+        assert second.missing == second.different == second.left == ()
+        last = {one.number: server.told[one.number] for one in few}
+        assert all(last[one.number].is_of(one) for one in few)
+        assert not last[few[0].number].is_of(replace(few[0], rpy=(0.0, 0.0, 1.0)))
+        assert server.client.make([]).removed == len(few)
+        assert server.client.make([]).removed == 0
+
+
+def test_boxes_of_another_size_and_boxes_that_stay_are_told(vq1, capsys):
+    objects = objects_of(load_track("pillars"), (0.0, 0.0, 0.0))[:2]
+
+    def doubled(datagram):
+        state = object_state(datagram)
+        return replace(state, half_m=tuple(2 * half for half in state.half_m)).encode()
+
+    with Server(vq1, doubled) as server:
+        report = server.client.make(objects, 1.0)
+        assert [state.number for state in report.different] == [10_000, 10_001] and report.placed == 0
+        assert rflysim_scene.judge(report, objects, server.outlet.address) == 1
+    assert "and 1 more: is the model no cube" in capsys.readouterr().out
+
+
+def test_boxes_that_stay_are_told(capsys):
+    place, over = ((0.0,) * 3, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), (0.0,) * 3, (0.5,) * 3, 0.0), threading.Event()
+    with UdpEndpoint(LOCAL_HOST, 0) as server, closing(SceneClient(server.address, 0)) as client:
+
+        def serve():
+            """Delete nothing."""
+            while not over.is_set():
+                for datagram, sender, _ in server.drain(0.01):
+                    if len(datagram) == 56 and read_query(datagram) == (TELL, 10_007):
+                        server.transmit(ObjectState(10_007, *place).encode(), sender)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        report = client.make([])
+        over.set()
+        thread.join()
+    assert (report.left, report.removed) == ((10_007,), 0)
+    assert rflysim_scene.judge(report, [], server.address) == 1
+    assert "not removed: 10007" in capsys.readouterr().out
+
+
+def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
+    (one,) = objects_of(load_track("pillars"), (0.0, 0.0, 0.0))[:1]
+    state = ObjectState(
+        one.number, one.p_w, one.rpy, (1.0, 0.0, 0.0, 0.0), one.p_w, tuple(s / 2 for s in one.scale), 0.0
+    )
+    with bind_udp("127.0.0.2", 0) as liar, closing(SceneClient((LOCAL_HOST, 9), 0)) as client:
+        for datagram in (state.encode(), b"", bytes(80), struct.pack("<2i16fd", 1234567891, 1, *[float("nan")] * 17)):
+            liar.sendto(datagram, (LOCAL_HOST, client.port))
+        report = client.make([one], 0.2)
+        assert report.missing == (one.number,) and client.malformed >= 3
+    with pytest.raises(UserError, match=f"no state of any box from {LOCAL_HOST}:9"):
+        rflysim_scene.judge(report, [one], (LOCAL_HOST, 9))
+
+
+def test_states_of_older_servers_have_no_quaternion():
+    new = ObjectState(3, (1.0, 2.0, 3.0), (0.0, 0.0, 0.5), (0.0,) * 4, (1.0, 2.0, 3.0), (0.5, 1.0, 1.5), 2.5)
+    old = struct.pack("<2i12fd", 1234567891, 3, 1, 2, 3, 0, 0, 0.5, 1, 2, 3, 0.5, 1, 1.5, 2.5)
+    assert object_state(old) == object_state(new.encode()) == new
+    for bad in (old[:-1], bytes(64), bytes(80)):
+        with pytest.raises(MalformedError):
+            object_state(bad)
+
+
+def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
+    rng, good = random.Random(1), objects_of(load_track("pillars"), (0.0, 0.0, 0.0))[0]
+    words = ("", "1", "1 x 0", "1 ² 0", f"1 {10**40} 0", "-1 3 0", "24 0 0", "1 10000", "99 10000 0")
+    bad = [encode_command(f"RflyReqObjData {text}") for text in words] + [rng.randbytes(52) for _ in range(20)]
+    bad += [struct.pack("<3i10f", 1234567890, 10_000, 1, *[float("nan")] * 10), encode_command(""), encode_command(" ")]
+    flood = [replace(good, number=number).encode() for number in range(3 * len(NUMBERS))]
+    with closing(RflySimOutlet(vq1, load_style("race"), 0, 30.0, (LOCAL_HOST, 0))) as outlet:
+        with bind_udp(LOCAL_HOST, 0) as wire:
+            for batch in (bad, flood, [query(TELL, 1)], [query(DELETE, 1), query(TELL, 1)]):
+                told = []
+                for datagram in batch:
+                    wire.sendto(datagram, outlet.address)
+                    told += [one for one, (_, port) in outlet.datagrams(at(vq1, number=1)) if port == STATE_PORT]
+                assert len(told) == (batch[0] == query(TELL, 1))
+        assert outlet.malformed >= 25 and outlet.refused == 2 * len(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("track", "server", "words"),
+    [
+        ("vq1", "rflysim://127.0.0.1?upp=3", "unknown option 'upp'; known: north, east, up, model"),
+        ("vq1", "rflysim://127.0.0.1?up=nan", "up: expected a number"),
+        ("vq1", "rflysim://127.0.0.1?model=1e300", "model: expected a number"),
+        ("vq1", "http://127.0.0.1", "expected something like rflysim://"),
+        ("nowhere", "rflysim", "nowhere"),
+        ("vq1", "rflysim://no.such.host.invalid", "unknown host"),
+    ],
+)
+def test_a_command_that_means_nothing_is_one_line(track, server, words):
+    with pytest.raises(UserError, match=words):
+        rflysim_scene.run(argparse.Namespace(track=track, server=server, json=None))
+
+
+def test_what_lies_below_the_ground_is_told(vq1, capsys):
+    rflysim_scene.tell(vq1, objects_of(vq1, (0.0, 0.0, 0.0)), (0.0, 0.0, 0.0))
+    rflysim_scene.tell(vq1, objects_of(vq1, (1.0, 2.0, -26.0)), (1.0, 2.0, -26.0))
+    out, err = capsys.readouterr()
+    assert err.count("reaches") == 1 and "?up=26 raises it" in err and "north 1.00, east 2.00, up 25.98 m" in out
