@@ -9,8 +9,9 @@ import argparse
 import importlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +28,13 @@ from gate_racer.link.rflysim.desk import (
     ImuReceiver,
 )
 from gate_racer.link.rflysim.payloads import Cloud
-from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, imu_port
+from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, SensorRequest, imu_port
 from gate_racer.link.rflysim.ros import (
+    IMU_FRAME,
+    BodyTransforms,
+    RosMessage,
     box_order,
+    camera_info,
     camera_status,
     fields,
     fill,
@@ -37,10 +42,14 @@ from gate_racer.link.rflysim.ros import (
     gimbal_order,
     gimbal_topic,
     imu,
+    imu_transform,
+    info_topic,
     message,
     message_type,
+    mount_transform,
     odometry,
     odometry_topic,
+    static_transforms,
     topic,
 )
 from gate_racer.link.rflysim.stream import Sample
@@ -69,6 +78,7 @@ class RosNode:
         self._rclpy.init()
         self._node = self._rclpy.create_node("rflysim_bridge")
         self._names, self._prefix, self._ned = names, prefix, ned
+        self._bodies, self._fov_deg = BodyTransforms(prefix), dict[int, float]()  # by SeqID, of gimbals
         self._publishers: dict[str, tuple] = {}
 
     def serve(self, desk: GimbalClient, package: str) -> None:
@@ -87,37 +97,56 @@ class RosNode:
                 received = partial(_order, desk, seq_id, order_of)
                 self._node.create_subscription(kind, gimbal_topic(gimbal, suffix, self._prefix), received, QUEUE)
 
+    def stand(self, sensors: Iterable[SensorRequest], copter: int) -> None:
+        """Publish the transforms that never change; the IMU is that of a copter."""
+        lasting = importlib.import_module("rclpy.qos")
+        quality = lasting.QoSProfile(depth=1, durability=lasting.DurabilityPolicy.TRANSIENT_LOCAL)
+        fixed = [*static_transforms(sensors, self._prefix), imu_transform(copter, self._prefix)]
+        self._send("/tf_static", "tf2_msgs/TFMessage", {"transforms": fixed}, quality)
+
     def listen(self) -> None:
         """Process received commands."""
         self._rclpy.spin_once(self._node, timeout_sec=0.0)
 
     def answer(self, desk: GimbalClient, package: str, receiver: SensorReceiver, t: float) -> None:
-        """Publish the states of gimbals, stamped t (s), as they carry no time."""
+        """Publish the states of gimbals and their attitudes, stamped t (s), as they carry no time."""
         for state in desk.states():
             if gimbal := desk.gimbals.get(state.seq_id):
+                if 0.0 < state.fov_deg < 180.0:
+                    self._fov_deg[state.seq_id] = state.fov_deg
                 status = camera_status(state, t, gimbal, receiver.health(state.seq_id), self._prefix)
                 self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
+                self._turn(mount_transform(replace(gimbal, euler=state.euler, by_quat=0.0), t, self._prefix))
 
     def feel(self, samples: list[ImuSample], start: StartTime) -> None:
         """Publish IMU samples."""
         for sample in samples:
-            values = imu(sample, start(sample.t), frame("imu_flu", self._prefix))
+            values = imu(sample, start(sample.t), frame(IMU_FRAME, self._prefix))
             self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
     def publish(self, sample: Sample, start: float) -> None:
         """Publish the sample's message, and the odometry in a cloud; `start` of the simulation, s."""
-        values = message(sample, start, self._prefix)
+        values, t, sensor = message(sample, start, self._prefix), start + sample.t, sample.sensor
+        name = topic(sensor, self._names, self._prefix)
         if values is not None:
-            self._send(topic(sample.sensor, self._names, self._prefix), message_type(sample.sensor), values)
+            self._send(name, message_type(sensor), values)
+        info = camera_info(replace(sensor, fov_deg=self._fov_deg.get(sensor.seq_id, sensor.fov_deg)), t, self._prefix)
+        if info is not None:
+            self._send(info_topic(name), "sensor_msgs/CameraInfo", info)
         if isinstance(sample.value, Cloud):
-            pose = odometry(sample.value, start + sample.t, self._ned)
+            pose = odometry(sample.value, t, self._ned, self._prefix)
             self._send(odometry_topic(sample.value, self._prefix), "nav_msgs/Odometry", pose)
+            self._turn(self._bodies.of(sample.value, t))
 
-    def _send(self, name: str, kind: str, values: dict) -> None:
+    def _turn(self, moved: RosMessage | None) -> None:
+        if moved is not None:
+            self._send("/tf", "tf2_msgs/TFMessage", {"transforms": [moved]})
+
+    def _send(self, name: str, kind: str, values: RosMessage, quality: Any = QUEUE) -> None:
         if name not in self._publishers:
             package, cls = kind.split("/")
             made = getattr(importlib.import_module(f"{package}.msg"), cls)
-            self._publishers[name] = made, self._node.create_publisher(made, name, QUEUE)
+            self._publishers[name] = made, self._node.create_publisher(made, name, quality)
         made, publisher = self._publishers[name]
         publisher.publish(fill(made(), values))
 
@@ -245,6 +274,7 @@ def _ros(
     """Return the function that publishes the samples of one moment to ROS; `stack` closes its resources."""
     sensors = [stream.sensor for stream in receiver.streams]
     start = _start(arguments, stack, server)
+    node.stand(sensors, arguments.copter)
     desk = None
     if any(sensor.type_id == GIMBAL for sensor in sensors):
         desk = stack.enter_context(closing(GimbalClient(sensors, server, MASKS[arguments.masks], arguments.state_port)))

@@ -1,20 +1,21 @@
 """Samples as dictionaries with the field names of ROS 2 messages, without ROS installed; `fill` converts them to messages.
 
-World axes are ROS's east-north-up unless NED is requested, body axes front-left-up (REP 103); every header names its frame.
+World axes are ROS's east-north-up unless NED is requested, body axes front-left-up (REP 103); every header names its frame. The
+tree of frames: world_enu, uavN_local_enu, uavN_flu, sensorM_flu, sensorM_optical. A body's parent is the frame of its odometry.
 """
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from gate_racer.link.rflysim.config import EARTH_FIXED
+from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, ON_SENSOR, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
 from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
-from gate_racer.link.rflysim.request import SENSORS, ImuSample, SensorKind, SensorRequest, flu
+from gate_racer.link.rflysim.request import FISHEYE, GIMBAL, SENSORS, ImuSample, SensorKind, SensorRequest, flu
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
@@ -25,6 +26,9 @@ INT32_MAX = 2**31 - 1  # largest value of a message's field, such as the seconds
 GYRO_VARIANCE = 0.001  # (rad/s)^2, as in the SDK
 ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
+FLU_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+EARTH, IMU_FRAME, NOWHERE = "world_enu", "imu_flu", np.zeros(3)
+SAME_STAMP_S = 1e-3  # s, of two odometries from whose poses a transform between their frames follows
 RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
 CENTI = 100  # CameraCtrl and CameraStatus are in hundredths of a degree
 FOV_DEG = 0.01, 179.0  # deg, bounds of the field of view
@@ -100,6 +104,29 @@ def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> R
     }
 
 
+def camera_info(sensor: SensorRequest, t: float, prefix: str = "") -> RosMessage | None:
+    """Return sensor_msgs/CameraInfo of a camera without distortion (a fisheye is equidistant); None for another sensor."""
+    if SENSORS[sensor.type_id].kind is not SensorKind.IMAGE:
+        return None
+    fisheye, cx, cy = sensor.type_id == FISHEYE, sensor.width_px / 2, sensor.height_px / 2
+    f = sensor.width_px / math.radians(sensor.fov_deg) if fisheye else pinhole(sensor).fx_px
+    return {
+        "header": header(t, frame(f"sensor{sensor.seq_id}_optical", prefix)),
+        "height": sensor.height_px,
+        "width": sensor.width_px,
+        "distortion_model": "equidistant" if fisheye else "plumb_bob",
+        "d": [0.0] * (4 if fisheye else 5),
+        "k": [f, 0.0, cx, 0.0, f, cy, 0.0, 0.0, 1.0],
+        "r": np.eye(3).ravel().tolist(),
+        "p": [f, 0.0, cx, 0.0, 0.0, f, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
+    }
+
+
+def info_topic(image_topic: str) -> str:
+    """Return the topic of CameraInfo beside that of an image."""
+    return f"{image_topic.rpartition('/')[0]}/camera_info"
+
+
 def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> RosMessage:
     """Return a cloud with its points in their original axes: those of the sensor, or world NED (type 21)."""
     world = SENSORS[sensor.type_id].axes == "ned"
@@ -109,7 +136,7 @@ def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> RosMes
         columns.append(cloud.segments[:, None])
     data, step = np.hstack(columns).astype("<f4"), 4 * len(names)
     return {
-        "header": header(t, "world_ned" if world else frame(f"sensor{sensor.seq_id}_flu", prefix)),
+        "header": header(t, "world_ned" if world else _sensor_frame(sensor.seq_id, prefix)),
         "height": 1,
         "width": len(data),
         "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
@@ -121,20 +148,21 @@ def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> RosMes
     }
 
 
-def odometry(cloud: Cloud, t: float, ned: bool = False) -> RosMessage:
+def odometry(cloud: Cloud, t: float, ned: bool = False, prefix: str = "") -> RosMessage:
     """Return nav_msgs/Odometry of the pose in a cloud. Velocity is not transmitted: its twist is 0; covariances begin with -1.
 
     Args:
         ned: world NED and body FRD instead of ROS's ENU and FLU.
     """
-    p, R = np.array(cloud.p_wb), matrix(from_euler(*cloud.rpy))
-    if not ned:
-        p, R = ENU_FROM_NED @ p, ENU_FROM_NED @ R @ FRD_FROM_FLU
-    world = f"{'world' if cloud.axes == WORLD else 'local'}_{'ned' if ned else 'enu'}"
-    zero = _xyz((0.0, 0.0, 0.0))
+    copter, zero = cloud.copter or 1, _xyz((0.0, 0.0, 0.0))
+    if ned:
+        p, R = np.array(cloud.p_wb), matrix(from_euler(*cloud.rpy))
+    else:
+        p, R = _pose_enu(cloud)
+    origin = EARTH if cloud.axes == WORLD else _local_frame(copter, prefix)
     return {
-        "header": header(t, world),
-        "child_frame_id": f"uav{cloud.copter or 1}_{'frd' if ned else 'flu'}",
+        "header": header(t, origin.replace("_enu", "_ned") if ned else origin),
+        "child_frame_id": _body_frame(copter, prefix, "frd" if ned else "flu"),
         "pose": {
             "pose": {"position": _xyz(p.tolist()), "orientation": _quaternion(from_matrix(R))},
             "covariance": _unknown(36),
@@ -143,7 +171,91 @@ def odometry(cloud: Cloud, t: float, ned: bool = False) -> RosMessage:
     }
 
 
-def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> RosMessage:
+def _pose_enu(cloud: Cloud) -> tuple[Array, Array]:
+    """Return position (3,) and rotation (3, 3), FLU to ENU, of the body."""
+    return ENU_FROM_NED @ np.array(cloud.p_wb), ENU_FROM_NED @ matrix(from_euler(*cloud.rpy)) @ FRD_FROM_FLU
+
+
+def _body_frame(copter: int, prefix: str, axes: str = "flu") -> str:
+    return frame(f"uav{copter}_{axes}", prefix)
+
+
+def _local_frame(copter: int, prefix: str) -> str:
+    return frame(f"uav{copter}_local_enu", prefix)
+
+
+def _sensor_frame(seq_id: int, prefix: str) -> str:
+    return frame(f"sensor{seq_id}_flu", prefix)
+
+
+def transform(t: float, parent: str, child: str, p: Array, R: Array) -> RosMessage:
+    """Return geometry_msgs/TransformStamped of a child at p (3,) m, whose axes R (3, 3) turns into the parent's."""
+    return {
+        "header": header(t, parent),
+        "child_frame_id": child,
+        "transform": {"translation": _xyz(p.tolist()), "rotation": _quaternion(from_matrix(R))},
+    }
+
+
+def mount_transform(sensor: SensorRequest, t: float = 0.0, prefix: str = "") -> RosMessage | None:
+    """Return the transform of a sensor; None where its attitude is fixed to the earth, and so none of its carrier's."""
+    if sensor.mount_type == EARTH_FIXED:
+        return None
+    on_ground = sensor.mount_type == ON_GROUND
+    axes = ENU_FROM_NED if on_ground else FRD_FROM_FLU
+    carrier = (_sensor_frame if sensor.mount_type == ON_SENSOR else _body_frame)(sensor.copter, prefix)
+    R = matrix(from_euler(*map(math.radians, mount_deg(sensor))))
+    parent, child = EARTH if on_ground else carrier, _sensor_frame(sensor.seq_id, prefix)
+    return transform(t, parent, child, axes @ np.array(sensor.position_m), axes @ R @ FRD_FROM_FLU)
+
+
+def static_transforms(sensors: Iterable[SensorRequest], prefix: str = "") -> list[RosMessage]:
+    """Return the transforms that never change: mounts but those of gimbals, optical axes, NED and FRD."""
+    found: list[RosMessage | None] = [transform(0.0, EARTH, "world_ned", NOWHERE, ENU_FROM_NED)]
+    for sensor in sensors:
+        if sensor.type_id != GIMBAL:
+            found.append(mount_transform(sensor, 0.0, prefix))
+        if SENSORS[sensor.type_id].kind is SensorKind.IMAGE:
+            parent, optical = _sensor_frame(sensor.seq_id, prefix), frame(f"sensor{sensor.seq_id}_optical", prefix)
+            found.append(transform(0.0, parent, optical, NOWHERE, FLU_FROM_OPTICAL))
+    for copter in sorted({sensor.copter for sensor in sensors if sensor.mount_type not in (ON_GROUND, ON_SENSOR)}):
+        local, body = _local_frame(copter, prefix), _body_frame(copter, prefix)
+        found.append(transform(0.0, local, local.replace("_enu", "_ned"), NOWHERE, ENU_FROM_NED))
+        found.append(transform(0.0, body, _body_frame(copter, prefix, "frd"), NOWHERE, FRD_FROM_FLU))
+    return [one for one in found if one is not None]
+
+
+def imu_transform(copter: int, prefix: str = "") -> RosMessage:
+    """Return the transform of CopterSim's IMU, at the body's origin."""
+    return transform(0.0, _body_frame(copter, prefix), frame(IMU_FRAME, prefix), NOWHERE, np.eye(3))
+
+
+class BodyTransforms:
+    """Transforms of the bodies by the odometry in clouds.
+
+    A body has one parent, the frame of its first odometry. Where another comes with the same stamp, world to local follows.
+    """
+
+    def __init__(self, prefix: str = ""):
+        self._prefix = prefix
+        self._last: dict[int, tuple[bool, float, Array, Array]] = {}  # by copter: whether of the world, t, p, R
+
+    def of(self, cloud: Cloud, t: float) -> RosMessage | None:
+        """Return the transform that a cloud stamped t (s) tells; None if it tells none."""
+        world, copter, (p, R) = cloud.axes == WORLD, cloud.copter or 1, _pose_enu(cloud)
+        local = _local_frame(copter, self._prefix)
+        of_world, t_known, p_known, R_known = self._last.get(copter, (world, t, p, R))
+        if world == of_world:
+            self._last[copter] = world, t, p, R
+            return transform(t, EARTH if world else local, _body_frame(copter, self._prefix), p, R)
+        if abs(t - t_known) > SAME_STAMP_S:
+            return None
+        if not world:
+            p, R, p_known, R_known = p_known, R_known, p, R
+        return transform(t, EARTH, local, p - R @ R_known.T @ p_known, R @ R_known.T)
+
+
+def imu(sample: ImuSample, start: float = 0.0, frame: str = IMU_FRAME) -> RosMessage:
     """Return sensor_msgs/Imu, front-left-up; the orientation is not transmitted."""
     variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
     return {

@@ -1,22 +1,36 @@
 """The ROS bridge as a process over UDP, with a stand-in for rclpy that writes down what is published and gives one order."""
 
 import json
+import math
 import socket
 import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gate_racer.common.errors import exit_code
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, ImuReceiver, gimbal_request
+from gate_racer.link.rflysim.payloads import LOCAL, Cloud, encode_cloud
 from gate_racer.link.rflysim.request import ImuRequest, ImuSample, decode_request
+from gate_racer.link.rflysim.stream import Payload, fragments
+from gate_racer.link.sockets import UdpEndpoint
 from tests.conftest import ROOT
 from tests.processes import free_port
 from tools import rflysim_bridge
 
+QOS = """
+class DurabilityPolicy:
+    TRANSIENT_LOCAL = "transient local"
+
+class QoSProfile:
+    def __init__(self, depth, durability):
+        self.durability = durability
+"""
 RCLPY = '''
 """Enough of rclpy for one node: what is published goes to stdout, and the first spin delivers what was ordered."""
 import json
@@ -24,11 +38,15 @@ from gimbals.msg import CameraAICtrl, CameraCtrl
 
 heard = []
 
+def written(value):
+    return vars(value) if hasattr(value, "__dict__") else list(value)
+
 class Node:
-    def create_publisher(self, kind, topic, depth):
+    def create_publisher(self, kind, topic, quality):
         class Publisher:
             def publish(self, message):
-                print(json.dumps([topic, kind.__name__, vars(message)], default=vars), flush=True)
+                kept = getattr(quality, "durability", "")
+                print(json.dumps([topic, kind.__name__, vars(message), kept], default=written), flush=True)
         return Publisher()
     def create_subscription(self, kind, topic, callback, depth):
         heard.append((kind, topic, callback))
@@ -53,9 +71,14 @@ class Message:
         setattr(self, name, value)
         return value
     def get_fields_and_field_types(self):
-        return dict.fromkeys(self.asked)
+        return dict.fromkeys(self.asked, "sequence<tf2_msgs/Message>")
 
 class Imu(Message): pass
+class Image(Message): pass
+class CameraInfo(Message): pass
+class PointCloud2(Message): asked = ("fields",)
+class Odometry(Message): pass
+class TFMessage(Message): asked = ("transforms",)
 class CameraStatus(Message): pass
 
 class CameraCtrl(Message):
@@ -71,8 +94,10 @@ class CameraAICtrl(Message):
 @pytest.fixture
 def ros(tmp_path):
     """A folder of packages that stand in for ROS."""
-    (tmp_path / "rclpy.py").write_text(RCLPY)
-    for package in ("gimbals", "sensor_msgs"):
+    (tmp_path / "rclpy").mkdir()
+    (tmp_path / "rclpy/__init__.py").write_text(RCLPY)
+    (tmp_path / "rclpy/qos.py").write_text(QOS)
+    for package in ("gimbals", "nav_msgs", "sensor_msgs", "tf2_msgs"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
         (tmp_path / package / "msg.py").write_text(MESSAGES)
@@ -89,37 +114,86 @@ def received(server, parse):
     raise AssertionError("nothing of the kind came")
 
 
-def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_nothing(ros):
-    entry = {
-        "SeqID": 3, "TypeID": 9, "TargetCopter": 1, "TargetMountType": 0, "DataWidth": 64, "DataHeight": 48,
-        "DataCheckFreq": 30, "SendProtocol": [1, 127, 0, 0, 1, free_port(), 0, 0], "CameraFOV": 90, "EularOrQuat": 0,
-        "SensorPosXYZ": [0, 0, 0], "SensorAngEular": [0, 0, 0], "SensorAngQuat": [1, 0, 0, 0], "otherParams": [0] * 16,
+def sensor_entry(seq_id, type_id, **fields):
+    return {
+        "SeqID": seq_id, "TypeID": type_id, "TargetCopter": 1, "TargetMountType": 0, "DataWidth": 64, "DataHeight": 48,
+        "DataCheckFreq": 30, "SendProtocol": [2, 127, 0, 0, 1, free_port(), 0, 0], "CameraFOV": 90, "EularOrQuat": 0,
+        "SensorPosXYZ": [0, 0, 0], "SensorAngEular": [0, 0, 0], "SensorAngQuat": [1, 0, 0, 0], "otherParams": [0] * 16, **fields,
     }  # fmt: skip
-    (ros / "Config.json").write_text(json.dumps({"VisionSensors": [entry]}))
+
+
+@pytest.fixture
+def bridge(ros):
+    """Start the bridge with sensors and options; the server that it asks, and the process."""
+    with UdpEndpoint("127.0.0.1", 0) as server:
+        server.socket.settimeout(20)
+
+        def start(entries, *options):
+            (ros / "Config.json").write_text(json.dumps({"VisionSensors": entries}))
+            command = [
+                sys.executable, "tools/rflysim_bridge.py", ros / "Config.json", "--ros", "--seconds", "4", "--prefix", "/uav2",
+                "--server", f"rflysim://127.0.0.1:{server.address[1]}", *options,
+            ]  # fmt: skip
+            return server.socket, subprocess.Popen(
+                list(map(str, command)), cwd=ROOT, env={"PYTHONPATH": f"{ROOT}:{ros}"}, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+
+        yield start
+
+
+def published(process):
+    told, errors = process.communicate(timeout=30)
+    *lines, last = (json.loads(line) for line in told.splitlines() if line.startswith("["))
+    assert last == ["closed"] and process.returncode == 0 and "Traceback" not in errors, errors
+    return lines, errors
+
+
+def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_nothing(bridge):
     states = free_port()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("127.0.0.1", 0))
-        server.settimeout(20)
-        command = [
-            sys.executable, "tools/rflysim_bridge.py", ros / "Config.json", "--ros", "--seconds", "4", "--prefix", "/uav2",
-            "--server", f"rflysim://127.0.0.1:{server.getsockname()[1]}", "--gimbal-messages", "gimbals",
-            "--state-port", states,
-        ]  # fmt: skip
-        with subprocess.Popen(
-            list(map(str, command)), cwd=ROOT, env={"PYTHONPATH": f"{ROOT}:{ros}"}, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        ) as bridge:  # fmt: skip
-            asked = received(server, ordered)
-            said = gimbal_request(asked, GimbalOrder(euler=(0.0, -30.0, 0.0)), DOCUMENT)
-            for datagram in (b"\0" * 148, b"short", said.encode()):
-                server.sendto(datagram, ("127.0.0.1", states))
-            told, errors = bridge.communicate(timeout=30)
+    server, process = bridge([sensor_entry(3, 9)], "--gimbal-messages", "gimbals", "--state-port", states)
+    with process:
+        asked = received(server, ordered)
+        said = gimbal_request(asked, GimbalOrder(euler=(0.0, -30.0, 0.0), fov_deg=60.0), DOCUMENT)
+        wild = replace(said, fov_deg=3e38, euler=(3e38,) * 3)
+        for datagram in (b"\0" * 148, b"short", wild.encode(), said.encode()):
+            server.sendto(datagram, ("127.0.0.1", states))
+        frame = Payload(1.5, 1, bytes(64 * 48 * 3))
+        for datagram in fragments(frame):
+            server.sendto(datagram, ("127.0.0.1", asked.port))
+        lines, errors = published(process)
     assert asked.seq_id == 3 and asked.euler == (0.0, -30.0, 0.0)
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("[")]
-    (topic, kind, status), *_, last = lines
-    assert (topic, kind, status["pitch"]) == ("/uav2/rflysim/sensor3/camera/status", "CameraStatus", -3000)
-    assert last == ["closed"] and bridge.returncode == 0, errors
-    assert errors.count("invalid command to sensor 3 ignored") == 1 and "Traceback" not in errors
+    status = [message for topic, _, message, _ in lines if topic == "/uav2/rflysim/sensor3/camera/status"]
+    assert status[-1]["pitch"] == -3000
+    turned = [message["transforms"][0] for topic, _, message, _ in lines if topic == "/tf"]
+    assert turned[-1]["child_frame_id"] == "uav2/sensor3_flu" and turned[-1]["header"]["frame_id"] == "uav2/uav1_flu"
+    assert turned[-1]["transform"]["rotation"]["y"] == pytest.approx(math.sin(math.radians(15))), "nose down, about the left axis"
+    assert errors.count("invalid command to sensor 3 ignored") == 1
+
+
+def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge):
+    lidar, camera = sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
+    server, process = bridge([lidar, camera], "--topic", "1=/camera/image_raw", "--stamps", "simulation")
+    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((2, 3), np.float32), None, 1, LOCAL)
+    with process:
+        ports = {asked.seq_id: asked.port for asked in (received(server, decode_request) for _ in range(2))}
+        for seq_id, data in ((1, encode_cloud(cloud)), (2, bytes(64 * 48 * 3))):
+            for datagram in fragments(Payload(1.5, 1, data)):
+                server.sendto(datagram, ("127.0.0.1", ports[seq_id]))
+        lines, _ = published(process)
+    by_topic = {topic: (message, kept) for topic, _, message, kept in lines}
+    assert {topic: kind for topic, kind, _, _ in lines} == {
+        "/tf_static": "TFMessage", "/tf": "TFMessage", "/uav2/camera/image_raw": "Image",
+        "/uav2/camera/camera_info": "CameraInfo",
+        "/uav2/rflysim/sensor1/vehicle_lidar": "PointCloud2", "/uav2/rflysim/uav1/local/odom": "Odometry",
+    }  # fmt: skip
+    fixed, kept = by_topic["/tf_static"]
+    assert kept == "transient local" and len(fixed["transforms"]) >= 5
+    (moved,) = by_topic["/tf"][0]["transforms"]
+    odometry, info = by_topic["/uav2/rflysim/uav1/local/odom"][0], by_topic["/uav2/camera/camera_info"][0]
+    assert moved["header"] == odometry["header"] and moved["child_frame_id"] == odometry["child_frame_id"]
+    assert moved["transform"]["translation"] == {"x": 1.0, "y": 3.0, "z": 2.0}
+    assert info["header"] == by_topic["/uav2/camera/image_raw"][0]["header"] and info["k"][0] == pytest.approx(32.0)
 
 
 def ordered(datagram):
