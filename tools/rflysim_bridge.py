@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,31 +26,8 @@ from gate_racer.link.rflysim.desk import (
     HeartbeatReceiver,
     ImuReceiver,
 )
-from gate_racer.link.rflysim.payloads import Cloud
 from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, SensorRequest, imu_port
-from gate_racer.link.rflysim.ros import (
-    IMU_FRAME,
-    BodyTransforms,
-    RosMessage,
-    box_order,
-    camera_info,
-    camera_status,
-    fields,
-    fill,
-    frame,
-    gimbal_order,
-    gimbal_topic,
-    imu,
-    imu_transform,
-    info_topic,
-    message,
-    message_type,
-    mount_transform,
-    odometry,
-    odometry_topic,
-    static_transforms,
-    topic,
-)
+from gate_racer.link.rflysim.ros import Message, RosMessages, box_order, fields, fill, gimbal_order
 from gate_racer.link.rflysim.stream import Sample
 from gate_racer.link.sockets import Address, LinkError, parse_address
 
@@ -65,7 +41,7 @@ IMU_HZ = 200  # requested rate of the IMU
 class RosNode:
     """ROS node that publishes RflySim's sensors and forwards commands to its gimbals."""
 
-    def __init__(self, names: dict[int, str], prefix: str, ned: bool):
+    def __init__(self, messages: RosMessages):
         """Create the node.
 
         Raises:
@@ -77,8 +53,7 @@ class RosNode:
             raise UserError("rclpy is not installed: source ROS 2's setup file, or leave out --ros") from None
         self._rclpy.init()
         self._node = self._rclpy.create_node("rflysim_bridge")
-        self._names, self._prefix, self._ned = names, prefix, ned
-        self._bodies, self._fov_deg = BodyTransforms(prefix), dict[int, float]()  # by SeqID, of gimbals
+        self._messages = messages
         self._publishers: dict[str, tuple] = {}
 
     def serve(self, desk: GimbalClient, package: str) -> None:
@@ -95,60 +70,27 @@ class RosNode:
         for kind, suffix, order_of in kinds:
             for seq_id, gimbal in desk.gimbals.items():
                 received = partial(_order, desk, seq_id, order_of)
-                self._node.create_subscription(kind, gimbal_topic(gimbal, suffix, self._prefix), received, QUEUE)
+                self._node.create_subscription(kind, self._messages.gimbal_topic(gimbal, suffix), received, QUEUE)
 
     def stand(self, sensors: Iterable[SensorRequest], copter: int) -> None:
         """Publish the transforms that never change; the IMU is that of a copter."""
-        lasting = importlib.import_module("rclpy.qos")
-        quality = lasting.QoSProfile(depth=1, durability=lasting.DurabilityPolicy.TRANSIENT_LOCAL)
-        fixed = [*static_transforms(sensors, self._prefix), imu_transform(copter, self._prefix)]
-        self._send("/tf_static", "tf2_msgs/TFMessage", {"transforms": fixed}, quality)
+        qos = importlib.import_module("rclpy.qos")
+        kept = qos.QoSProfile(depth=1, durability=qos.DurabilityPolicy.TRANSIENT_LOCAL)
+        self.publish([self._messages.fixed(sensors, copter)], kept)
 
     def listen(self) -> None:
         """Process received commands."""
         self._rclpy.spin_once(self._node, timeout_sec=0.0)
 
-    def answer(self, desk: GimbalClient, package: str, receiver: SensorReceiver, t: float) -> None:
-        """Publish the states of gimbals and their attitudes, stamped t (s), as they carry no time."""
-        for state in desk.states():
-            if gimbal := desk.gimbals.get(state.seq_id):
-                if 0.0 < state.fov_deg < 180.0:
-                    self._fov_deg[state.seq_id] = state.fov_deg
-                status = camera_status(state, t, gimbal, receiver.health(state.seq_id), self._prefix)
-                self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
-                self._turn(mount_transform(replace(gimbal, euler=state.euler, by_quat=0.0), t, self._prefix))
-
-    def feel(self, samples: list[ImuSample], start: StartTime) -> None:
-        """Publish IMU samples."""
-        for sample in samples:
-            values = imu(sample, start(sample.t), frame(IMU_FRAME, self._prefix))
-            self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
-
-    def publish(self, sample: Sample, start: float) -> None:
-        """Publish the sample's message, and the odometry in a cloud; `start` of the simulation, s."""
-        values, t, sensor = message(sample, start, self._prefix), start + sample.t, sample.sensor
-        name = topic(sensor, self._names, self._prefix)
-        if values is not None:
-            self._send(name, message_type(sensor), values)
-        info = camera_info(replace(sensor, fov_deg=self._fov_deg.get(sensor.seq_id, sensor.fov_deg)), t, self._prefix)
-        if info is not None:
-            self._send(info_topic(name), "sensor_msgs/CameraInfo", info)
-        if isinstance(sample.value, Cloud):
-            pose = odometry(sample.value, t, self._ned, self._prefix)
-            self._send(odometry_topic(sample.value, self._prefix), "nav_msgs/Odometry", pose)
-            self._turn(self._bodies.of(sample.value, t))
-
-    def _turn(self, moved: RosMessage | None) -> None:
-        if moved is not None:
-            self._send("/tf", "tf2_msgs/TFMessage", {"transforms": [moved]})
-
-    def _send(self, name: str, kind: str, values: RosMessage, quality: Any = QUEUE) -> None:
-        if name not in self._publishers:
-            package, cls = kind.split("/")
-            made = getattr(importlib.import_module(f"{package}.msg"), cls)
-            self._publishers[name] = made, self._node.create_publisher(made, name, quality)
-        made, publisher = self._publishers[name]
-        publisher.publish(fill(made(), values))
+    def publish(self, messages: Iterable[Message], quality: Any = QUEUE) -> None:
+        """Publish messages; `quality` is that of new topics."""
+        for name, kind, values in messages:
+            if name not in self._publishers:
+                package, cls = kind.split("/")
+                made = getattr(importlib.import_module(f"{package}.msg"), cls)
+                self._publishers[name] = made, self._node.create_publisher(made, name, quality)
+            made, publisher = self._publishers[name]
+            publisher.publish(fill(made(), values))
 
     def close(self) -> None:
         """Destroy the node."""
@@ -236,10 +178,11 @@ def run(arguments: argparse.Namespace) -> int:
     sensors = load_sensors(arguments.config)
     begin = reported = time.monotonic()
     with ExitStack() as stack:
-        node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned))) if arguments.ros else None
+        messages = RosMessages(arguments.prefix, names, arguments.ned)
+        node = stack.enter_context(closing(RosNode(messages))) if arguments.ros else None
         receiver = stack.enter_context(SensorReceiver(sensors, server))
         imu_receiver = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
-        work = _ros(arguments, stack, node, server, receiver) if node is not None else None
+        work = _ros(arguments, stack, node, messages, server, receiver) if node is not None else None
         while (now := time.monotonic()) - begin < arguments.seconds:
             samples = [sample for sample, _ in receiver.receive(POLL_S)]
             felt = list(imu_receiver.samples()) if imu_receiver is not None else []
@@ -268,6 +211,7 @@ def _ros(
     arguments: argparse.Namespace,
     stack: ExitStack,
     node: RosNode,
+    messages: RosMessages,
     server: Address,
     receiver: SensorReceiver,
 ) -> Callable[[list[Sample], list[ImuSample]], None]:
@@ -283,12 +227,15 @@ def _ros(
     def work(samples: list[Sample], felt: list[ImuSample]) -> None:
         node.listen()
         for sample in samples:
-            node.publish(sample, start(sample.t))
+            node.publish(messages.sample(sample, start(sample.t)))
         if desk is not None:
             newest = samples[-1].t if samples else 0.0
             now = time.time() if arguments.stamps == "absolute" else newest
-            node.answer(desk, arguments.gimbal_messages, receiver, now)
-        node.feel(felt, start)
+            for state in desk.states():
+                if gimbal := desk.gimbals.get(state.seq_id):
+                    health = receiver.health(state.seq_id)
+                    node.publish(messages.gimbal(state, now, gimbal, health, arguments.gimbal_messages))
+        node.publish(messages.imu(sample, start(sample.t)) for sample in felt)
 
     return work
 

@@ -31,7 +31,6 @@ from gate_racer.link.rflysim.request import (
     OLD_PARAMETERS,
     PARAMETERS,
     SENSORS,
-    SensorKind,
     SensorRequest,
 )
 from gate_racer.vehicle.camera import Camera
@@ -48,7 +47,7 @@ MEASURES = {DEPTH: (0, 1, 2), DEPTH_CLOUD: (0, 1)}
 
 def fault(sensor: SensorRequest) -> tuple[str, str] | None:
     """Return the invalid field of a Config.json entry and what would be right; None if all are valid."""
-    kind = SENSORS[sensor.type_id].kind if sensor.type_id in SENSORS else None
+    kind = SENSORS.get(sensor.type_id)
     if kind is None:
         return "TypeID", f"unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
     if sensor.mode not in MODES:
@@ -58,10 +57,10 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
         )
     if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
         return "TargetCopter", "must be at least 1"
-    for place in MEASURES.get(sensor.type_id, (0,) if kind in (SensorKind.RANGE, SensorKind.CLOUD) else ()):
+    for place in MEASURES.get(sensor.type_id, () if kind.encoding else (0,)):
         if sensor.other[place] < 0:
             return f"otherParams[{place}]", f"must not be negative, found {sensor.other[place]:g}"
-    if kind is SensorKind.IMAGE:
+    if kind.encoding:
         return _camera_fault(sensor)
     if sensor.type_id in (LIDAR, LIDAR_WORLD, MID40, MID360) and not sensor.width_px * sensor.height_px:
         found = f"{sensor.width_px} x {sensor.height_px}"
@@ -217,7 +216,7 @@ def _by_udp(sensor: SensorRequest, where: str, tell: Callable[[str], None]) -> S
         sensor = replace(sensor, send=(mode, *sensor.send[1:]))
     if (wrong := fault(sensor)) is not None:
         raise ConfigError(f"{where}.{wrong[0]}: {wrong[1]}")
-    if SENSORS[sensor.type_id].kind is SensorKind.IMAGE and not sensor.rate_hz:
+    if SENSORS[sensor.type_id].encoding and not sensor.rate_hz:
         tell(f"{where}.DataCheckFreq: 0 stands for {RATE_HZ} Hz")
         sensor = replace(sensor, rate_hz=RATE_HZ)
     return sensor

@@ -1,4 +1,4 @@
-"""Payloads on the wire: images, ranges, boxes ("simple vision"), spots ("simple LiDAR") and point clouds.
+"""Payloads on the wire: images, ranges and point clouds.
 
 Images are JPEG, PNG or raw pixels. The first bytes identify the first two; depth is never JPEG. A cloud comes with the vehicle's
 odometry, in the layouts of the document, of 4.12 and of the SDK up to 3.07. No version is transmitted; the layout is inferred
@@ -9,7 +9,6 @@ range: 28 + stride N, the count at byte 24. One of the first kind is never mista
 import math
 import struct
 from dataclasses import dataclass
-from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -26,7 +25,6 @@ Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
 METRES_PER_COUNT = 0.001  # default, where otherParams[2] is 0
 NO_DEPTH = 65535  # counts, no surface within range
-Item = TypeVar("Item", bound=Packed)
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]  # least compression: the fastest
 
 
@@ -115,9 +113,6 @@ def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
     return payload
 
 
-COUNT = struct.Struct("<i")
-
-
 @dataclass(frozen=True, slots=True)
 class Range(Packed):
     """Hit of a laser. World NED, m, except the mount."""
@@ -139,36 +134,6 @@ def decode_range(payload: bytes) -> Range:
     if not math.isfinite(hit.distance_m) or hit.distance_m < 0:
         raise MalformedError(f"a distance of {hit.distance_m} m: must be finite and not negative")
     return hit
-
-
-@dataclass(frozen=True, slots=True)
-class BoundingBox(Packed):
-    """Bounding box of one object in an image, px."""
-
-    LAYOUT = struct.Struct("<i5f")
-    copter: int
-    credibility: float
-    low_px: tuple[float, float]
-    high_px: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Spot(Packed):
-    """Position of one object, m."""
-
-    LAYOUT = struct.Struct("<i3f")
-    copter: int
-    p: Vector
-
-
-def decode_items(payload: bytes, kind: type[Item]) -> list[Item]:
-    """Decode the items of a list. Raises MalformedError when count and length differ."""
-    if len(payload) < COUNT.size:
-        raise MalformedError(f"a list of {len(payload)} bytes is shorter than its count")
-    (number,) = COUNT.unpack_from(payload)
-    if number < 0 or len(payload) != COUNT.size + number * kind.LAYOUT.size:
-        raise MalformedError(f"a list of {len(payload)} bytes cannot hold {number} items of {kind.LAYOUT.size}")
-    return [kind.of(item) for item in kind.LAYOUT.iter_unpack(payload[COUNT.size :])]
 
 
 PREFIX = struct.Struct("<2i6fi")  # copter, axis_type, x, y, z, roll, pitch, yaw, N

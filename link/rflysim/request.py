@@ -7,7 +7,6 @@ with the bit mask of a gimbal (`<2HI14H28f`), in which its state is reported as 
 Messages of CopterSim and RflySim3D besides frames: IMU, heartbeat, console commands, camera poses, and absolute time.
 """
 
-import enum
 import math
 import struct
 from dataclasses import dataclass, replace
@@ -18,24 +17,13 @@ from gate_racer.link.reassembly import MalformedError
 from gate_racer.vehicle.rotation import Vector
 
 
-class SensorKind(enum.Enum):
-    """Format of a payload."""
-
-    IMAGE = "image"
-    RANGE = "range"
-    CLOUD = "cloud"
-    BOXES = "boxes"
-    SPOTS = "spots"  # "simple lidar"
-
-
 @dataclass(frozen=True)
 class SensorType:
     """One row of the table."""
 
     name: str
-    kind: SensorKind
     topic: str  # below /rflysim/sensorN/
-    encoding: str = ""  # for sensor_msgs/Image
+    encoding: str = ""  # of an image, as in sensor_msgs/Image
     axes: str = ""  # axes of a cloud's points: "flu" of the sensor, or "ned" of the world
 
     @property
@@ -50,25 +38,23 @@ class SensorType:
 
 
 RGB, DEPTH, GREY, SEGMENTATION, RANGE, DEPTH_CLOUD, FISHEYE, GIMBAL = 1, 2, 3, 4, 5, 7, 8, 9
-LIDAR, LIDAR_WORLD, MID40, MID360, BOXES, SPOTS, INFRARED_GREY, INFRARED = 20, 21, 22, 23, 30, 31, 40, 41
+LIDAR, LIDAR_WORLD, MID40, MID360, INFRARED_GREY, INFRARED = 20, 21, 22, 23, 40, 41
 
 SENSORS: dict[int, SensorType] = {
-    RGB: SensorType("RGB camera", SensorKind.IMAGE, "img_rgb", "bgr8"),
-    DEPTH: SensorType("depth camera", SensorKind.IMAGE, "img_depth", "mono16"),
-    GREY: SensorType("grey camera", SensorKind.IMAGE, "img_gray", "mono8"),
-    SEGMENTATION: SensorType("segmentation camera", SensorKind.IMAGE, "img_Segmentation", "bgr8"),
-    RANGE: SensorType("rangefinder", SensorKind.RANGE, "distance"),
-    DEPTH_CLOUD: SensorType("depth cloud", SensorKind.CLOUD, "Depth_Cloud", axes="flu"),
-    FISHEYE: SensorType("fisheye camera", SensorKind.IMAGE, "fisheye", "bgr8"),
-    GIMBAL: SensorType("gimballed camera", SensorKind.IMAGE, "img_cine", "bgr8"),
-    LIDAR: SensorType("LiDAR in vehicle axes", SensorKind.CLOUD, "vehicle_lidar", axes="flu"),
-    LIDAR_WORLD: SensorType("LiDAR in world axes", SensorKind.CLOUD, "global_lidar", axes="ned"),
-    MID40: SensorType("Livox Mid-40", SensorKind.CLOUD, "livox_lidar", axes="flu"),
-    MID360: SensorType("Livox Mid-360", SensorKind.CLOUD, "mid360_lidar", axes="flu"),
-    BOXES: SensorType("boxes", SensorKind.BOXES, "boxes"),
-    SPOTS: SensorType("simple LiDAR", SensorKind.SPOTS, "simple_lidar"),
-    INFRARED_GREY: SensorType("grey infrared camera", SensorKind.IMAGE, "img_Infrared_Gray", "mono8"),
-    INFRARED: SensorType("infrared camera", SensorKind.IMAGE, "img_Infrared", "bgr8"),
+    RGB: SensorType("RGB camera", "img_rgb", "bgr8"),
+    DEPTH: SensorType("depth camera", "img_depth", "mono16"),
+    GREY: SensorType("grey camera", "img_gray", "mono8"),
+    SEGMENTATION: SensorType("segmentation camera", "img_Segmentation", "bgr8"),
+    RANGE: SensorType("rangefinder", "distance"),
+    DEPTH_CLOUD: SensorType("depth cloud", "Depth_Cloud", axes="flu"),
+    FISHEYE: SensorType("fisheye camera", "fisheye", "bgr8"),
+    GIMBAL: SensorType("gimballed camera", "img_cine", "bgr8"),
+    LIDAR: SensorType("LiDAR in vehicle axes", "vehicle_lidar", axes="flu"),
+    LIDAR_WORLD: SensorType("LiDAR in world axes", "global_lidar", axes="ned"),
+    MID40: SensorType("Livox Mid-40", "livox_lidar", axes="flu"),
+    MID360: SensorType("Livox Mid-360", "mid360_lidar", axes="flu"),
+    INFRARED_GREY: SensorType("grey infrared camera", "img_Infrared_Gray", "mono8"),
+    INFRARED: SensorType("infrared camera", "img_Infrared", "bgr8"),
 }
 FLYABLE = (RGB,)  # colour pinhole cameras fixed to the vehicle, the only kind that the pilot supports
 

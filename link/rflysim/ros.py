@@ -1,21 +1,22 @@
 """Samples as dictionaries with the field names of ROS 2 messages, without ROS installed; `fill` converts them to messages.
 
 World axes are ROS's east-north-up unless NED is requested, body axes front-left-up (REP 103); every header names its frame. The
-tree of frames: world_enu, uavN_local_enu, uavN_flu, sensorM_flu, sensorM_optical. A body's parent is the frame of its odometry.
+tree of frames: world_enu, uavN_local_enu, uavN_flu, sensorM_flu, sensorM_optical.
 """
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, ON_SENSOR, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
 from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
-from gate_racer.link.rflysim.request import FISHEYE, GIMBAL, SENSORS, ImuSample, SensorKind, SensorRequest, flu
+from gate_racer.link.rflysim.request import FISHEYE, GIMBAL, SENSORS, ImuSample, SensorRequest, flu
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
@@ -37,155 +38,210 @@ PLANE_TO_CAM_VALID, NED_TO_CAM_VALID = 1, 2  # CameraParams.att_type_valid_mask
 WHOLE_ZOOM = 0x7FFFFFFF  # this value doubles the zoom, its negative halves it
 
 
-def topic(sensor: SensorRequest, names: Mapping[int, str] | None = None, prefix: str = "") -> str:
-    """Return the topic of a sensor: /rflysim/sensorN/..., or from `names` by TypeID, with {seq} for N; after a prefix."""
-    default = "/rflysim/sensor{seq}/" + SENSORS[sensor.type_id].topic
-    return prefix + (names or {}).get(sensor.type_id, default).replace("{seq}", str(sensor.seq_id))
+class Message(NamedTuple):
+    """A message to be published."""
+
+    topic: str
+    kind: str  # package/Name
+    values: RosMessage
 
 
-def odometry_topic(cloud: Cloud, prefix: str = "") -> str:
-    """Return the topic of the odometry in a cloud."""
-    return f"{prefix}/rflysim/uav{cloud.copter or 1}/{'global' if cloud.axes == WORLD else 'local'}/odom"
+class RosMessages:
+    """Messages of what RflySim sends, with topics and frames behind a vehicle's prefix such as /uav1.
+
+    A body's parent is the frame of its first odometry. Where the other one comes with the same stamp, the transform from world to
+    local follows.
+    """
+
+    def __init__(self, prefix: str = "", names: Mapping[int, str] | None = None, ned: bool = False):
+        """
+        Args:
+            names: topics by TypeID, with {seq} for the SeqID.
+            ned: odometry in world NED and body FRD instead of ROS's ENU and FLU.
+        """
+        self._prefix, self._names, self._ned = prefix, names or {}, ned
+        self._fov_deg = dict[int, float]()  # of gimbals, by SeqID
+        self._poses = dict[int, tuple[bool, float, Array, Array]]()  # by copter: whether of the world, t, p, R
+
+    def topic(self, sensor: SensorRequest) -> str:
+        """Return the topic of a sensor."""
+        default = "/rflysim/sensor{seq}/" + SENSORS[sensor.type_id].topic
+        return self._prefix + self._names.get(sensor.type_id, default).replace("{seq}", str(sensor.seq_id))
+
+    def gimbal_topic(self, sensor: SensorRequest, what: str) -> str:
+        """Return a topic of a gimbal: `what` is "ctrl", "ai_ctrl" or "status"."""
+        return f"{self._prefix}/rflysim/sensor{sensor.seq_id}/camera/{what}"
+
+    def frame(self, name: str) -> str:
+        """Return a frame_id, without the slash that TF 2 refuses: uav1/sensor0_optical."""
+        return f"{self._prefix.strip('/')}/{name}" if self._prefix.strip("/") else name
+
+    def sample(self, sample: Sample, start: float = 0.0) -> Iterator[Message]:
+        """Yield the messages of a sample: an image with its CameraInfo, a cloud with odometry and transform, or a range.
+
+        Args:
+            start: start of the simulation, s since 1970; 0 for stamps in simulation time.
+        """
+        sensor, t, name = sample.sensor, start + sample.t, self.topic(sample.sensor)
+        match sample.value:
+            case np.ndarray() as image:
+                yield Message(name, "sensor_msgs/Image", self._image(image, sensor, t))
+                yield Message(
+                    f"{name.rpartition('/')[0]}/camera_info", "sensor_msgs/CameraInfo", self.camera_info(sensor, t)
+                )
+            case Cloud() as cloud:
+                yield Message(name, "sensor_msgs/PointCloud2", self._cloud(cloud, sensor, t))
+                kind = "global" if cloud.axes == WORLD else "local"
+                topic = f"{self._prefix}/rflysim/uav{cloud.copter or 1}/{kind}/odom"
+                yield Message(topic, "nav_msgs/Odometry", self.odometry(cloud, t))
+                if (moved := self.body_transform(cloud, t)) is not None:
+                    yield transforms("/tf", moved)
+            case Range(distance_m=distance):
+                yield Message(name, "std_msgs/Float32", {"data": distance})
+
+    def _image(self, image: np.ndarray, sensor: SensorRequest, t: float) -> RosMessage:
+        kind = SENSORS[sensor.type_id]
+        return {
+            "header": self._optical(sensor, t),
+            "height": image.shape[0],
+            "width": image.shape[1],
+            "encoding": kind.encoding,
+            "is_bigendian": 0,
+            "step": image.shape[1] * kind.bytes_per_pixel,
+            "data": _octets(image.astype(image.dtype.newbyteorder("<"), copy=False)),
+        }
+
+    def _optical(self, sensor: SensorRequest, t: float) -> RosMessage:
+        return header(t, self.frame(f"sensor{sensor.seq_id}_optical"))
+
+    def camera_info(self, sensor: SensorRequest, t: float) -> RosMessage:
+        """Return sensor_msgs/CameraInfo of a camera, without distortion; a fisheye is equidistant."""
+        now = replace(sensor, fov_deg=self._fov_deg.get(sensor.seq_id, sensor.fov_deg))
+        fisheye, cx, cy = now.type_id == FISHEYE, now.width_px / 2, now.height_px / 2
+        f = now.width_px / math.radians(now.fov_deg) if fisheye else pinhole(now).fx_px
+        return {
+            "header": self._optical(sensor, t),
+            "height": now.height_px,
+            "width": now.width_px,
+            "distortion_model": "equidistant" if fisheye else "plumb_bob",
+            "d": [0.0] * (4 if fisheye else 5),
+            "k": [f, 0.0, cx, 0.0, f, cy, 0.0, 0.0, 1.0],
+            "r": np.eye(3).ravel().tolist(),
+            "p": [f, 0.0, cx, 0.0, 0.0, f, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
+        }
+
+    def _cloud(self, cloud: Cloud, sensor: SensorRequest, t: float) -> RosMessage:
+        """Return a cloud with its points in their original axes: those of the sensor, or world NED (type 21)."""
+        names, columns = ["x", "y", "z"], [cloud.points]
+        if cloud.segments is not None:
+            names.append("seg")
+            columns.append(cloud.segments[:, None])
+        data, step = np.hstack(columns).astype("<f4"), 4 * len(names)
+        world = SENSORS[sensor.type_id].axes == "ned"
+        return {
+            "header": header(t, "world_ned" if world else self.frame(f"sensor{sensor.seq_id}_flu")),
+            "height": 1,
+            "width": len(data),
+            "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
+            "is_bigendian": False,
+            "point_step": step,
+            "row_step": step * len(data),
+            "data": _octets(data),
+            "is_dense": bool(np.isfinite(data).all()),
+        }
+
+    def odometry(self, cloud: Cloud, t: float) -> RosMessage:
+        """Return nav_msgs/Odometry of the pose in a cloud. Its twist, not transmitted, is 0; covariances begin with -1."""
+        copter, zero, (p, R) = cloud.copter or 1, _xyz((0.0, 0.0, 0.0)), _pose_enu(cloud)
+        origin, axes = EARTH if cloud.axes == WORLD else self.frame(f"uav{copter}_local_enu"), "flu"
+        if self._ned:
+            p, R, origin, axes = (
+                ENU_FROM_NED @ p,
+                ENU_FROM_NED @ R @ FRD_FROM_FLU,
+                origin.replace("_enu", "_ned"),
+                "frd",
+            )
+        return {
+            "header": header(t, origin),
+            "child_frame_id": self.frame(f"uav{copter}_{axes}"),
+            "pose": {
+                "pose": {"position": _xyz(p.tolist()), "orientation": _quaternion(from_matrix(R))},
+                "covariance": _unknown(36),
+            },
+            "twist": {"twist": {"linear": zero, "angular": dict(zero)}, "covariance": _unknown(36)},
+        }
+
+    def body_transform(self, cloud: Cloud, t: float) -> RosMessage | None:
+        """Return the transform that a cloud stamped t (s) tells, of its vehicle's body or local frame; None if it tells none."""
+        world, copter, (p, R) = cloud.axes == WORLD, cloud.copter or 1, _pose_enu(cloud)
+        local, body = self.frame(f"uav{copter}_local_enu"), self.frame(f"uav{copter}_flu")
+        of_world, t_known, p_known, R_known = self._poses.get(copter, (world, t, p, R))
+        if world == of_world:
+            self._poses[copter] = world, t, p, R
+            return transform(t, EARTH if world else local, body, p, R)
+        if abs(t - t_known) > SAME_STAMP_S:
+            return None
+        if not world:
+            p, R, p_known, R_known = p_known, R_known, p, R
+        return transform(t, EARTH, local, p - R @ R_known.T @ p_known, R @ R_known.T)
+
+    def mount_transform(self, sensor: SensorRequest, t: float = 0.0) -> RosMessage | None:
+        """Return the transform of a sensor; None where its attitude is fixed to the earth, and so none of its carrier's."""
+        if sensor.mount_type == EARTH_FIXED:
+            return None
+        carrier = self.frame(f"{'sensor' if sensor.mount_type == ON_SENSOR else 'uav'}{sensor.copter}_flu")
+        parent, axes = (EARTH, ENU_FROM_NED) if sensor.mount_type == ON_GROUND else (carrier, FRD_FROM_FLU)
+        p, R = np.array(sensor.position_m), matrix(from_euler(*map(math.radians, mount_deg(sensor))))
+        return transform(t, parent, self.frame(f"sensor{sensor.seq_id}_flu"), axes @ p, axes @ R @ FRD_FROM_FLU)
+
+    def fixed(self, sensors: Iterable[SensorRequest], copter: int) -> Message:
+        """Return the transforms that never change: mounts but those of gimbals, optical axes, NED and FRD, and a copter's IMU."""
+        found = [transform(0.0, EARTH, "world_ned", NOWHERE, ENU_FROM_NED)]
+        found.append(transform(0.0, self.frame(f"uav{copter}_flu"), self.frame(IMU_FRAME), NOWHERE, np.eye(3)))
+        for sensor in sensors:
+            mounted = self.mount_transform(sensor) if sensor.type_id != GIMBAL else None
+            found += [mounted] if mounted is not None else []
+            name = self.frame(f"sensor{sensor.seq_id}_")
+            if SENSORS[sensor.type_id].encoding:
+                found.append(transform(0.0, f"{name}flu", f"{name}optical", NOWHERE, FLU_FROM_OPTICAL))
+        for number in sorted(
+            {copter, *(one.copter for one in sensors if one.mount_type not in (ON_GROUND, ON_SENSOR))}
+        ):
+            name = self.frame(f"uav{number}_")
+            found.append(transform(0.0, f"{name}local_enu", f"{name}local_ned", NOWHERE, ENU_FROM_NED))
+            found.append(transform(0.0, f"{name}flu", f"{name}frd", NOWHERE, FRD_FROM_FLU))
+        return transforms("/tf_static", *found)
+
+    def imu(self, sample: ImuSample, start: float = 0.0) -> Message:
+        """Return CopterSim's IMU, front-left-up; the orientation is not transmitted."""
+        variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
+        values = {
+            "header": header(start + sample.t, self.frame(IMU_FRAME)),
+            "orientation": _quaternion(np.array([1.0, 0.0, 0.0, 0.0])),
+            "orientation_covariance": _unknown(9),
+            "angular_velocity": _xyz(flu(sample.gyro)),
+            "angular_velocity_covariance": variance,
+            "linear_acceleration": _xyz(flu(sample.accel)),
+            "linear_acceleration_covariance": [0.0] * 9,
+        }
+        return Message(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
+
+    def gimbal(
+        self, state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, package: str
+    ) -> Iterator[Message]:
+        """Yield CameraStatus of `package`, from the state, the gimbal's request and its frames, and the gimbal's transform."""
+        if 0.0 < state.fov_deg < 180.0:
+            self._fov_deg[state.seq_id] = state.fov_deg
+        status = {"header": self._optical(gimbal, t)} | _camera_status(state, gimbal, health)
+        yield Message(self.gimbal_topic(gimbal, "status"), f"{package}/CameraStatus", status)
+        if (turned := self.mount_transform(replace(gimbal, euler=state.euler, by_quat=0.0), t)) is not None:
+            yield transforms("/tf", turned)
 
 
 def header(t: float, frame_id: str) -> RosMessage:
     """Return std_msgs/Header at t, s; stamps beyond 32 bit are clipped."""
     sec, nanosec = divmod(round(min(max(t, -INT32_MAX), INT32_MAX) * 1e9), 1_000_000_000)
     return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
-
-
-def frame(name: str, prefix: str = "") -> str:
-    """Return a frame_id after a vehicle's prefix, without the slash that TF 2 refuses: uav1/sensor0_optical."""
-    return f"{prefix.strip('/')}/{name}" if prefix.strip("/") else name
-
-
-def message(sample: Sample, start: float = 0.0, prefix: str = "") -> RosMessage | None:
-    """Return sensor_msgs/Image, sensor_msgs/PointCloud2 or std_msgs/Float32 of a sample; None without a matching message.
-
-    Args:
-        start: start of the simulation, s since 1970; 0 for stamps in simulation time.
-    """
-    sensor, t, value = sample.sensor, start + sample.t, sample.value
-    match value:
-        case np.ndarray():
-            return _image(value, sensor, t, prefix)
-        case Cloud():
-            return _cloud(value, sensor, t, prefix)
-        case Range():
-            return {"data": value.distance_m}
-    return None
-
-
-def gimbal_topic(sensor: SensorRequest, what: str, prefix: str = "") -> str:
-    """Return a topic of a gimbal: `what` is "ctrl", "ai_ctrl" or "status"."""
-    return f"{prefix}/rflysim/sensor{sensor.seq_id}/camera/{what}"
-
-
-def message_type(sensor: SensorRequest) -> str:
-    """Return package and name of the message of `message`; empty if there is none."""
-    kinds = {
-        SensorKind.IMAGE: "sensor_msgs/Image",
-        SensorKind.CLOUD: "sensor_msgs/PointCloud2",
-        SensorKind.RANGE: "std_msgs/Float32",
-    }
-    return kinds.get(SENSORS[sensor.type_id].kind, "")
-
-
-def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> RosMessage:
-    kind = SENSORS[sensor.type_id]
-    return {
-        "header": header(t, frame(f"sensor{sensor.seq_id}_optical", prefix)),
-        "height": image.shape[0],
-        "width": image.shape[1],
-        "encoding": kind.encoding,
-        "is_bigendian": 0,
-        "step": image.shape[1] * kind.bytes_per_pixel,
-        "data": _octets(image.astype(image.dtype.newbyteorder("<"), copy=False)),
-    }
-
-
-def camera_info(sensor: SensorRequest, t: float, prefix: str = "") -> RosMessage | None:
-    """Return sensor_msgs/CameraInfo of a camera without distortion (a fisheye is equidistant); None for another sensor."""
-    if SENSORS[sensor.type_id].kind is not SensorKind.IMAGE:
-        return None
-    fisheye, cx, cy = sensor.type_id == FISHEYE, sensor.width_px / 2, sensor.height_px / 2
-    f = sensor.width_px / math.radians(sensor.fov_deg) if fisheye else pinhole(sensor).fx_px
-    return {
-        "header": header(t, frame(f"sensor{sensor.seq_id}_optical", prefix)),
-        "height": sensor.height_px,
-        "width": sensor.width_px,
-        "distortion_model": "equidistant" if fisheye else "plumb_bob",
-        "d": [0.0] * (4 if fisheye else 5),
-        "k": [f, 0.0, cx, 0.0, f, cy, 0.0, 0.0, 1.0],
-        "r": np.eye(3).ravel().tolist(),
-        "p": [f, 0.0, cx, 0.0, 0.0, f, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
-    }
-
-
-def info_topic(image_topic: str) -> str:
-    """Return the topic of CameraInfo beside that of an image."""
-    return f"{image_topic.rpartition('/')[0]}/camera_info"
-
-
-def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> RosMessage:
-    """Return a cloud with its points in their original axes: those of the sensor, or world NED (type 21)."""
-    world = SENSORS[sensor.type_id].axes == "ned"
-    names, columns = ["x", "y", "z"], [cloud.points]
-    if cloud.segments is not None:
-        names.append("seg")
-        columns.append(cloud.segments[:, None])
-    data, step = np.hstack(columns).astype("<f4"), 4 * len(names)
-    return {
-        "header": header(t, "world_ned" if world else _sensor_frame(sensor.seq_id, prefix)),
-        "height": 1,
-        "width": len(data),
-        "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
-        "is_bigendian": False,
-        "point_step": step,
-        "row_step": step * len(data),
-        "data": _octets(data),
-        "is_dense": bool(np.isfinite(data).all()),
-    }
-
-
-def odometry(cloud: Cloud, t: float, ned: bool = False, prefix: str = "") -> RosMessage:
-    """Return nav_msgs/Odometry of the pose in a cloud. Velocity is not transmitted: its twist is 0; covariances begin with -1.
-
-    Args:
-        ned: world NED and body FRD instead of ROS's ENU and FLU.
-    """
-    copter, zero = cloud.copter or 1, _xyz((0.0, 0.0, 0.0))
-    if ned:
-        p, R = np.array(cloud.p_wb), matrix(from_euler(*cloud.rpy))
-    else:
-        p, R = _pose_enu(cloud)
-    origin = EARTH if cloud.axes == WORLD else _local_frame(copter, prefix)
-    return {
-        "header": header(t, origin.replace("_enu", "_ned") if ned else origin),
-        "child_frame_id": _body_frame(copter, prefix, "frd" if ned else "flu"),
-        "pose": {
-            "pose": {"position": _xyz(p.tolist()), "orientation": _quaternion(from_matrix(R))},
-            "covariance": _unknown(36),
-        },
-        "twist": {"twist": {"linear": zero, "angular": dict(zero)}, "covariance": _unknown(36)},
-    }
-
-
-def _pose_enu(cloud: Cloud) -> tuple[Array, Array]:
-    """Return position (3,) and rotation (3, 3), FLU to ENU, of the body."""
-    return ENU_FROM_NED @ np.array(cloud.p_wb), ENU_FROM_NED @ matrix(from_euler(*cloud.rpy)) @ FRD_FROM_FLU
-
-
-def _body_frame(copter: int, prefix: str, axes: str = "flu") -> str:
-    return frame(f"uav{copter}_{axes}", prefix)
-
-
-def _local_frame(copter: int, prefix: str) -> str:
-    return frame(f"uav{copter}_local_enu", prefix)
-
-
-def _sensor_frame(seq_id: int, prefix: str) -> str:
-    return frame(f"sensor{seq_id}_flu", prefix)
 
 
 def transform(t: float, parent: str, child: str, p: Array, R: Array) -> RosMessage:
@@ -197,76 +253,14 @@ def transform(t: float, parent: str, child: str, p: Array, R: Array) -> RosMessa
     }
 
 
-def mount_transform(sensor: SensorRequest, t: float = 0.0, prefix: str = "") -> RosMessage | None:
-    """Return the transform of a sensor; None where its attitude is fixed to the earth, and so none of its carrier's."""
-    if sensor.mount_type == EARTH_FIXED:
-        return None
-    on_ground = sensor.mount_type == ON_GROUND
-    axes = ENU_FROM_NED if on_ground else FRD_FROM_FLU
-    carrier = (_sensor_frame if sensor.mount_type == ON_SENSOR else _body_frame)(sensor.copter, prefix)
-    R = matrix(from_euler(*map(math.radians, mount_deg(sensor))))
-    parent, child = EARTH if on_ground else carrier, _sensor_frame(sensor.seq_id, prefix)
-    return transform(t, parent, child, axes @ np.array(sensor.position_m), axes @ R @ FRD_FROM_FLU)
+def transforms(topic: str, *found: RosMessage) -> Message:
+    """Return transforms as tf2_msgs/TFMessage."""
+    return Message(topic, "tf2_msgs/TFMessage", {"transforms": list(found)})
 
 
-def static_transforms(sensors: Iterable[SensorRequest], prefix: str = "") -> list[RosMessage]:
-    """Return the transforms that never change: mounts but those of gimbals, optical axes, NED and FRD."""
-    found: list[RosMessage | None] = [transform(0.0, EARTH, "world_ned", NOWHERE, ENU_FROM_NED)]
-    for sensor in sensors:
-        if sensor.type_id != GIMBAL:
-            found.append(mount_transform(sensor, 0.0, prefix))
-        if SENSORS[sensor.type_id].kind is SensorKind.IMAGE:
-            parent, optical = _sensor_frame(sensor.seq_id, prefix), frame(f"sensor{sensor.seq_id}_optical", prefix)
-            found.append(transform(0.0, parent, optical, NOWHERE, FLU_FROM_OPTICAL))
-    for copter in sorted({sensor.copter for sensor in sensors if sensor.mount_type not in (ON_GROUND, ON_SENSOR)}):
-        local, body = _local_frame(copter, prefix), _body_frame(copter, prefix)
-        found.append(transform(0.0, local, local.replace("_enu", "_ned"), NOWHERE, ENU_FROM_NED))
-        found.append(transform(0.0, body, _body_frame(copter, prefix, "frd"), NOWHERE, FRD_FROM_FLU))
-    return [one for one in found if one is not None]
-
-
-def imu_transform(copter: int, prefix: str = "") -> RosMessage:
-    """Return the transform of CopterSim's IMU, at the body's origin."""
-    return transform(0.0, _body_frame(copter, prefix), frame(IMU_FRAME, prefix), NOWHERE, np.eye(3))
-
-
-class BodyTransforms:
-    """Transforms of the bodies by the odometry in clouds.
-
-    A body has one parent, the frame of its first odometry. Where another comes with the same stamp, world to local follows.
-    """
-
-    def __init__(self, prefix: str = ""):
-        self._prefix = prefix
-        self._last: dict[int, tuple[bool, float, Array, Array]] = {}  # by copter: whether of the world, t, p, R
-
-    def of(self, cloud: Cloud, t: float) -> RosMessage | None:
-        """Return the transform that a cloud stamped t (s) tells; None if it tells none."""
-        world, copter, (p, R) = cloud.axes == WORLD, cloud.copter or 1, _pose_enu(cloud)
-        local = _local_frame(copter, self._prefix)
-        of_world, t_known, p_known, R_known = self._last.get(copter, (world, t, p, R))
-        if world == of_world:
-            self._last[copter] = world, t, p, R
-            return transform(t, EARTH if world else local, _body_frame(copter, self._prefix), p, R)
-        if abs(t - t_known) > SAME_STAMP_S:
-            return None
-        if not world:
-            p, R, p_known, R_known = p_known, R_known, p, R
-        return transform(t, EARTH, local, p - R @ R_known.T @ p_known, R @ R_known.T)
-
-
-def imu(sample: ImuSample, start: float = 0.0, frame: str = IMU_FRAME) -> RosMessage:
-    """Return sensor_msgs/Imu, front-left-up; the orientation is not transmitted."""
-    variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
-    return {
-        "header": header(start + sample.t, frame),
-        "orientation": _quaternion(np.array([1.0, 0.0, 0.0, 0.0])),
-        "orientation_covariance": _unknown(9),
-        "angular_velocity": _xyz(flu(sample.gyro)),
-        "angular_velocity_covariance": variance,
-        "linear_acceleration": _xyz(flu(sample.accel)),
-        "linear_acceleration_covariance": [0.0] * 9,
-    }
+def _pose_enu(cloud: Cloud) -> tuple[Array, Array]:
+    """Return position (3,) and rotation (3, 3), FLU to ENU, of the body."""
+    return ENU_FROM_NED @ np.array(cloud.p_wb), ENU_FROM_NED @ matrix(from_euler(*cloud.rpy)) @ FRD_FROM_FLU
 
 
 def gimbal_order(ctrl: RosMessage) -> GimbalOrder:
@@ -302,16 +296,13 @@ def box_order(ctrl: RosMessage) -> GimbalOrder:
     return GimbalOrder(box=2, pixel=(float(u), float(v)))
 
 
-def camera_status(
-    state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, prefix: str = ""
-) -> RosMessage:
-    """Return CameraStatus, with CameraParams, from the state, the gimbal's first request and its frames; the rest is 0."""
+def _camera_status(state: GimbalState, gimbal: SensorRequest, health: StreamHealth) -> RosMessage:
+    """Return CameraStatus without header, with CameraParams; what is not transmitted is 0."""
     roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
     gaps = health.longest_gap_s, health.shortest_gap_s, health.gap_s
     exposure = dict(zip(("capture_max_sec", "capture_min_sec", "capture_cur_sec"), gaps, strict=True))
     return {
-        "header": header(t, frame(f"sensor{state.seq_id}_optical", prefix)),
         "id": state.seq_id % 256,
         "frame_rate": health.hz,
         **exposure,

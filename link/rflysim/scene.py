@@ -58,11 +58,6 @@ class ObjectState(Packed):
         turn = log(product(conjugate(from_euler(*placed.rpy)), from_euler(*self.rpy)))
         return max(apart, larger) < NEAR_M and math.hypot(*turn) < NEAR_RAD
 
-    @property
-    def gone(self) -> bool:
-        """Whether it was moved out of sight."""
-        return self.p_w[2] > FAR_M / 2
-
 
 def object_state(datagram: bytes) -> ObjectState:
     """Decode a state of 80 bytes, or of 64 without the quaternion. Raises MalformedError."""
@@ -89,10 +84,10 @@ class SceneReport:
     """What became of the objects."""
 
     placed: int  # confirmed
-    missing: tuple[int, ...]  # numbers without a state
-    different: tuple[ObjectState, ...]  # elsewhere or of another size
+    missing: list[int]  # numbers without a state
+    different: list[int]  # elsewhere or of another size
     removed: int
-    left: tuple[int, ...]  # still there
+    left: list[int]  # still there
 
 
 class SceneClient(RequestSocket):
@@ -111,15 +106,15 @@ class SceneClient(RequestSocket):
             hidden = SceneObject(number, CUBE, 0.0, (0.0, 0.0, FAR_M), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
             self._send_all((hidden.encode(), query(DELETE, number)))
         told = self._told(wanted, patience_s)
-        different = tuple(state for number, state in told.items() if not state.is_of(wanted[number]))
-        left = tuple(self._present(others))
-        missing = tuple(number for number in wanted if number not in told)
+        different = [number for number, state in told.items() if not state.is_of(wanted[number])]
+        left = self._present(others)
+        missing = [number for number in wanted if number not in told]
         return SceneReport(len(told) - len(different), missing, different, len(others) - len(left), left)
 
     def _present(self, numbers: Iterable[int]) -> list[int]:
         """Return the numbers of the objects that are there."""
         told = self._told(dict.fromkeys(numbers), 2 * ASK_S)
-        return sorted(number for number, state in told.items() if not state.gone)
+        return sorted(number for number, state in told.items() if state.p_w[2] < FAR_M / 2)
 
     def _told(self, wanted: Mapping[int, SceneObject | None], patience_s: float) -> dict[int, ObjectState]:
         """Place objects, ask for their states until each is as wanted, or as it may be (None), and return the last ones."""

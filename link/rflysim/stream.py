@@ -12,17 +12,14 @@ from functools import partial
 
 from gate_racer.link.reassembly import RESTART_S, Chunk, MalformedError, Reassembler
 from gate_racer.link.rflysim.payloads import (
-    BoundingBox,
     Cloud,
     Image,
     Range,
-    Spot,
     decode_cloud,
-    decode_items,
     decode_payload,
     decode_range,
 )
-from gate_racer.link.rflysim.request import SENSORS, SensorKind, SensorRequest
+from gate_racer.link.rflysim.request import SENSORS, SensorRequest
 from gate_racer.link.sockets import Address
 
 CHECK_SUM, PLAIN_SUM, NUMBERED_SUM = struct.Struct("<i"), 1234567890, 1234567893
@@ -97,7 +94,7 @@ def _straggles(chunk: Chunk, newest: Chunk) -> bool:
     return behind < MOST_BEHIND and chunk.t <= newest.t  # a later exposure with a lower number: the count restarted
 
 
-Value = Image | Cloud | Range | list[BoundingBox] | list[Spot] | bytes  # bytes: of an image file
+Value = Image | Cloud | Range | bytes  # bytes: of an image file
 Tell = Callable[[str], None]
 MOST_TOPICS = 20  # per stream
 MILESTONES = {10**n for n in range(7)}  # occurrences that are reported
@@ -162,17 +159,9 @@ class Stream:
 
 def reader(sensor: SensorRequest) -> Callable[[bytes], Value]:
     """Return the decoder of a sensor's frames."""
-    match SENSORS[sensor.type_id].kind:
-        case SensorKind.IMAGE:
-            return partial(decode_payload, sensor=sensor)
-        case SensorKind.CLOUD:
-            return partial(decode_cloud, sensor=sensor)
-        case SensorKind.RANGE:
-            return decode_range
-        case SensorKind.BOXES:
-            return partial(decode_items, kind=BoundingBox)
-        case _:
-            return partial(decode_items, kind=Spot)
+    if SENSORS[sensor.type_id].encoding:
+        return partial(decode_payload, sensor=sensor)
+    return partial(decode_cloud, sensor=sensor) if SENSORS[sensor.type_id].axes else decode_range
 
 
 class StreamHealth:

@@ -4,8 +4,9 @@ import argparse
 import random
 import struct
 import threading
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from gate_racer.link.rflysim.scene import (
     TELL,
     ObjectState,
     SceneClient,
+    SceneReport,
     object_state,
     query,
     read_query,
@@ -63,11 +65,12 @@ class Server:
         self.outlet.close()
 
 
-@pytest.mark.parametrize("course", ["vq2", "pillars"])
+@pytest.mark.parametrize("course", ["vq1", "vq2", "pillars"])
 def test_the_boxes_are_those_that_a_vehicle_hits(course):
-    track, origin = load_track(course), np.array([3.0, -2.0, -30.0])
+    track = load_track(course)
     solids, walls = Colliders(track).solids, Colliders(track).walls
-    objects = objects_of(track, tuple(origin))
+    objects, raised = objects_of(track)
+    origin = np.array([0.0, 0.0, -raised])
     assert [one.number for one in objects] == list(NUMBERS[: len(objects)])
     np.testing.assert_allclose([one.p_w for one in objects], solids.centre[walls:] + origin)
     np.testing.assert_allclose([one.scale for one in objects], 2 * solids.half[walls:])
@@ -76,13 +79,13 @@ def test_the_boxes_are_those_that_a_vehicle_hits(course):
 
 
 def test_a_scene_has_the_boxes_of_the_last_course_and_of_no_other(vq1):
-    many, few = objects_of(load_track("vq2"), (0.0, 0.0, 0.0)), objects_of(load_track("pillars"), (0.0, 0.0, -1.0))
+    many, few = objects_of(load_track("vq2"))[0], objects_of(load_track("pillars"))[0]
     few, lost = few[:3], iter([True] * 5)
     with Server(vq1, lambda datagram: None if next(lost, False) else datagram) as server:
         assert server.client.make(many).placed == len(many), "though some states were lost"
         second = server.client.make(few)
         assert (second.placed, second.removed) == (len(few), len(many) - len(few))
-        assert second.missing == second.different == second.left == ()
+        assert second.missing == second.different == second.left == []
         last = {one.number: server.told[one.number] for one in few}
         assert all(last[one.number].is_of(one) for one in few)
         assert not last[few[0].number].is_of(replace(few[0], rpy=(0.0, 0.0, 1.0)))
@@ -90,8 +93,8 @@ def test_a_scene_has_the_boxes_of_the_last_course_and_of_no_other(vq1):
         assert server.client.make([]).removed == 0
 
 
-def test_boxes_of_another_size_and_boxes_that_stay_are_told(vq1, capsys):
-    objects = objects_of(load_track("pillars"), (0.0, 0.0, 0.0))[:2]
+def test_boxes_of_another_size_are_told(vq1):
+    objects = objects_of(load_track("pillars"))[0][:2]
 
     def doubled(datagram):
         state = object_state(datagram)
@@ -99,12 +102,10 @@ def test_boxes_of_another_size_and_boxes_that_stay_are_told(vq1, capsys):
 
     with Server(vq1, doubled) as server:
         report = server.client.make(objects, 1.0)
-        assert [state.number for state in report.different] == [10_000, 10_001] and report.placed == 0
-        assert rflysim_scene.judge(report, objects, server.outlet.address) == 1
-    assert "and 1 more: is the model no cube" in capsys.readouterr().out
+    assert report.different == [10_000, 10_001] and report.placed == 0
 
 
-def test_boxes_that_stay_are_told(capsys):
+def test_boxes_that_stay_are_told():
     place, over = ((0.0,) * 3, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), (0.0,) * 3, (0.5,) * 3, 0.0), threading.Event()
     with UdpEndpoint(LOCAL_HOST, 0) as server, closing(SceneClient(server.address, 0)) as client:
 
@@ -120,13 +121,11 @@ def test_boxes_that_stay_are_told(capsys):
         report = client.make([])
         over.set()
         thread.join()
-    assert (report.left, report.removed) == ((10_007,), 0)
-    assert rflysim_scene.judge(report, [], server.address) == 1
-    assert "not removed: 10007" in capsys.readouterr().out
+    assert (report.left, report.removed) == ([10_007], 0)
 
 
 def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
-    (one,) = objects_of(load_track("pillars"), (0.0, 0.0, 0.0))[:1]
+    one = objects_of(load_track("pillars"))[0][0]
     state = ObjectState(
         one.number, one.p_w, one.rpy, (1.0, 0.0, 0.0, 0.0), one.p_w, tuple(s / 2 for s in one.scale), 0.0
     )
@@ -134,9 +133,7 @@ def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
         for datagram in (state.encode(), b"", bytes(80), struct.pack("<2i16fd", 1234567891, 1, *[float("nan")] * 17)):
             liar.sendto(datagram, (LOCAL_HOST, client.port))
         report = client.make([one], 0.2)
-        assert report.missing == (one.number,) and client.malformed >= 3
-    with pytest.raises(UserError, match=f"no state of any box from {LOCAL_HOST}:9"):
-        rflysim_scene.judge(report, [one], (LOCAL_HOST, 9))
+        assert report.missing == [one.number] and client.malformed >= 3
 
 
 def test_states_of_older_servers_have_no_quaternion():
@@ -149,7 +146,7 @@ def test_states_of_older_servers_have_no_quaternion():
 
 
 def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
-    rng, good = random.Random(1), objects_of(load_track("pillars"), (0.0, 0.0, 0.0))[0]
+    rng, good = random.Random(1), objects_of(load_track("pillars"))[0][0]
     words = ("", "1", "1 x 0", "1 ² 0", f"1 {10**40} 0", "-1 3 0", "24 0 0", "1 10000", "99 10000 0")
     bad = [encode_command(f"RflyReqObjData {text}") for text in words] + [rng.randbytes(52) for _ in range(20)]
     bad += [struct.pack("<3i10f", 1234567890, 10_000, 1, *[float("nan")] * 10), encode_command(""), encode_command(" ")]
@@ -168,9 +165,9 @@ def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
 @pytest.mark.parametrize(
     ("track", "server", "words"),
     [
-        ("vq1", "rflysim://127.0.0.1?upp=3", "unknown option 'upp'; known: north, east, up, model"),
-        ("vq1", "rflysim://127.0.0.1?up=nan", "up: expected a number"),
-        ("vq1", "rflysim://127.0.0.1?model=1e300", "model: expected a number"),
+        ("vq1", "rflysim://127.0.0.1?up=3", "takes no option but model"),
+        ("vq1", "rflysim://127.0.0.1?model=9999999999", "takes no option but model"),
+        ("vq1", "rflysim://127.0.0.1?model=²", "takes no option but model"),
         ("vq1", "http://127.0.0.1", "expected something like rflysim://"),
         ("nowhere", "rflysim", "nowhere"),
         ("vq1", "rflysim://no.such.host.invalid", "unknown host"),
@@ -181,8 +178,30 @@ def test_a_command_that_means_nothing_is_one_line(track, server, words):
         rflysim_scene.run(argparse.Namespace(track=track, server=server, json=None))
 
 
-def test_what_lies_below_the_ground_is_told(vq1, capsys):
-    rflysim_scene.tell(vq1, objects_of(vq1, (0.0, 0.0, 0.0)), (0.0, 0.0, 0.0))
-    rflysim_scene.tell(vq1, objects_of(vq1, (1.0, 2.0, -26.0)), (1.0, 2.0, -26.0))
-    out, err = capsys.readouterr()
-    assert err.count("reaches") == 1 and "?up=26 raises it" in err and "north 1.00, east 2.00, up 25.98 m" in out
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (SceneReport(0, [10_000], [], 0, []), "no state of any box from 127.0.0.1:20010"),
+        (SceneReport(18, [10_000], [], 0, []), "without a state: 10000"),
+        (SceneReport(18, [], [10_001], 0, []), "is the model a cube of 1 m? ?model=NUMBER): 10001"),
+        (SceneReport(19, [], [], 1, [10_400]), "not removed, which a change of the map does: 10400"),
+        (SceneReport(19, [], [], 0, []), "19 of 19 boxes placed, 0 of earlier courses removed"),
+    ],
+)
+def test_the_command_says_what_became_of_the_boxes(report, words, monkeypatch, capsys):
+    told = report if report.placed else replace(report, missing=[*NUMBERS[:19]])
+    client = SimpleNamespace(server=(LOCAL_HOST, 20010), make=lambda objects: told)
+    monkeypatch.setattr(rflysim_scene, "SceneClient", lambda server: nullcontext(client))
+    arguments = argparse.Namespace(track="pillars", server="rflysim", json=None)
+    if not report.placed:
+        with pytest.raises(UserError, match=words):
+            rflysim_scene.run(arguments)
+    else:
+        assert rflysim_scene.run(arguments) == (report != SceneReport(19, [], [], 0, []))
+        assert words in capsys.readouterr().out
+
+
+def test_a_course_is_raised_above_the_ground_and_its_start_with_it(vq1):
+    objects, raised = objects_of(vq1)
+    assert raised == 26 and max(one.p_w[2] + one.scale[2] / 2 for one in objects) <= 0.1
+    assert objects_of(load_track("figure8"))[1] == 0

@@ -8,11 +8,12 @@ import pytest
 from rosbags.interfaces import Nodetype
 from rosbags.typesys import Stores, get_typestore
 
-from gate_racer.link.rflysim import ros
 from gate_racer.link.rflysim.config import pinhole
+from gate_racer.link.rflysim.desk import GimbalState
 from gate_racer.link.rflysim.payloads import LOCAL, WORLD, Cloud, Range
 from gate_racer.link.rflysim.request import ImuSample
-from gate_racer.link.rflysim.stream import Sample
+from gate_racer.link.rflysim.ros import RosMessages
+from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.sim.view.sensing import mount_of
 from gate_racer.vehicle.rotation import as_vector, from_euler, matrix, to_euler
 from tests.link.rflysim_sensor import sensor
@@ -40,35 +41,43 @@ def valued(store, kind, of, value):
 
 
 CLOUD = Cloud((3.0, 1.0, -2.0), (0.1, 0.2, 0.3), np.ones((2, 3), np.float32), np.ones(2, np.float32), 1, LOCAL)
+IMAGE = np.zeros((48, 64, 3), np.uint8)
+ROS = RosMessages("/u")
 MESSAGES = [
-    ("sensor_msgs/msg/Image", ros.message(Sample(sensor(1), 1.5, 1, np.zeros((48, 64, 3), np.uint8)))),
-    ("sensor_msgs/msg/PointCloud2", ros.message(Sample(sensor(23), 1.5, 1, CLOUD))),
-    ("std_msgs/msg/Float32", ros.message(Sample(sensor(5), 1.5, 1, Range(2.5, 1, *[(0.0,) * 3] * 4)))),
-    ("nav_msgs/msg/Odometry", ros.odometry(CLOUD, 1.5)),
-    ("sensor_msgs/msg/Imu", ros.imu(ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))),
-    ("sensor_msgs/msg/CameraInfo", ros.camera_info(sensor(1), 1.5)),
-    ("sensor_msgs/msg/CameraInfo", ros.camera_info(sensor(8), 1.5)),
-    ("tf2_msgs/msg/TFMessage", {"transforms": ros.static_transforms([sensor(1), sensor(23)], "/uav1")}),
+    *ROS.sample(Sample(sensor(1), 1.5, 1, IMAGE)),
+    *ROS.sample(Sample(sensor(8), 1.5, 1, IMAGE)),
+    *ROS.sample(Sample(sensor(23), 1.5, 1, CLOUD)),
+    *ROS.sample(Sample(sensor(5), 1.5, 1, Range(2.5, 1, *[(0.0,) * 3] * 4))),
+    ROS.imu(ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+    ROS.fixed([sensor(1), sensor(23)], 1),
 ]
 
 
 @pytest.mark.parametrize("distribution", [Stores.ROS2_HUMBLE, Stores.ROS2_JAZZY])
-@pytest.mark.parametrize(("name", "values"), MESSAGES, ids=[name for name, _ in MESSAGES])
-def test_messages_have_the_fields_and_types_of_ros_2(distribution, name, values):
-    store = get_typestore(distribution)
-    data = store.serialize_cdr(typed(store, name, values), name)
+@pytest.mark.parametrize("message", MESSAGES, ids=[message.kind for message in MESSAGES])
+def test_messages_have_the_fields_and_types_of_ros_2(distribution, message):
+    store, name = get_typestore(distribution), message.kind.replace("/", "/msg/")
+    data = store.serialize_cdr(typed(store, name, message.values), name)
     assert bytes(store.serialize_cdr(store.deserialize_cdr(data, name), name)) == bytes(data)
 
 
 def test_a_camera_is_told_as_it_is():
     about = sensor(1, fov_deg=80.0)
-    told, camera = ros.camera_info(about, 2.5, "/uav1"), pinhole(about)
+    (told, camera), named = (ROS.camera_info(about, 2.5), pinhole(about)), RosMessages(names={1: "/camera/image_raw"})
     assert told["k"] == [camera.fx_px, 0, camera.cx_px, 0, camera.fy_px, camera.cy_px, 0, 0, 1] and not any(told["d"])
-    assert (told["width"], told["height"], told["header"]["frame_id"]) == (64, 48, "uav1/sensor2_optical")
-    fisheye = ros.camera_info(sensor(8, fov_deg=180.0), 2.5)
+    assert (told["width"], told["height"], told["header"]["frame_id"]) == (64, 48, "u/sensor2_optical")
+    fisheye = ROS.camera_info(sensor(8, fov_deg=180.0), 2.5)
     assert fisheye["distortion_model"] == "equidistant" and fisheye["k"][0] == pytest.approx(64 / math.pi)
-    assert ros.camera_info(sensor(23), 2.5) is None
-    assert ros.info_topic("/camera/image_raw") == "/camera/camera_info"
+    assert [one.topic for one in named.sample(Sample(about, 0.0, 1, IMAGE))] == [
+        "/camera/image_raw",
+        "/camera/camera_info",
+    ]
+    state = GimbalState(2, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 45.0, 0.0, (0.0, 0.0), 0.0, 0.0, 64, 48, 0.0)
+    for fov_deg, seen_deg in ((45.0, 45.0), (3e38, 45.0), (0.0, 45.0), (60.0, 60.0)):
+        list(named.gimbal(replace(state, fov_deg=fov_deg), 0.0, sensor(9), StreamHealth(), "p"))
+        assert (
+            named.camera_info(sensor(9), 0.0)["k"] == named.camera_info(sensor(1, seq_id=3, fov_deg=seen_deg), 0.0)["k"]
+        )
 
 
 class Tree:
@@ -90,6 +99,10 @@ class Tree:
         return frame, np.array(p)
 
 
+def fixed(*sensors):
+    return ROS.fixed(sensors, 1).values["transforms"]
+
+
 def cloud_at(exposure, axes, shift=(0.0, 0.0, 0.0)):
     return replace(CLOUD, p_wb=as_vector(exposure.p_wb + shift), rpy=to_euler(exposure.q_wb), axes=axes)
 
@@ -105,8 +118,8 @@ def test_a_pixel_leads_to_the_place_that_is_seen(vq1, mount, by_quat):
     exposure, p_c = at(vq1, yaw=2.0), np.array([0.4, -0.3, 5.0])
     sensed = mount_of(about).seen(exposure)
     p_w = sensed.p_wb + matrix(sensed.q_wb) @ pinhole(about).R_bc @ p_c
-    moved = ros.BodyTransforms("/a").of(cloud_at(exposure, WORLD), 1.0)
-    root, found = Tree([*ros.static_transforms([about], "/a"), moved]).to_root("a/sensor2_optical", p_c)
+    moved = RosMessages("/u").body_transform(cloud_at(exposure, WORLD), 1.0)
+    root, found = Tree([*fixed(about), moved]).to_root("u/sensor2_optical", p_c)
     assert root == "world_enu"
     np.testing.assert_allclose(found, [p_w[1], p_w[0], -p_w[2]], atol=1e-9)
 
@@ -114,35 +127,34 @@ def test_a_pixel_leads_to_the_place_that_is_seen(vq1, mount, by_quat):
 @pytest.mark.parametrize("first", [LOCAL, WORLD])
 def test_a_body_has_one_parent_whichever_odometry_comes_first(vq1, first):
     """The local frame began elsewhere; both odometries put the body at the same place of the world."""
-    bodies, shift = ros.BodyTransforms(), (5.0, -3.0, 1.0)
+    messages, shift = RosMessages("/u"), (5.0, -3.0, 1.0)
     exposure, later = at(vq1, yaw=1.0), replace(at(vq1, yaw=2.0), p_wb=np.array([9.0, 8.0, -7.0]))
     clouds = {LOCAL: cloud_at(exposure, LOCAL, shift), WORLD: cloud_at(exposure, WORLD)}
-    told = [bodies.of(clouds[axes], 1.0) for axes in (first, 1 - first)]
-    assert bodies.of(cloud_at(later, 1 - first), 1.5) is None, "of another moment"
-    moved = bodies.of(cloud_at(later, first, shift if first == LOCAL else (0.0, 0.0, 0.0)), 1.5)
-    root, p = Tree([*told, moved, *ros.static_transforms([sensor(1)])]).to_root("uav1_flu")
+    told = [messages.body_transform(clouds[axes], 1.0) for axes in (first, 1 - first)]
+    assert messages.body_transform(cloud_at(later, 1 - first), 1.5) is None, "of another moment"
+    moved = messages.body_transform(cloud_at(later, first, shift if first == LOCAL else (0.0, 0.0, 0.0)), 1.5)
+    root, p = Tree([*told, moved, *fixed(sensor(1))]).to_root("u/uav1_flu")
     assert root == "world_enu"
     np.testing.assert_allclose(p, [8.0, 9.0, 7.0], atol=1e-9)
-    root, p = Tree([*told, *ros.static_transforms([sensor(1)])]).to_root("uav1_local_enu", (-3.0, 5.0, -1.0))
+    root, p = Tree([*told, *fixed(sensor(1))]).to_root("u/uav1_local_enu", (-3.0, 5.0, -1.0))
     assert root == "world_enu"
     np.testing.assert_allclose(p, 0.0, atol=1e-9)
 
 
 def test_every_header_names_a_frame_of_the_tree():
     sensors = [sensor(1, seq_id=0), sensor(23, seq_id=1), sensor(21, seq_id=2), sensor(9, seq_id=3)]
-    tree = Tree([*ros.static_transforms(sensors, "/u"), ros.imu_transform(1, "/u"), ros.mount_transform(sensors[3], 1.0, "/u"),
-                 ros.BodyTransforms("/u").of(replace(CLOUD, axes=WORLD), 1.0)])  # fmt: skip
-    local = replace(CLOUD, axes=WORLD)
-    told = [ros.message(Sample(s, 0.0, 1, CLOUD), prefix="/u") for s in sensors[1:3]]
-    told += [
-        ros.message(Sample(s, 0.0, 1, np.zeros((48, 64, 3), np.uint8)), prefix="/u") for s in (sensors[0], sensors[3])
-    ]
-    told += [ros.odometry(local, 0.0, ned, "/u") for ned in (False, True)]
-    frames = {one["header"]["frame_id"] for one in told} | {one.get("child_frame_id", "world_enu") for one in told}
-    assert len(frames) == 7 and {tree.to_root(frame)[0] for frame in {*frames, "u/imu_flu"}} == {"world_enu"}
+    values = [IMAGE, replace(CLOUD, axes=WORLD), replace(CLOUD, axes=WORLD), IMAGE]
+    told, ned = [ROS.imu(ImuSample(1, 0.0, (0.0,) * 3, (0.0,) * 3))], RosMessages("/u", ned=True)
+    for about, value in zip(sensors, values, strict=True):
+        told += [one for messages in (RosMessages("/u"), ned) for one in messages.sample(Sample(about, 0.0, 1, value))]
+    moved = [motion for one in told if one.topic == "/tf" for motion in one.values["transforms"]]
+    tree = Tree([*fixed(*sensors), *moved, ROS.mount_transform(sensors[3])])
+    named = [one.values for one in told if one.topic != "/tf"]
+    frames = {one["header"]["frame_id"] for one in named} | {one.get("child_frame_id", "world_enu") for one in named}
+    assert len(frames) == 8 and {tree.to_root(frame)[0] for frame in frames} == {"world_enu"}
 
 
 def test_a_sensor_on_another_one_hangs_on_it_and_one_fixed_to_the_earth_on_nothing():
-    on = ros.mount_transform(sensor(5, mount_type=4, copter=3, seq_id=4))
-    assert (on["header"]["frame_id"], on["child_frame_id"]) == ("sensor3_flu", "sensor4_flu")
-    assert ros.mount_transform(sensor(1, mount_type=3)) is None
+    on = ROS.mount_transform(sensor(5, mount_type=4, copter=3, seq_id=4))
+    assert (on["header"]["frame_id"], on["child_frame_id"]) == ("u/sensor3_flu", "u/sensor4_flu")
+    assert ROS.mount_transform(sensor(1, mount_type=3)) is None

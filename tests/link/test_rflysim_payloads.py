@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim import ros
 from gate_racer.link.rflysim.client import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
 from gate_racer.link.rflysim.payloads import (
     JPEG,
@@ -26,12 +25,13 @@ from gate_racer.link.rflysim.payloads import (
     encode_payload,
     image_file,
 )
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, SENSORS, SensorKind, decode_command
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, SENSORS, decode_command
+from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import Payload, Sample, Stream, fragments, reader
 from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 
-IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]
+IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.encoding]
 
 
 @pytest.mark.parametrize("type_id", IMAGES)
@@ -46,7 +46,7 @@ def test_every_image_type_comes_in_every_encoding(type_id, mode):
     assert seen.shape == shape and seen.dtype == image.dtype
     lossy = mode == JPEG and kind.encoding != "mono16"
     assert np.abs(seen.astype(int) - image).max() <= (4 if lossy else 0)
-    said = ros.message(Sample(about, 1.5, 1, seen))
+    said = next(RosMessages().sample(Sample(about, 1.5, 1, seen))).values
     assert (said["encoding"], said["step"], len(said["data"])) == (
         kind.encoding,
         64 * kind.bytes_per_pixel,

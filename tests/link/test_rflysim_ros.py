@@ -19,7 +19,7 @@ from gate_racer.link.rflysim.desk import (
     gimbal_request,
     read_order,
 )
-from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range, Spot, decode_items
+from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
 from gate_racer.link.rflysim.request import (
     CopterHeartbeat,
     ImuSample,
@@ -32,6 +32,14 @@ from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT
 from tests.link.rflysim_sensor import sensor
+
+
+def status_of(state, t, gimbal, health, prefix=""):
+    return next(iter(ros.RosMessages(prefix).gimbal(state, t, gimbal, health, "rflysim_ros_pkg"))).values
+
+
+def said_of(value, sensor, start=0.0, prefix=""):
+    return next(ros.RosMessages(prefix).sample(Sample(sensor, 0.0, 1, value), start)).values
 
 
 def test_a_command_keeps_the_attitude_and_field_of_view_of_those_before_it():
@@ -83,7 +91,7 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
     for now in (10.0, 10.1, 10.4, 10.6):
         health.saw(now)
     gimbal = replace(sensor(9), position_m=(0.1, 0.0, 0.2))
-    status = ros.camera_status(state, 2.5, gimbal, health, "/uav1")
+    status = status_of(state, 2.5, gimbal, health, "/uav1")
     gaps = [status[f"capture_{which}_sec"] for which in ("max", "min", "cur")]
     assert gaps == pytest.approx([0.3, 0.1, 0.2]) and status["frame_rate"] == pytest.approx(5.0)
     params = status["camera_params"]
@@ -93,7 +101,7 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
         1,
         2,
     )
-    earth = ros.camera_status(state, 2.5, replace(gimbal, mount_type=3), health)
+    earth = status_of(state, 2.5, replace(gimbal, mount_type=3), health)
     assert (earth["type"], earth["camera_params"]["att_type_valid_mask"]) == (0, 2)
     assert (status["fov"], status["width"], status["others"][4]) == (9000, 1280, 18000)
     assert (status["camera_params"]["fx"], status["camera_params"]["cy"]) == (640.0, 360.0)
@@ -108,7 +116,7 @@ def test_the_package_of_messages_has_the_fields_that_are_filled():
         return {line.split()[1] for line in lines if line and line[0] != "#" and "=" not in line.split("#")[0]}
 
     state = decode_state(replace(sensor(9), mask=0, check_sum=12346).encode())
-    status = ros.camera_status(state, 0.0, sensor(9), StreamHealth())
+    status = status_of(state, 0.0, sensor(9), StreamHealth())
     assert defined("CameraStatus") == status.keys() and defined("CameraParams") == status["camera_params"].keys()
     assert defined("CameraCtrl") >= {
         "ctrl_type",
@@ -127,7 +135,7 @@ def test_the_package_of_messages_has_the_fields_that_are_filled():
 
 def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
     image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    said = ros.message(Sample(sensor(1, width=3, height=2), 0.0, 1, image[:, ::-1]), prefix="/uav1")
+    said = said_of(image[:, ::-1], sensor(1, width=3, height=2), prefix="/uav1")
     assert isinstance(said["data"], array) and said["data"].typecode == "B"
     assert said["data"].tobytes() == image[:, ::-1].tobytes() and said["header"]["frame_id"] == "uav1/sensor2_optical"
 
@@ -138,7 +146,7 @@ def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
 def test_the_zoom_that_a_status_tells_is_what_narrows_the_field_of_view(made_deg, now_deg, zoom):
     gimbal = replace(sensor(9), fov_deg=made_deg)
     state = decode_state(replace(gimbal, fov_deg=now_deg, mask=0, check_sum=12346).encode())
-    assert ros.camera_status(state, 0.0, gimbal, StreamHealth())["optics_multiply"] == zoom
+    assert status_of(state, 0.0, gimbal, StreamHealth())["optics_multiply"] == zoom
 
 
 def test_values_out_of_a_messages_range_are_clipped():
@@ -147,7 +155,7 @@ def test_values_out_of_a_messages_range_are_clipped():
     wild = replace(
         sensor(9), seq_id=65535, fov_deg=-huge, euler=(huge,) * 3, mask=0, other=(huge,) * 16, check_sum=12346
     )
-    status = ros.camera_status(decode_state(wild.encode()), 1e300, sensor(9), StreamHealth())
+    status = status_of(decode_state(wild.encode()), 1e300, sensor(9), StreamHealth())
     assert status["id"] == 255 and status["fov"] == 0
     assert {status[name] for name in ("roll", "pitch", "yaw", "height", "width")} == {2**31 - 1}
     assert all(abs(rate) < 2**31 for rate in status["others"])
@@ -178,14 +186,20 @@ def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
 def test_odometry_and_imu_stand_in_ros_axes():
     """North and nose are +y and +x of the body; down is -z."""
     cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD)
-    pose = ros.odometry(cloud, 1.0)
+    pose = ros.RosMessages().odometry(cloud, 1.0)
+    topics = [one.topic for one in ros.RosMessages("/a").sample(Sample(sensor(23), 0.0, 1, cloud))]
     assert pose["pose"]["pose"]["position"] == {"x": 1.0, "y": 3.0, "z": 2.0}
     q = pose["pose"]["pose"]["orientation"]
     assert (abs(q["w"]), abs(q["z"]), q["x"], q["y"]) == pytest.approx((math.sqrt(0.5), math.sqrt(0.5), 0, 0))
     assert pose["header"]["frame_id"] == "world_enu" and pose["child_frame_id"] == "uav2_flu"
-    assert pose["twist"]["covariance"][0] == -1 and ros.odometry_topic(cloud, "/a") == "/a/rflysim/uav2/global/odom"
-    assert ros.odometry(cloud, 1.0, ned=True)["pose"]["pose"]["orientation"] == {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0}
-    rest = ros.imu(ImuSample(1, 0.0, (0.0, 0.0, -9.81), (0.1, 0.2, 0.3)))
+    assert pose["twist"]["covariance"][0] == -1 and "/a/rflysim/uav2/global/odom" in topics
+    assert ros.RosMessages(ned=True).odometry(cloud, 1.0)["pose"]["pose"]["orientation"] == {
+        "x": 0.0,
+        "y": 0.0,
+        "z": 0.0,
+        "w": 1.0,
+    }
+    rest = ros.RosMessages().imu(ImuSample(1, 0.0, (0.0, 0.0, -9.81), (0.1, 0.2, 0.3))).values
     assert rest["linear_acceleration"]["z"] == 9.81 and rest["orientation_covariance"][0] == -1
     assert list(rest["angular_velocity"].values()) == [0.1, -0.2, -0.3]
 
@@ -193,18 +207,18 @@ def test_odometry_and_imu_stand_in_ros_axes():
 def test_clouds_and_ranges_as_ros_has_them():
     points = np.arange(6, dtype=np.float32).reshape(2, 3)
     cloud = Cloud((0.0,) * 3, (0.0,) * 3, points, np.array([7, 8], np.float32), 1, 0)
-    said = ros.message(Sample(sensor(23), 0.0, 1, cloud), start=100.0)
+    said = said_of(cloud, sensor(23), start=100.0)
     assert [f["name"] for f in said["fields"]] == ["x", "y", "z", "seg"] and said["point_step"] == 16
     assert np.frombuffer(said["data"], np.float32).reshape(2, 4).tolist() == [[0, 1, 2, 7], [3, 4, 5, 8]]
     assert said["header"] == {"stamp": {"sec": 100, "nanosec": 0}, "frame_id": "sensor2_flu"}
     seen = Range(7.25, 1, (0.0,) * 3, (0.0,) * 3, (0.0,) * 3, (0.0,) * 3)
-    assert ros.message(Sample(sensor(5), 0.0, 1, seen)) == {"data": 7.25}
+    assert said_of(seen, sensor(5)) == {"data": 7.25}
 
 
 def test_topics_are_spelt_right_and_can_be_renamed():
-    assert ros.topic(sensor(21)) == "/rflysim/sensor2/global_lidar"
-    assert ros.topic(sensor(4), prefix="/uav3") == "/uav3/rflysim/sensor2/img_Segmentation"
-    assert ros.topic(sensor(1), {1: "/cam{seq}/image"}) == "/cam2/image"
+    assert ros.RosMessages().topic(sensor(21)) == "/rflysim/sensor2/global_lidar"
+    assert ros.RosMessages("/uav3").topic(sensor(4)) == "/uav3/rflysim/sensor2/img_Segmentation"
+    assert ros.RosMessages(names={1: "/cam{seq}/image"}).topic(sensor(1)) == "/cam2/image"
 
 
 def test_a_dictionary_fills_a_message_of_the_same_fields():
@@ -219,10 +233,7 @@ def test_a_dictionary_fills_a_message_of_the_same_fields():
     assert (filled.stamp.sec, filled.stamp.nanosec, filled.frame_id) == (1, 250_000_000, "here")
 
 
-def test_spots_commands_and_the_beginning_of_time():
-    spots = [Spot(1, (1.0, 2.0, 3.0)), Spot(2, (4.0, 5.0, 6.0))]
-    listed = len(spots).to_bytes(4, "little") + b"".join(spot.encode() for spot in spots)
-    assert decode_items(listed, Spot) == spots
+def test_commands_and_the_beginning_of_time():
     long = "RflyReqObjData " + "x" * 100
     assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
     with pytest.raises(ValueError, match="252"):

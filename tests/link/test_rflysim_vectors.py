@@ -11,9 +11,7 @@ from gate_racer.link.rflysim import request as copter
 from gate_racer.link.rflysim.desk import decode_state
 from gate_racer.link.rflysim.payloads import (
     RAW,
-    BoundingBox,
     decode_cloud,
-    decode_items,
     decode_payload,
     decode_range,
     depth_counts,
@@ -82,13 +80,6 @@ def test_the_layout_of_a_cloud_is_found(name):
 def test_the_lidar_s_datagram():
     (frame,), _ = delivered([VECTORS["lidar_datagram32"]["hex"]])
     assert frame.data == data("lidar_payload_doc_xyzseg_f32") and fragments(frame) == [data("lidar_datagram32")]
-
-
-def test_boxes():
-    boxes = decode_items(data("simple_vision_boxes_type30"), BoundingBox)
-    said = [numbers(box) for box in VECTORS["simple_vision_boxes_type30"]["fields"]["boxes"]]
-    assert [numbers(list(asdict(box).values())) for box in boxes] == said
-    assert b"".join(box.encode() for box in boxes) == data("simple_vision_boxes_type30")[4:]
 
 
 @pytest.mark.parametrize(

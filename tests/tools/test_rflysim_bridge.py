@@ -167,7 +167,9 @@ def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_
     assert status[-1]["pitch"] == -3000
     turned = [message["transforms"][0] for topic, _, message, _ in lines if topic == "/tf"]
     assert turned[-1]["child_frame_id"] == "uav2/sensor3_flu" and turned[-1]["header"]["frame_id"] == "uav2/uav1_flu"
-    assert turned[-1]["transform"]["rotation"]["y"] == pytest.approx(math.sin(math.radians(15))), "nose down, about the left axis"
+    assert turned[-1]["transform"]["rotation"]["y"] == pytest.approx(math.sin(math.radians(15))), (
+        "nose down, about the left axis"
+    )
     assert errors.count("invalid command to sensor 3 ignored") == 1
 
 
