@@ -9,8 +9,8 @@ import argparse
 import importlib
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from gate_racer.common.errors import UserError, exit_code
 from gate_racer.link.rflysim.client import SensorReceiver, parse_server
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import (
+    DOCUMENTED,
     HEARTBEAT_PORT,
     MASKS,
     STATE_PORT,
@@ -31,7 +32,7 @@ from gate_racer.link.rflysim.ros import Message, RosMessages, box_order, fields,
 from gate_racer.link.rflysim.stream import Sample
 from gate_racer.link.sockets import Address, LinkError, parse_address
 
-StartTime = Callable[[float], float]  # from a sample's time (s) to the start of the simulation (s since 1970), or to 0
+ABSOLUTE, SIMULATION = "absolute", "simulation"  # stamps
 REPORT_S = 2.0  # s between two reports
 POLL_S = 0.1  # s, greatest wait for a sample
 QUEUE = 5  # depth of ROS queues
@@ -41,48 +42,65 @@ IMU_HZ = 200  # requested rate of the IMU
 class RosNode:
     """ROS node that publishes RflySim's sensors and forwards commands to its gimbals."""
 
-    def __init__(self, messages: RosMessages):
-        """Create the node.
+    def __init__(
+        self, arguments: argparse.Namespace, sensors: Sequence[SensorRequest], server: Address, closing: ExitStack
+    ):
+        """Create the node, which `closing` closes.
 
         Raises:
-            UserError: rclpy is not installed.
+            UserError: rclpy or the package of the gimbals' messages is not installed, or a port is in use.
         """
         try:
-            self._rclpy = importlib.import_module("rclpy")
+            self._rclpy, qos = importlib.import_module("rclpy"), importlib.import_module("rclpy.qos")
         except ImportError:
             raise UserError("rclpy is not installed: source ROS 2's setup file, or leave out --ros") from None
+        self._messages = RosMessages(arguments.prefix, topics(arguments.topic), arguments.ned)
+        self._package, self._publishers = arguments.gimbal_messages, dict[str, tuple]()
+        self._heartbeat = _heartbeat(arguments, server, closing) if arguments.stamps == ABSOLUTE else None
         self._rclpy.init()
+        closing.callback(self._rclpy.shutdown)
         self._node = self._rclpy.create_node("rflysim_bridge")
-        self._messages = messages
-        self._publishers: dict[str, tuple] = {}
+        closing.callback(self._node.destroy_node)
+        kept = qos.QoSProfile(depth=1, durability=qos.DurabilityPolicy.TRANSIENT_LOCAL)
+        self._publish([self._messages.fixed(sensors, arguments.copter)], kept)
+        self._desk: GimbalClient | None = None
+        if any(sensor.type_id == GIMBAL for sensor in sensors):
+            desk = GimbalClient(sensors, server, MASKS[arguments.masks], arguments.state_port)
+            self._desk = closing.enter_context(desk)
+            self._serve(desk)
 
-    def serve(self, desk: GimbalClient, package: str) -> None:
-        """Subscribe to gimbal commands; `package` defines CameraCtrl, CameraAICtrl and CameraStatus.
-
-        Raises:
-            UserError: there is no such package.
-        """
+    def _serve(self, desk: GimbalClient) -> None:
+        """Subscribe to gimbal commands. Raises UserError without the package of their messages."""
         try:
-            types = importlib.import_module(f"{package}.msg")
+            types = importlib.import_module(f"{self._package}.msg")
         except ImportError:
-            raise UserError(f"--gimbal-messages {package}: this environment has no such ROS package") from None
+            raise UserError(f"--gimbal-messages {self._package}: this environment has no such ROS package") from None
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
         for kind, suffix, order_of in kinds:
             for seq_id, gimbal in desk.gimbals.items():
                 received = partial(_order, desk, seq_id, order_of)
                 self._node.create_subscription(kind, self._messages.gimbal_topic(gimbal, suffix), received, QUEUE)
 
-    def stand(self, sensors: Iterable[SensorRequest], copter: int) -> None:
-        """Publish the transforms that never change; the IMU is that of a copter."""
-        qos = importlib.import_module("rclpy.qos")
-        kept = qos.QoSProfile(depth=1, durability=qos.DurabilityPolicy.TRANSIENT_LOCAL)
-        self.publish([self._messages.fixed(sensors, copter)], kept)
-
-    def listen(self) -> None:
-        """Process received commands."""
+    def turn(self, samples: list[Sample], felt: list[ImuSample], receiver: SensorReceiver) -> None:
+        """Process received commands, and publish what was received since the last turn."""
         self._rclpy.spin_once(self._node, timeout_sec=0.0)
+        for sample in samples:
+            self._publish(self._messages.sample(sample, self._start(sample.t)))
+        newest = samples[-1].t if samples else 0.0
+        now = time.time() if self._heartbeat is not None else newest
+        for state in self._desk.states() if self._desk is not None else ():
+            if gimbal := self._desk.gimbals.get(state.seq_id):
+                self._publish(self._messages.gimbal(state, now, gimbal, receiver.health(state.seq_id), self._package))
+        self._publish(self._messages.imu(sample, self._start(sample.t)) for sample in felt)
 
-    def publish(self, messages: Iterable[Message], quality: Any = QUEUE) -> None:
+    def _start(self, t: float) -> float:
+        """Return the start of the simulation for a sample stamped t (s): s since 1970, or 0 for stamps of the simulation."""
+        if self._heartbeat is None:
+            return 0.0
+        self._heartbeat.listen(time.time() - time.monotonic())
+        return self._heartbeat.start(t, time.time())
+
+    def _publish(self, messages: Iterable[Message], quality: Any = QUEUE) -> None:
         """Publish messages; `quality` is that of new topics."""
         for name, kind, values in messages:
             if name not in self._publishers:
@@ -92,10 +110,14 @@ class RosNode:
             made, publisher = self._publishers[name]
             publisher.publish(fill(made(), values))
 
-    def close(self) -> None:
-        """Destroy the node."""
-        self._node.destroy_node()
-        self._rclpy.shutdown()
+
+def _heartbeat(arguments: argparse.Namespace, server: Address, closing: ExitStack) -> HeartbeatReceiver:
+    try:
+        heartbeat = HeartbeatReceiver(server, arguments.copter, arguments.heartbeat_port)
+    except LinkError as error:  # another program uses the port: fall back to the first frame
+        print(f"{error}; times are estimated from the first frame", file=sys.stderr, flush=True)
+        heartbeat = HeartbeatReceiver(server, arguments.copter, 0)
+    return closing.enter_context(heartbeat)
 
 
 def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], command: Any) -> None:
@@ -109,45 +131,24 @@ def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrd
 def parser() -> argparse.ArgumentParser:
     """Return the command-line parser."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("config", help="RflySim's Config.json with the sensors")
-    arguments.add_argument(
-        "--server", default="rflysim://127.0.0.1:20010", metavar="URL", help="server of the sensor streams"
-    )
-    arguments.add_argument("--ros", action="store_true", help="publish to ROS 2; needs rclpy")
-    arguments.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TYPE=NAME",
-        help="topic name of a TypeID; {seq} stands for the SeqID",
-    )
-    arguments.add_argument("--prefix", default="", help="prefix of all topics, such as /uav2")
-    arguments.add_argument("--ned", action="store_true", help="publish odometry in NED and FRD instead of ENU and FLU")
-    arguments.add_argument(
-        "--imu", metavar="HOST[:PORT]", help="request the IMU from CopterSim at this address, for /rflysim/imu"
-    )
-    arguments.add_argument(
-        "--copter", type=int, default=1, help="number of the vehicle whose IMU is requested (default: 1)"
-    )
-    arguments.add_argument("--masks", choices=sorted(MASKS), default="document", help="numbering of gimbal commands")
-    arguments.add_argument(
-        "--gimbal-messages",
-        default="rflysim_ros_pkg",
-        help="ROS package that defines CameraCtrl, CameraAICtrl and CameraStatus",
-    )
-    arguments.add_argument(
-        "--state-port", type=int, default=STATE_PORT, help="UDP port on which gimbals send their state"
-    )
-    arguments.add_argument(
-        "--stamps",
-        choices=("absolute", "simulation"),
-        default="absolute",
-        help="time stamps since 1970, by CopterSim's heartbeat or else the first frame; or since the start of the simulation",
-    )
-    arguments.add_argument(
-        "--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="UDP port of CopterSim's heartbeat"
-    )
-    arguments.add_argument("--seconds", type=float, default=float("inf"), help="duration, s (default: until Ctrl-C)")
+    add = arguments.add_argument
+    add("config", help="RflySim's Config.json with the sensors")
+    add("--server", default="rflysim://127.0.0.1:20010", metavar="URL", help="server of the sensor streams")
+    add("--ros", action="store_true", help="publish to ROS 2; needs rclpy")
+    renamed = "topic of a TypeID; {seq} stands for the SeqID"
+    add("--topic", action="append", default=[], metavar="TYPE=NAME", help=renamed)
+    add("--prefix", default="", help="prefix of all topics and frames, such as /uav2")
+    add("--ned", action="store_true", help="publish odometry in NED and FRD instead of ENU and FLU")
+    add("--imu", metavar="HOST[:PORT]", help="request the IMU of CopterSim there, for /rflysim/imu")
+    add("--copter", type=int, default=1, help="number of the vehicle with the IMU (default: 1)")
+    add("--masks", choices=MASKS, default=DOCUMENTED, help="numbering of gimbal commands")
+    package = "ROS package that defines CameraCtrl, CameraAICtrl and CameraStatus"
+    add("--gimbal-messages", default="rflysim_ros_pkg", help=package)
+    add("--state-port", type=int, default=STATE_PORT, help="UDP port of the gimbals' states")
+    stamps = "stamps since 1970, by CopterSim's heartbeat or else the first frame; or since the start of the simulation"
+    add("--stamps", choices=(ABSOLUTE, SIMULATION), default=ABSOLUTE, help=stamps)
+    add("--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="UDP port of CopterSim's heartbeat")
+    add("--seconds", type=float, default=float("inf"), help="duration, s (default: until Ctrl-C)")
     return arguments
 
 
@@ -168,94 +169,40 @@ def topics(pairs: list[str]) -> dict[int, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Bridge until the time is over; returns the exit code."""
-    names, (server, options) = topics(arguments.topic), parse_server(arguments.server)
+    server, options = parse_server(arguments.server)
     if options:
         raise UserError(f"--server {arguments.server}: must have no options; give the Config.json as an argument")
     if not arguments.seconds >= 0:
         raise UserError(f"--seconds {arguments.seconds:g}: must not be negative")
     if not 1 <= arguments.copter <= LAST_COPTER:
         raise UserError(f"--copter {arguments.copter}: must lie between 1 and {LAST_COPTER}")
+    topics(arguments.topic)
     sensors = load_sensors(arguments.config)
     begin = reported = time.monotonic()
-    with ExitStack() as stack:
-        messages = RosMessages(arguments.prefix, names, arguments.ned)
-        node = stack.enter_context(closing(RosNode(messages))) if arguments.ros else None
-        receiver = stack.enter_context(SensorReceiver(sensors, server))
-        imu_receiver = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
-        work = _ros(arguments, stack, node, messages, server, receiver) if node is not None else None
+    with ExitStack() as closing:
+        node = RosNode(arguments, sensors, server, closing) if arguments.ros else None
+        receiver = closing.enter_context(SensorReceiver(sensors, server))
+        imus = [closing.enter_context(_imu(arguments))] if arguments.imu else []
         while (now := time.monotonic()) - begin < arguments.seconds:
             samples = [sample for sample, _ in receiver.receive(POLL_S)]
-            felt = list(imu_receiver.samples()) if imu_receiver is not None else []
-            if work is not None:
-                work(samples, felt)
+            felt = [sample for imu in imus for sample in imu.samples()]
+            if node is not None:
+                node.turn(samples, felt, receiver)
             if now - reported > REPORT_S:
                 reported = now
-                _report(receiver, imu_receiver)
-        _report(receiver, imu_receiver)
+                _report(receiver, *imus)
+        _report(receiver, *imus)
     return 0
 
 
-def _report(receiver: SensorReceiver, imu_receiver: ImuReceiver | None) -> None:
+def _report(receiver: SensorReceiver, *imus: ImuReceiver) -> None:
     now = time.monotonic()
-    print(
-        *receiver.report(now), *([imu_receiver.report(now)] if imu_receiver is not None else []), sep="\n", flush=True
-    )
+    print(*receiver.report(now), *(imu.report(now) for imu in imus), sep="\n", flush=True)
 
 
 def _imu(arguments: argparse.Namespace) -> ImuReceiver:
     host, port = parse_address(arguments.imu, imu_port(arguments.copter))
     return ImuReceiver(host, IMU_HZ, arguments.copter, port)
-
-
-def _ros(
-    arguments: argparse.Namespace,
-    stack: ExitStack,
-    node: RosNode,
-    messages: RosMessages,
-    server: Address,
-    receiver: SensorReceiver,
-) -> Callable[[list[Sample], list[ImuSample]], None]:
-    """Return the function that publishes the samples of one moment to ROS; `stack` closes its resources."""
-    sensors = [stream.sensor for stream in receiver.streams]
-    start = _start(arguments, stack, server)
-    node.stand(sensors, arguments.copter)
-    desk = None
-    if any(sensor.type_id == GIMBAL for sensor in sensors):
-        desk = stack.enter_context(closing(GimbalClient(sensors, server, MASKS[arguments.masks], arguments.state_port)))
-        node.serve(desk, arguments.gimbal_messages)
-
-    def work(samples: list[Sample], felt: list[ImuSample]) -> None:
-        node.listen()
-        for sample in samples:
-            node.publish(messages.sample(sample, start(sample.t)))
-        if desk is not None:
-            newest = samples[-1].t if samples else 0.0
-            now = time.time() if arguments.stamps == "absolute" else newest
-            for state in desk.states():
-                if gimbal := desk.gimbals.get(state.seq_id):
-                    health = receiver.health(state.seq_id)
-                    node.publish(messages.gimbal(state, now, gimbal, health, arguments.gimbal_messages))
-        node.publish(messages.imu(sample, start(sample.t)) for sample in felt)
-
-    return work
-
-
-def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> StartTime:
-    """Return the function that gives the start of the simulation, by `--stamps`."""
-    if arguments.stamps == "simulation":
-        return lambda t: 0.0
-    try:
-        heartbeat = HeartbeatReceiver(server, arguments.copter, arguments.heartbeat_port)
-    except LinkError as error:  # another program uses the port: fall back to the first frame
-        print(f"{error}; times are estimated from the first frame", file=sys.stderr, flush=True)
-        heartbeat = HeartbeatReceiver(server, arguments.copter, 0)
-    stack.enter_context(closing(heartbeat))
-
-    def start(t: float) -> float:
-        heartbeat.listen(time.time() - time.monotonic())
-        return heartbeat.start(t, time.time())
-
-    return start
 
 
 if __name__ == "__main__":
