@@ -55,6 +55,8 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
             "SendProtocol[0]",
             f"unknown mode {sensor.mode}: set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG",
         )
+    if sensor.turned_by_quat and abs(math.hypot(*sensor.quat) - 1) > UNIT_TOLERANCE:
+        return "SensorAngQuat", f"must have length 1, found {sensor.quat}"
     if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
         return "TargetCopter", "must be at least 1"
     for place in MEASURES.get(sensor.type_id, () if kind.encoding else (0,)):
@@ -254,15 +256,7 @@ def _numbers(value: Any, length: int, where: str) -> tuple[float, ...]:
 
 
 def pinhole(sensor: SensorRequest) -> Camera:
-    """Return the intrinsics of an entry on a level mount: square pixels, fx = W / (2 tan(CameraFOV/2)), centre W/2, H/2.
-
-    Raises:
-        ConfigError: invalid field of view.
-    """
-    if not 0 < sensor.fov_deg < 180:
-        raise ConfigError(
-            f"sensor {sensor.seq_id}: CameraFOV: must lie between 0 and 180 degrees, found {sensor.fov_deg:g}"
-        )
+    """Return the intrinsics of a valid entry on a level mount: square pixels, fx = W / (2 tan(CameraFOV/2)), centre W/2, H/2."""
     focal = round(sensor.width_px / (2 * math.tan(math.radians(sensor.fov_deg) / 2)), FINENESS_PX)
     return Camera(
         sensor.width_px, sensor.height_px, focal, focal, sensor.width_px / 2, sensor.height_px / 2, tilt_deg=0.0
@@ -291,16 +285,12 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
 
 def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, float, float]:
     """Return roll, pitch and yaw of the mount in degrees, from the Euler angles or the quaternion, whichever applies."""
-    if sensor.by_quat is not None and sensor.by_quat > 0.5:
-        if abs(math.hypot(*sensor.quat) - 1) > UNIT_TOLERANCE:
-            raise ConfigError(f"sensor {sensor.seq_id}: SensorAngQuat: must have length 1, found {sensor.quat}")
-        roll, pitch, yaw = map(math.degrees, to_euler(normalised(sensor.quat)))
-    else:
-        roll, pitch, yaw = map(math.degrees, sensor.euler) if radians else sensor.euler
+    angles = to_euler(normalised(sensor.quat)) if sensor.turned_by_quat else sensor.euler
+    roll, pitch, yaw = map(math.degrees, angles) if radians or sensor.turned_by_quat else angles
     return roll, pitch, yaw
 
 
 def looks_like_radians(sensor: SensorRequest) -> bool:
     """Return whether the mount's angles, taken as degrees, are so small that radians may be meant."""
     size = max(map(abs, sensor.euler))
-    return 0 < size <= 2 * math.pi and not (sensor.by_quat or 0) > 0.5
+    return 0 < size <= 2 * math.pi and not sensor.turned_by_quat

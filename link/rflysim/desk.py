@@ -157,7 +157,7 @@ def read_order(request: SensorRequest, before: SensorRequest, masks: GimbalMasks
             decoded[name] = KINDS.get(name, float)(values[0]) if len(values) == 1 else values
     if decoded.get("box") == PIXEL_BOX:
         decoded["pixel"] = tuple(request.other[place] for place in PLACES["pixel"])
-    attitude, former = ("quat" if (one.by_quat or 0.0) > 0.5 else "euler" for one in (request, before))
+    attitude, former = ("quat" if one.turned_by_quat else "euler" for one in (request, before))
     for name in ("fov_deg", attitude):
         bit, value = masks[name], getattr(request, name)
         changed = value != getattr(before, name) or name == attitude != former

@@ -39,18 +39,11 @@ def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
         dtype = np.dtype("<u2") if kind.encoding == "mono16" else np.dtype(np.uint8)
         shape = (sensor.height_px, sensor.width_px, 3) if kind.channels == 3 else (sensor.height_px, sensor.width_px)
         return np.frombuffer(payload, dtype).reshape(shape)
-    stated, image = image_size(payload), None
-    if stated is not None:
-        if stated != (sensor.width_px, sensor.height_px):
-            size = f"{stated[0]} x {stated[1]}"
-            raise MalformedError(f"an image of {size} px, Config.json states {sensor.width_px} x {sensor.height_px}")
-        as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
-        flag = {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding]
-        image = decode_image(payload, stated, flag)
+    size = _require_size(payload, sensor)
+    as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
+    image = decode_image(payload, size, {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding])
     if image is None:
-        raise MalformedError(
-            f"{len(payload)} bytes are neither JPEG nor PNG nor {sensor.width_px} x {sensor.height_px} pixels"
-        )
+        raise MalformedError(f"{len(payload)} bytes that begin like an image are none")
     if kind.encoding == "mono16" and (image.dtype != np.uint16 or image.ndim != 2):
         raise MalformedError("depth must be one channel of 16 bit")
     return image
@@ -106,11 +99,17 @@ def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
     """
     if is_raw(payload, sensor):
         return encode_payload(decode_payload(payload, sensor), PNG)
+    _require_size(payload, sensor)
+    return payload
+
+
+def _require_size(payload: bytes, sensor: SensorRequest) -> tuple[int, int]:
+    """Return width and height of the image in a payload. Raises MalformedError unless they are the sensor's."""
     size, wanted = image_size(payload), (sensor.width_px, sensor.height_px)
     if size != wanted:
         found = f"an image of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are not an image"
         raise MalformedError(f"{found}, Config.json states {wanted[0]} x {wanted[1]} px")
-    return payload
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,11 @@ class SensorRequest:
         """Image mode: 1 JPEG, 2 raw, 3 PNG; 0 would be shared memory."""
         return self.send[0]
 
+    @property
+    def turned_by_quat(self) -> bool:
+        """Whether the quaternion is its attitude, not the Euler angles."""
+        return (self.by_quat or 0.0) > 0.5
+
     def current(self) -> "SensorRequest":
         """Return the same request in the current form."""
         filled = (*self.other, *[0.0] * (PARAMETERS - len(self.other)))

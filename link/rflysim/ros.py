@@ -327,13 +327,11 @@ def _half_width(fov_deg: float) -> float:
 def _camera_params(state: GimbalState, gimbal: SensorRequest) -> RosMessage:
     params: RosMessage = dict.fromkeys(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), 0.0)
     params |= {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
-    for frame in ("p2c", "ned2c", "level2c"):
-        params |= {f"{frame}_{angle}_deg": 0.0 for angle in ("roll", "pitch", "yaw")}
-    fixed = "ned2c" if gimbal.mount_type == EARTH_FIXED else "p2c"
-    params["att_type_valid_mask"] = NED_TO_CAM_VALID if fixed == "ned2c" else PLANE_TO_CAM_VALID
-    params |= {
-        f"{fixed}_{angle}_deg": value for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True)
-    }
+    fixed, valid = ("ned2c", NED_TO_CAM_VALID) if gimbal.mount_type == EARTH_FIXED else ("p2c", PLANE_TO_CAM_VALID)
+    params["att_type_valid_mask"] = valid
+    for axes in ("p2c", "ned2c", "level2c"):
+        for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True):
+            params[f"{axes}_{angle}_deg"] = value if axes == fixed else 0.0
     return params | dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
 
 

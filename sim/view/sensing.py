@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.common.errors import UserError
-from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, UNIT_TOLERANCE, mount_deg, pinhole
+from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
 from gate_racer.link.rflysim.payloads import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.link.rflysim.request import (
@@ -349,8 +349,6 @@ class Gimbal(DrawnCamera):
             raise UserError(f"light {order.light}: expected 0 (RGB), 1 (thermal) or 2 (grey infrared)")
         if (order.zoom is not None and order.zoom < 0) or (order.fov_deg is not None and not 0 < order.fov_deg < 180):
             raise UserError("the zoom must not be negative, and the field of view must lie between 0 and 180 degrees")
-        if order.quat is not None and abs(math.hypot(*order.quat) - 1) > UNIT_TOLERANCE:
-            raise UserError(f"SensorAngQuat: must have length 1, found {order.quat}")
         before = self._seen_deg
         self._fov_deg = order.fov_deg or self._fov_deg
         self._zoom = max(order.zoom, 1.0) if order.zoom is not None else self._zoom

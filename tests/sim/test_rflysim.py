@@ -104,7 +104,7 @@ def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1, cap
         with quiet(request(5, 2, other=(50.0,)), outlet=outlet) as goes:
             exchange(outlet, stays, [at(vq1, number=1)])
             assert len(goes.receive(0.1)) == 1
-        with quiet(request(30, 3), outlet=outlet):
+        with quiet(request(5, 3, mount_type=4), outlet=outlet):
             pass  # it was refused, and releases all the same
         assert len(exchange(outlet, stays, [at(vq1, n / 30, n) for n in range(2, 6)])) == 4
     assert "releases sensors but has requested none" in capfd.readouterr().err
