@@ -4,7 +4,6 @@ A flight's camera has the URL `rflysim://HOST:PORT?config=Config.json`; its imag
 """
 
 import contextlib
-import ipaddress
 import math
 import select
 import sys
@@ -64,8 +63,6 @@ class SensorSocket(RequestSocket):
         super().__init__(server, sensor.port, BUFFER_BYTES)
         self.stream = Stream(sensor, tell, read or reader(sensor))
         self._request = sensor.encode()
-        # A server addressed by multicast answers from its own address.
-        self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
         self._received = self._requested = -math.inf
         self._silent_since: float | None = None  # start of unanswered requests
         self._lapses = 0
@@ -111,13 +108,11 @@ class SensorSocket(RequestSocket):
         Only datagrams of the server's host are read. Waits at most timeout_s for the first.
         """
         for datagram, sender, received in self.drain(timeout_s):
-            if not self._anyone and sender[0] != self.server[0]:
-                self.stream.counters.foreign += 1
-                continue
             sample = self.stream.feed(datagram, (sender, self.port), received)
             if sample is not None:
                 self.received(received)
                 yield sample, received
+        self.stream.counters.foreign = self.foreign
         self.ask(time.monotonic())
 
     def close(self) -> None:

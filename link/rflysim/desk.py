@@ -4,9 +4,9 @@ Gimbals take commands by bit mask, in the numbering of the document or of SDK 3.
 """
 
 import contextlib
+import ipaddress
 import math
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -34,13 +34,25 @@ M = TypeVar("M")
 
 
 class RequestSocket(UdpEndpoint):
-    """A socket for requests to a server and its answers."""
+    """A socket for requests to a server and its answers; datagrams of other hosts are counted."""
 
-    def __init__(self, server: Address, port: int, buffer_bytes: int = 0):
-        """Bind the port, on loopback for a server there. Raises LinkError when it is in use or the server's name is unknown."""
+    def __init__(self, server: Address, port: int, buffer_bytes: int = 0, group: str = ""):
+        """Bind the port, on loopback for a server there, and join a multicast group, where there is one.
+
+        Raises:
+            LinkError: the port is in use, or the server's name is unknown.
+        """
         self.server = reachable(server, ANYWHERE)
         super().__init__(listening_host(self.server), port, buffer_bytes)
-        self.malformed = 0
+        self.malformed = self.foreign = 0
+        # A server addressed by multicast answers from its own address.
+        self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
+        with contextlib.suppress(
+            OSError
+        ):  # unicast is delivered without, as on loopback and in a network without multicast
+            if group:
+                member = socket.inet_aton(group) + socket.inet_aton(ANYWHERE)
+                self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
 
     @property
     def port(self) -> int:
@@ -50,6 +62,14 @@ class RequestSocket(UdpEndpoint):
     def send(self, datagram: bytes) -> None:
         """Send a request to the server."""
         self.transmit(datagram, self.server)
+
+    def drain(self, timeout_s: float = 0.0) -> Iterator[tuple[bytes, Address, float]]:
+        """Yield the datagrams of the server as `UdpEndpoint.drain`."""
+        for datagram in super().drain(timeout_s):
+            if self._anyone or datagram[1][0] == self.server[0]:
+                yield datagram
+            else:
+                self.foreign += 1
 
     def messages(self, decode: Callable[[bytes], M], timeout_s: float = 0.0) -> Iterator[tuple[M, Address, float]]:
         """Yield the messages received, with sender and time of reception; count the datagrams that are malformed."""
@@ -209,7 +229,7 @@ def decode_state(datagram: bytes) -> GimbalState:
     )  # fmt: skip
 
 
-STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
+GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
 HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats
 ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
 RENEW_S = 10.0  # s between requests for what arrives: a server need not send to another machine without end
@@ -227,9 +247,8 @@ class GimbalClient(RequestSocket):
     ):
         """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
-        super().__init__(server, port)
+        super().__init__(server, port, group=GROUP)
         self._masks = masks
-        join(self.socket)
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Send a command. Raises ValueError when the mask numbering has no bit for it.
@@ -252,8 +271,7 @@ class HeartbeatReceiver(RequestSocket):
 
     def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
         """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
-        super().__init__(server, port)
-        join(self.socket)
+        super().__init__(server, port, group=GROUP)
         self._copter = copter
         self._start: float | None = None
         self._t = -math.inf  # s, of the last sample
@@ -262,7 +280,7 @@ class HeartbeatReceiver(RequestSocket):
     def listen(self, wall_minus_monotonic_s: float) -> None:
         """Process the received heartbeats."""
         for beat, sender, received in self.messages(CopterHeartbeat.decode):
-            if sender[0] == self.server[0] and beat.copter == self._copter:
+            if beat.copter == self._copter:
                 here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
                 self._start, self.from_heartbeat = beat.start(received + wall_minus_monotonic_s, here), True
 
@@ -303,13 +321,6 @@ class ImuReceiver(RequestSocket):
         """Return a line on the state of the stream."""
         trouble = f", {self.malformed} malformed" if self.malformed else ""
         return f"IMU on port {self.port}: {self.health.report(now, 'sample', self.server)}{trouble}"
-
-
-def join(bound: socket.socket) -> None:
-    """Join the multicast group; unicast datagrams are delivered without, as on loopback and in a network without multicast."""
-    with contextlib.suppress(OSError):
-        group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton(ANYWHERE))
-        bound.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
 
 
 def _own_address(server: Address) -> tuple[int, int, int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gate_racer.link.packed import Packed
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.desk import ASK_S, STATE_PORT, RequestSocket, join
+from gate_racer.link.rflysim.desk import ASK_S, GROUP, STATE_PORT, RequestSocket
 from gate_racer.link.rflysim.request import COMMAND_SUM, decode_command, encode_command
 from gate_racer.link.sockets import Address
 from gate_racer.vehicle.rotation import Quaternion, Vector, conjugate, from_euler, log, product
@@ -95,8 +95,7 @@ class SceneClient(RequestSocket):
 
     def __init__(self, server: Address, port: int = STATE_PORT):
         """Bind the port of the states. Raises LinkError when it is in use, or the server is unknown."""
-        super().__init__(server, port)
-        join(self.socket)
+        super().__init__(server, port, group=GROUP)
 
     def make(self, objects: Sequence[SceneObject], patience_s: float = 5.0) -> SceneReport:
         """Place objects, and remove all others with NUMBERS; states tell what came of it, waited for at most patience_s."""
@@ -125,8 +124,8 @@ class SceneClient(RequestSocket):
                 self._send_all((*((placed.encode(),) if placed else ()), query(TELL, number)))
             until = min(now + ASK_S, end)
             while pending and (left := until - time.monotonic()) > 0:
-                for state, sender, _ in self.messages(object_state, left):
-                    if sender[0] == self.server[0] and state.number in pending:
+                for state, _, _ in self.messages(object_state, left):
+                    if state.number in pending:
                         told[state.number], placed = state, pending[state.number]
                         if placed is None or state.is_of(placed):
                             del pending[state.number]

@@ -129,11 +129,17 @@ def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
     state = ObjectState(
         one.number, one.p_w, one.rpy, (1.0, 0.0, 0.0, 0.0), one.p_w, tuple(s / 2 for s in one.scale), 0.0
     )
-    with bind_udp("127.0.0.2", 0) as liar, closing(SceneClient((LOCAL_HOST, 9), 0)) as client:
-        for datagram in (state.encode(), b"", bytes(80), struct.pack("<2i16fd", 1234567891, 1, *[float("nan")] * 17)):
-            liar.sendto(datagram, (LOCAL_HOST, client.port))
+    with (
+        bind_udp("127.0.0.2", 0) as liar,
+        bind_udp(LOCAL_HOST, 0) as other,
+        closing(SceneClient((LOCAL_HOST, 9), 0)) as client,
+    ):
+        bad = (b"", bytes(80), struct.pack("<2i16fd", 1234567891, one.number, *[float("nan")] * 17))
+        for wire, datagrams in ((liar, [state.encode()]), (other, [*bad, replace(state, number=7).encode()])):
+            for datagram in datagrams:
+                wire.sendto(datagram, (LOCAL_HOST, client.port))
         report = client.make([one], 0.2)
-        assert report.missing == [one.number] and client.malformed >= 3
+        assert (report.missing, client.foreign, client.malformed) == ([one.number], 1, 3)
 
 
 def test_states_of_older_servers_have_no_quaternion():

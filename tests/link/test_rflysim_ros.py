@@ -15,6 +15,7 @@ from gate_racer.link.rflysim.desk import (
     GimbalClient,
     GimbalOrder,
     HeartbeatReceiver,
+    ImuReceiver,
     decode_state,
     gimbal_request,
     read_order,
@@ -171,6 +172,24 @@ def test_numbers_of_copter_sim_that_are_none_are_malformed():
         with pytest.raises(MalformedError, match="not finite"):
             ImuSample.decode(bad.encode())
     assert ImuSample.decode(good.encode()).number == 1
+
+
+def test_what_other_hosts_send_is_counted_and_not_heard():
+    """Any machine of the network could turn a gimbal's picture, shift the clock or shake the IMU."""
+    state = replace(sensor(9), mask=0, check_sum=12346).encode()
+    sample, beat = ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0,) * 3), CopterHeartbeat(1, 5000, 9000, 1)
+    server = "127.0.0.1", 1
+    with (
+        bind_udp("127.0.0.1", 0) as honest, bind_udp("127.0.0.2", 0) as liar, GimbalClient([sensor(9)], server, port=0) as gimbals,
+        ImuReceiver("127.0.0.1", 100, ask_port=1, port=0) as felt, HeartbeatReceiver(server, port=0) as heartbeats,
+    ):  # fmt: skip
+        for wire, count in ((liar, 0), (honest, 1)):
+            for client, datagram in ((gimbals, state), (felt, sample.encode()), (heartbeats, beat.encode())):
+                wire.sendto(datagram, ("127.0.0.1", client.port))
+            assert len(list(gimbals.states())) == len(list(felt.samples())) == count
+            heartbeats.listen(0.0)
+            assert heartbeats.from_heartbeat == bool(count)
+        assert gimbals.foreign == felt.foreign == heartbeats.foreign == 1
 
 
 def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
