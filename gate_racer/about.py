@@ -19,6 +19,7 @@ from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.mpc.policy.policy import names as policies
 from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.perception.registry import DETECTORS
+from gate_racer.rflysim import examine_rflysim
 from gate_racer.sim.view.style import FOLDER as STYLES
 from gate_racer.sim.worlds.distribution import FOLDER as WORLDS
 from gate_racer.tracks.track import FOLDER as TRACKS
@@ -59,9 +60,11 @@ def parser() -> argparse.ArgumentParser:
     listing = (
         "list the names of tracks, vehicles, profiles, worlds, styles, controllers, policies, detectors and estimators"
     )
-    doctor = "check this machine, and name the remedy for what is missing"
-    for name, purpose in {"list": listing, "doctor": doctor}.items():
-        add_common(what.add_parser(name, help=purpose), "the output", within=True)
+    add_common(what.add_parser("list", help=listing), "the output", within=True)
+    doctor = what.add_parser("doctor", help="check this machine, or RflySim, and name the remedy for what is missing")
+    rflysim = "check a running RflySim instead, as `rflysim://HOST:PORT?config=Config.json`"
+    doctor.add_argument("server", nargs="?", help=rflysim)
+    add_common(doctor, "the findings", within=True)
     purpose = "copy the example programs to examples/ in this folder, and the lessons of the bootcamp to docs/bootcamp/"
     add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
@@ -96,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _copy_examples(arguments.json)
     if arguments.what == "rflysim-scene":
         return rflysim_scene.run(arguments)
-    findings = examine(Path.cwd())
+    findings = examine(Path.cwd()) if arguments.server is None else examine_rflysim(arguments.server)
     for finding in findings:
         say(finding.line)
     write_json(arguments.json, findings)

@@ -180,8 +180,9 @@ def test_what_other_hosts_send_is_counted_and_not_heard():
     sample, beat = ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0,) * 3), CopterHeartbeat(1, 5000, 9000, 1)
     server = "127.0.0.1", 1
     with (
-        bind_udp("127.0.0.1", 0) as honest, bind_udp("127.0.0.2", 0) as liar, GimbalClient([sensor(9)], server, port=0) as gimbals,
-        ImuReceiver("127.0.0.1", 100, ask_port=1, port=0) as felt, HeartbeatReceiver(server, port=0) as heartbeats,
+        bind_udp("127.0.0.1", 0) as honest, bind_udp("127.0.0.2", 0) as liar,
+        GimbalClient([sensor(9)], server, port=0) as gimbals, ImuReceiver("127.0.0.1", 100, ask_port=1, port=0) as felt,
+        HeartbeatReceiver(server, port=0) as heartbeats,
     ):  # fmt: skip
         for wire, count in ((liar, 0), (honest, 1)):
             for client, datagram in ((gimbals, state), (felt, sample.encode()), (heartbeats, beat.encode())):
