@@ -10,6 +10,7 @@ import pytest
 
 from gate_racer import commands
 from gate_racer.common.settings import settings_of
+from gate_racer.field.rflysim_scene import NOTHING
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import load_sensors
@@ -147,7 +148,7 @@ def named(line):
 def test_names_in_commands_can_be_loaded(line, monkeypatch):
     monkeypatch.chdir(ROOT)
     for kind, name in named(line):
-        if not str(name).endswith((".mcap", ".csv")):
+        if not str(name).endswith((".mcap", ".csv", NOTHING)):
             READERS[kind](name)
 
 
