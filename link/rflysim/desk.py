@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from gate_racer.link.reassembly import RESTART_S, MalformedError
 from gate_racer.link.rflysim.request import (
+    DELAY_S,
     GIMBAL,
-    IMAGE_DELAY_S,
     NUMBERED_IMU_PORT,
     STATE_SUM,
     CopterHeartbeat,
@@ -25,7 +25,6 @@ from gate_racer.link.rflysim.request import (
     SensorRequest,
     decode_request,
     imu_port,
-    start_without_heartbeat,
 )
 from gate_racer.link.rflysim.stream import StreamHealth
 from gate_racer.link.sockets import ANYWHERE, Address, UdpEndpoint, listening_host, reachable
@@ -291,7 +290,7 @@ class HeartbeatReceiver(RequestSocket):
         """
         restarted, self._t = t < self._t - RESTART_S, t
         if self._start is None or (restarted and not self.from_heartbeat):
-            self._start = start_without_heartbeat(arrival, t, IMAGE_DELAY_S)
+            self._start = arrival - t - DELAY_S
         return self._start
 
 

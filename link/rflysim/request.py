@@ -161,8 +161,7 @@ COMMAND_BYTES = tuple(layout.size for layout in COMMANDS)
 CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
 NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # ports of copter 1: those of the next are higher by 1 and by 2
 LAST_COPTER = 1000  # last copter whose ports are valid UDP ports
-IMAGE_DELAY_S = 0.010  # assumed latency where no heartbeat gives the start of the simulation
-HERE_DELAY_S = 0.010  # assumed latency of the heartbeat between two computers
+DELAY_S = 0.010  # assumed latency between two computers, of heartbeats and of frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +216,7 @@ class CopterHeartbeat(Packed):
         """Return the start of the simulation, s since 1970 on this computer's clock; `received` likewise."""
         if same_host:
             return self.start_ms / 1e3
-        return received - (self.now_ms - self.start_ms) / 1e3 - HERE_DELAY_S
-
-
-def start_without_heartbeat(received: float, t: float, delay_s: float) -> float:
-    """Return the start as estimated from the first datagram of a stream, stamped t (s), with a latency delay_s."""
-    return received - t - delay_s
+        return received - (self.now_ms - self.start_ms) / 1e3 - DELAY_S
 
 
 def encode_command(text: str) -> bytes:

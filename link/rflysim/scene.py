@@ -5,13 +5,13 @@ to the port of the gimbals'. World NED of the map, m.
 """
 
 import math
+import re
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gate_racer.link.packed import Packed
-from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.desk import ASK_S, GROUP, STATE_PORT, RequestSocket
 from gate_racer.link.rflysim.request import COMMAND_SUM, decode_command, encode_command
 from gate_racer.link.sockets import Address
@@ -71,12 +71,8 @@ def query(what: int, number: int) -> bytes:
 
 def read_query(datagram: bytes) -> tuple[int, int] | None:
     """Return what is to be done with which object; None for another command. Raises MalformedError."""
-    name, *words = decode_command(datagram).split() or [""]
-    if name != QUERY:
-        return None
-    if len(words) < 2 or not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words[:2]):
-        raise MalformedError(f"{QUERY} {' '.join(words)}: expected two numbers")
-    return int(words[0]), int(words[1])
+    found = re.match(rf"{QUERY} (\d{{1,9}}) (\d{{1,9}})\b", decode_command(datagram), re.ASCII)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True)

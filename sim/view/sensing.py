@@ -33,7 +33,6 @@ from gate_racer.link.rflysim.request import (
     RANGE,
     RGB,
     SEGMENTATION,
-    SENSORS,
     SensorRequest,
 )
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
@@ -84,10 +83,13 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2  # step of the hue, which keeps consecutive colo
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Boxes and the number of distinct objects; all furniture counts as one object."""
+    """What sensors sense: the course as rendered with a style and a seed, and its boxes."""
 
+    track: Track
+    style: RenderingStyle
+    seed: int
     solids: Solids
-    things: int
+    things: int  # number of distinct objects; all furniture counts as one
 
     def colours(self) -> np.ndarray:
         """Return the segmentation colours (things + 1, 3), BGR, 8 bit; the last, black, is the background."""
@@ -99,19 +101,15 @@ class Surroundings:
 def surroundings(track: Track, style: RenderingStyle, seed: int) -> Surroundings:
     """Return the boxes of a course as rendered with a style and a seed. Parts not axis-aligned boxes or quads are left out."""
     colliders = Colliders(track)
-    course, scenery = colliders.solids, len(colliders.things)
+    solids, things = colliders.solids, len(colliders.things)
     boxes = [edges for part in furniture(track, style.varied(seed), seed) if (edges := _edges(part)) is not None]
-    if not boxes:
-        return Surroundings(course, scenery)
-    low, high = (np.array(ends) for ends in zip(*boxes, strict=True))
-    drawn = Solids(
-        (low + high) / 2,
-        np.tile(np.eye(3), (len(low), 1, 1)),
-        np.maximum((high - low) / 2, FLAT_M / 2),
-        np.full(len(low), scenery),
-    )
-    joined = (np.concatenate([known, more]) for known, more in zip(course, drawn, strict=True))
-    return Surroundings(Solids(*joined), scenery + 1)
+    if boxes:
+        low, high = (np.array(ends) for ends in zip(*boxes, strict=True))
+        axes, half = np.tile(np.eye(3), (len(low), 1, 1)), np.maximum((high - low) / 2, FLAT_M / 2)
+        drawn = Solids((low + high) / 2, axes, half, np.full(len(low), things))
+        solids = Solids(*(np.concatenate([known, more]) for known, more in zip(solids, drawn, strict=True)))
+        things += 1
+    return Surroundings(track, style, seed, solids, things)
 
 
 def _edges(part: Array) -> tuple[Array, Array] | None:
@@ -136,8 +134,8 @@ GOLDEN = (math.sqrt(5) - 1) / 2  # step of the low-discrepancy sequence of a Liv
 class Sense(ABC):
     """Sensor that produces the payload of its frames."""
 
-    def __init__(self, request: SensorRequest):
-        self._request, self._mount = request, mount_of(request)
+    def __init__(self, request: SensorRequest, around: Surroundings):
+        self._request, self._mount, self._around = request, mount_of(request), around
 
     @abstractmethod
     def payload(self, exposure: Exposure) -> bytes:
@@ -152,8 +150,7 @@ class Rangefinder(Sense):
     """Rangefinder: one ray along the x axis of the mount; without a hit the distance is the maximum range."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
-        super().__init__(request)
-        self._around = around
+        super().__init__(request, around)
         self._range_m = request.other[0] or RANGE_M
 
     def payload(self, exposure: Exposure) -> bytes:
@@ -171,8 +168,7 @@ class Scanner(Sense):
     """Sensors with many rays: depth images, depth clouds and LiDARs."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
-        super().__init__(request)
-        self._around = around
+        super().__init__(request, around)
         self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
         if request.type_id in (DEPTH, DEPTH_CLOUD):
             widest = max(request.width_px, request.height_px)
@@ -233,8 +229,7 @@ class Segmenter(Sense):
     """Segmentation camera: one colour per object."""
 
     def __init__(self, request: SensorRequest, around: Surroundings):
-        super().__init__(request)
-        self._around = around
+        super().__init__(request, around)
         self._rays, self._colours = _pixel_rays(request, 1), around.colours()
 
     def payload(self, exposure: Exposure) -> bytes:
@@ -263,16 +258,14 @@ def fisheye_rays(request: SensorRequest) -> tuple[Array, NDArray[np.bool_]]:
 class DrawnCamera(Sense):
     """Rendered camera: RGB, grey or infrared, with brightness taken for temperature."""
 
-    def __init__(
-        self, request: SensorRequest, track: Track, style: RenderingStyle, seed: int, of: SensorRequest | None = None
-    ):
+    def __init__(self, request: SensorRequest, around: Surroundings, of: SensorRequest | None = None):
         """Open the camera; `of`: request whose pinhole is rendered, if another."""
-        super().__init__(request)
-        self._quality, self._light = style.jpeg_quality, request.type_id
-        self._open: Callable[[SensorRequest], RenderedCamera] = lambda of: RenderedCamera(
-            track, pinhole(of), style, seed
-        )
+        super().__init__(request, around)
+        self._quality, self._light = around.style.jpeg_quality, request.type_id
         self._camera = self._open(of or request)
+
+    def _open(self, of: SensorRequest) -> RenderedCamera:
+        return RenderedCamera(self._around.track, pinhole(of), self._around.style, self._around.seed)
 
     def payload(self, exposure: Exposure) -> bytes:
         at = self._mount.seen(exposure)
@@ -289,12 +282,12 @@ class Fisheye(DrawnCamera):
     Kannala and Brandt, "A generic camera model ... for conventional, wide-angle and fish-eye lenses", 2006, its first term.
     """
 
-    def __init__(self, request: SensorRequest, track: Track, style: RenderingStyle, seed: int):
+    def __init__(self, request: SensorRequest, around: Surroundings):
         """Open the cube camera. otherParams[0]: side of a face in px; 0 for the resolution of the image."""
         side = round(request.other[0]) or math.ceil(request.width_px * FACE_DEG / request.fov_deg)
         side = min(max(side, LEAST_PX), MOST_PX)
         face = replace(request, width_px=side, height_px=side, fov_deg=FACE_DEG)
-        super().__init__(request, track, style, seed, face)
+        super().__init__(request, around, face)
         camera = self._camera.camera
         rays, self._inside = fisheye_rays(request)
         self._faces = []
@@ -324,11 +317,11 @@ PITCH, YAW = 1, 2  # indices in roll, pitch, yaw
 class Gimbal(DrawnCamera):
     """Gimbal camera. otherParams of its request: pitch limits (deg), rate limits (deg/s), zoom, range limit (m); 0: default."""
 
-    def __init__(self, request: SensorRequest, track: Track, around: Surroundings, style: RenderingStyle, seed: int):
-        self._around, self._rest = around, mount_deg(request)
+    def __init__(self, request: SensorRequest, around: Surroundings):
+        self._rest = mount_deg(request)
         self._euler, self._fov_deg = list(self._rest), request.fov_deg
         self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), max(request.other[4], 1.0)
-        super().__init__(request, track, style, seed, replace(request, fov_deg=self._seen_deg))
+        super().__init__(request, around, replace(request, fov_deg=self._seen_deg))
         self._ranging, self._light, self._t = False, RGB, -math.inf
 
     @property
@@ -402,13 +395,21 @@ class Gimbal(DrawnCamera):
 
 
 MOST_SIDE_PX = 2048  # largest side of an image (chosen)
+SENSES: dict[int, Callable[[SensorRequest, Surroundings], Sense]] = {
+    **dict.fromkeys((RGB, GREY, INFRARED_GREY, INFRARED), DrawnCamera),
+    **dict.fromkeys((DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360), Scanner),
+    FISHEYE: Fisheye,
+    GIMBAL: Gimbal,
+    SEGMENTATION: Segmenter,
+    RANGE: Rangefinder,
+}
 
 
-def open_sense(request: SensorRequest, track: Track, around: Surroundings, style: RenderingStyle, seed: int) -> Sense:
-    """Open the sensor that a request describes.
+def open_sense(request: SensorRequest, around: Surroundings) -> Sense:
+    """Open the sensor that a valid request describes.
 
     Raises:
-        UserError: the type, size, field of view or mount is not supported.
+        UserError: the size or mount is not supported.
     """
     where = f"sensor {request.seq_id}"
     if request.mount_type > EARTH_FIXED:
@@ -419,18 +420,4 @@ def open_sense(request: SensorRequest, track: Track, around: Surroundings, style
         raise UserError(
             f"{where}: {request.width_px} x {request.height_px} px: must be at most {MOST_SIDE_PX} px a side"
         )
-    kind = request.type_id
-    if kind in (RGB, GREY, INFRARED_GREY, INFRARED):
-        return DrawnCamera(request, track, style, seed)
-    if kind == FISHEYE:
-        return Fisheye(request, track, style, seed)
-    if kind == GIMBAL:
-        return Gimbal(request, track, around, style, seed)
-    if kind == SEGMENTATION:
-        return Segmenter(request, around)
-    if kind == RANGE:
-        return Rangefinder(request, around)
-    if kind in (DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360):
-        return Scanner(request, around)
-    name = SENSORS[request.type_id].name if request.type_id in SENSORS else f"sensor of type {request.type_id}"
-    raise UserError(f"{where}: {name}: is not simulated")
+    return SENSES[request.type_id](request, around)

@@ -257,12 +257,11 @@ class RflySimOutlet(RequestPort):
         Raises:
             LinkError: the port for requests is in use.
         """
-        self._track, self._style, self._seed, self._hz = track, style, seed, video_hz
+        self._hz, self._around = video_hz, surroundings(track, style, seed)
         self._copter, self._epoch_s, self._clock, self._masks = copter, epoch_s, clock, masks
         self._scene, self._answers = Scene(), list[tuple[bytes, Address]]()
         self._start: float | None = None  # s since 1970, zero of the frames' clock
         self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
-        self._around = surroundings(track, style, seed)
         self._sensors = dict[Address, Sensor]()  # by target address of their frames
         super().__init__(own)
 
@@ -328,7 +327,7 @@ class RflySimOutlet(RequestPort):
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"sensor {request.seq_id}: at most {MOST_SENSORS} sensors are possible")
-        sense = open_sense(request, self._track, self._around, self._style, self._seed)
+        sense = open_sense(request, self._around)
         if known is not None:
             self._drop(known)
         self._warn_of_shared_id(request, target)

@@ -27,7 +27,6 @@ from gate_racer.link.rflysim.request import (
     decode_command,
     decode_request,
     encode_command,
-    start_without_heartbeat,
 )
 from gate_racer.link.rflysim.stream import Sample, StreamHealth
 from gate_racer.link.sockets import bind_udp
@@ -258,5 +257,4 @@ def test_commands_and_the_beginning_of_time():
     assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
     with pytest.raises(ValueError, match="252"):
         encode_command("x" * 252)
-    assert start_without_heartbeat(100.0, 20.0, 0.01) == pytest.approx(79.99)
     assert CopterHeartbeat(1, 5000, 9000, 1).start(77.0, same_host=True) == 5.0

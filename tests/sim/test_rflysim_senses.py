@@ -80,7 +80,7 @@ def off_surface(around, points):
 
 
 def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, around):
-    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), vq1, around, STYLE, 0)
+    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), around)
     stream = Stream(request(7), lambda line: None, reader(request(7)))
     (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
     sample = stream.feed(datagram, "sim", 0.0)
@@ -94,7 +94,7 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
 
     def sensed(about):
         told = []
-        sense, stream = open_sense(about, vq1, around, STYLE, 0), Stream(about, told.append, reader(about))
+        sense, stream = open_sense(about, around), Stream(about, told.append, reader(about))
         (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
         assert sample is not None, told
         return sample.value
@@ -148,8 +148,8 @@ def test_a_mount_turns_and_carries_the_sensor(vq1):
 WIDTH, HEIGHT = 160, 120
 
 
-def seen(about, track, around, exposure):
-    sense = open_sense(about, track, around, STYLE, 0)
+def seen(about, around, exposure):
+    sense = open_sense(about, around)
     try:
         return decode_payload(sense.payload(exposure), about)
     finally:
@@ -185,7 +185,7 @@ def test_rays_meet_what_is_drawn(course):
 
 def test_a_segmentation_shows_each_thing_in_its_colour(vq1, around):
     exposure, about = at(vq1, yaw=math.radians(180)), camera_request(4)
-    image = seen(about, vq1, around, exposure)
+    image = seen(about, around, exposure)
     rays = pixel_rays(pinhole(about), exposure).reshape(-1, 3)
     _, box = cast(around.solids, exposure.p_wb, rays / np.linalg.norm(rays, axis=1)[:, None], FAR_M)
     thing = np.where(box == NOTHING, around.things, around.solids.thing[box]).reshape(HEIGHT, WIDTH)
@@ -209,7 +209,7 @@ def test_a_fisheye_is_equidistant():
 def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
     exposure = at(vq1, yaw=math.radians(180))
     about = request(8, width=300, height=300, mode=RAW, fov_deg=200.0)
-    wide, camera = seen(about, vq1, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
+    wide, camera = seen(about, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
     with RenderedCamera(vq1, camera, STYLE, 0) as drawn:
         narrow = drawn.image(exposure.p_wb, exposure.q_wb)
     rays, _ = fisheye_rays(about)
@@ -223,7 +223,7 @@ def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
 
 def test_infrared_shows_what_shines(vq1, around):
     exposure = at(vq1, yaw=math.radians(180))
-    grey, warm, colour = (seen(camera_request(kind), vq1, around, exposure) for kind in (3, 40, 41))
+    grey, warm, colour = (seen(camera_request(kind), around, exposure) for kind in (3, 40, 41))
     assert (grey == warm).all() and colour.shape == (HEIGHT, WIDTH, 3)
     hot, cold = np.unravel_index(warm.argmax(), warm.shape), np.unravel_index(warm.argmin(), warm.shape)
     assert colour[hot].sum() > colour[cold].sum()
@@ -342,9 +342,7 @@ def test_a_quaternion_mounts_and_turns_a_gimbal_and_a_rangefinder(vq1, around):
         operator.order(quat=tuple(turned))
         assert operator.order(centre=True).euler == pytest.approx((0.0, -20.0, 0.0))
     about = request(5, other=(50.0,), by_quat=1.0, quat=tuple(tilted))
-    assert decode_range(open_sense(about, vq1, around, STYLE, 0).payload(at(vq1))).euler == pytest.approx(
-        (0.0, -20.0, 0.0)
-    )
+    assert decode_range(open_sense(about, around).payload(at(vq1))).euler == pytest.approx((0.0, -20.0, 0.0))
 
 
 def test_an_order_to_no_gimbal_is_refused(operator, capfd):
