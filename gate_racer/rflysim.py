@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,15 +21,8 @@ LISTEN_S = 5.0  # s, longest wait for all parts: five requests (chosen)
 POLL_S, IMU_HZ = 0.02, 100  # s between two looks; rate asked for
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Part of RflySim: how it is reached, and how it is noticed."""
-
-    what: str
-    open: Callable[[], UdpEndpoint]
-    hears: Callable[[Any], bool]  # asks again where that is due
-    remedy: str
-    needed: bool = True
+# What is found as long as a part is silent, how it is opened, and how it is noticed, which also asks again where that is due.
+Part = tuple[Finding, Callable[[], UdpEndpoint], Callable[[Any], bool]]
 
 
 def examine_rflysim(url: str, listen_s: float = LISTEN_S) -> list[Finding]:
@@ -39,58 +32,45 @@ def examine_rflysim(url: str, listen_s: float = LISTEN_S) -> list[Finding]:
         UserError: malformed URL or Config.json, or an unknown host.
     """
     server, options = parse_server(url)
-    server = reachable(server, ANYWHERE)
     sensors = load_sensors(options["config"]) if options.get("config") else ()
-    found, opened = dict[str, Finding](), dict[str, tuple[_Part, UdpEndpoint]]()
+    parts = list(_parts(reachable(server, ANYWHERE), sensors))
+    found, opened = [finding for finding, _, _ in parts], dict[int, UdpEndpoint]()
     with ExitStack() as closing:
-        for part in _parts(server, sensors):
+        for k, (finding, open_, _) in enumerate(parts):
             try:
-                opened[part.what] = part, closing.enter_context(part.open())
-                found[part.what] = Finding(part.what, False, part.remedy, part.needed)
+                opened[k] = closing.enter_context(open_())
             except LinkError as error:
-                found[part.what] = Finding(part.what, False, one_line(str(error)), part.needed)
+                found[k] = replace(finding, detail=one_line(str(error)))
         end = time.monotonic() + listen_s
         while opened and time.monotonic() < end:
-            for what, (part, endpoint) in list(opened.items()):
-                if part.hears(endpoint):
-                    found[what] = Finding(what, True, f"heard on UDP {endpoint.address[1]}", part.needed)
-                    del opened[what]
+            for k in [k for k, endpoint in opened.items() if parts[k][2](endpoint)]:
+                found[k] = replace(found[k], good=True, detail=f"heard on UDP {opened.pop(k).address[1]}")
             time.sleep(POLL_S)
-    return list(found.values())
+    return found
 
 
-def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[_Part]:
+def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[Part]:
     """Yield the sensors, CopterSim's heartbeat and IMU, and PX4; of the copter of the first sensor."""
-    host, copter = server[0], max(sensors[0].copter, 1) if sensors else 1
+    (host, port), copter = server, max(sensors[0].copter, 1) if sensors else 1
+    profile, silent = load_profile("px4").of_copter(copter), partial(Finding, good=False)
+    remedy = (
+        f"no frame from {host}:{port}: is RflySim3D running there, is SendProtocol[1..4] 0 or this machine, and does its"
+        " firewall let UDP pass? From WSL set SendProtocol[6] to 1400"
+    )
     for sensor in sensors:
-        yield _Part(
-            f"sensor {sensor.seq_id}, {SENSORS[sensor.type_id].name}",
-            partial(SensorSocket, sensor, server, lambda line: None),
-            _samples,
-            f"no frame from {host}:{server[1]}: is RflySim3D running there, is SendProtocol[1..4] 0 or this machine, and does"
-            " its firewall let UDP pass? From WSL set SendProtocol[6] to 1400",
-        )
-    yield _Part(
-        "CopterSim's heartbeat",
-        partial(HeartbeatReceiver, server, copter),
-        _beats,
-        f"nothing on UDP {HEARTBEAT_PORT}: is CopterSim running, and IS_BROADCAST this machine? Stamps are estimated without",
-        needed=False,
+        finding = silent(f"sensor {sensor.seq_id}, {SENSORS[sensor.type_id].name}", detail=remedy, needed=True)
+        yield finding, partial(SensorSocket, sensor, server, lambda line: None), _samples
+    remedy = (
+        f"nothing on UDP {HEARTBEAT_PORT}: is CopterSim running, and IS_BROADCAST this machine? Stamps are estimated"
     )
-    yield _Part(
-        "CopterSim's IMU",
-        partial(ImuReceiver, host, IMU_HZ, copter),
-        _samples,
-        f"no answer from UDP {imu_port(copter)}; only the bridge's --imu needs it",
-        needed=False,
+    yield silent("CopterSim's heartbeat", detail=remedy), partial(HeartbeatReceiver, server, copter), _beats
+    remedy = f"no answer from UDP {imu_port(copter)}; only the bridge's --imu needs it"
+    yield silent("CopterSim's IMU", detail=remedy), partial(ImuReceiver, host, IMU_HZ, copter), _samples
+    remedy = (
+        f"no HEARTBEAT from {host}:{profile.simulator_port}: is UDPSIMMODE Mavlink_Full, and IS_BROADCAST this machine?"
     )
-    profile = load_profile("px4").of_copter(copter)
-    yield _Part(
-        "PX4 by MAVLink",
-        partial(MavlinkClient, listening_host(server), profile.mavlink_port, profile, (host, 0)),
-        _autopilot,
-        f"no HEARTBEAT from {host}:{profile.simulator_port}: is UDPSIMMODE Mavlink_Full, and IS_BROADCAST this machine?",
-    )
+    client = partial(MavlinkClient, listening_host(server), profile.mavlink_port, profile, (host, 0))
+    yield silent("PX4 by MAVLink", detail=remedy, needed=True), client, _autopilot
 
 
 def _samples(endpoint: SensorSocket | ImuReceiver) -> bool:

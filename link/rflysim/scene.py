@@ -37,6 +37,12 @@ class SceneObject(Packed):
     rpy: Vector  # rad
     scale: Vector  # of the model; m for one of 1 m
 
+    def state(self, t: float = 0.0) -> "ObjectState":
+        """Return the state in which it is as it was placed, if the model's sides are 1 m."""
+        (w, x, y, z), (length, width, height) = from_euler(*self.rpy).tolist(), self.scale
+        half_m = length / 2, width / 2, height / 2
+        return ObjectState(self.number, self.p_w, self.rpy, (w, x, y, z), self.p_w, half_m, t)
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectState(Packed):
@@ -51,12 +57,11 @@ class ObjectState(Packed):
     half_m: Vector  # half sides of its box
     t: float  # s
 
-    def is_of(self, placed: SceneObject) -> bool:
-        """Return whether it is where and as large as it was placed, if the model's sides are 1 m."""
-        apart = max(abs(a - b) for a, b in zip(self.p_w, placed.p_w, strict=True))
-        larger = max(abs(2 * half - scale) for half, scale in zip(self.half_m, placed.scale, strict=True))
-        turn = log(product(conjugate(from_euler(*placed.rpy)), from_euler(*self.rpy)))
-        return max(apart, larger) < NEAR_M and math.hypot(*turn) < NEAR_RAD
+    def near(self, other: "ObjectState") -> bool:
+        """Return whether both are at the same place, as large, and in the same attitude."""
+        apart = max(math.dist(self.p_w, other.p_w), math.dist(self.half_m, other.half_m))
+        turn = log(product(conjugate(from_euler(*other.rpy)), from_euler(*self.rpy)))
+        return apart < NEAR_M and math.hypot(*turn) < NEAR_RAD
 
 
 def object_state(datagram: bytes) -> ObjectState:
@@ -101,7 +106,7 @@ class SceneClient(RequestSocket):
             hidden = SceneObject(number, CUBE, 0.0, (0.0, 0.0, FAR_M), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
             self._send_all((hidden.encode(), query(DELETE, number)))
         told = self._told(wanted, patience_s)
-        different = [number for number, state in told.items() if not state.is_of(wanted[number])]
+        different = [number for number, state in told.items() if not state.near(wanted[number].state())]
         left = self._present(others)
         missing = [number for number in wanted if number not in told]
         return SceneReport(len(told) - len(different), missing, different, len(others) - len(left), left)
@@ -123,7 +128,7 @@ class SceneClient(RequestSocket):
                 for state, _, _ in self.messages(object_state, left):
                     if state.number in pending:
                         told[state.number], placed = state, pending[state.number]
-                        if placed is None or state.is_of(placed):
+                        if placed is None or state.near(placed.state()):
                             del pending[state.number]
         return told
 

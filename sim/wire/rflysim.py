@@ -23,14 +23,13 @@ from gate_racer.link.rflysim.request import (
     decode_request,
     reply_host,
 )
-from gate_racer.link.rflysim.scene import DELETE, NUMBERS, TELL, ObjectState, SceneObject, read_query
+from gate_racer.link.rflysim.scene import DELETE, NUMBERS, TELL, SceneObject, read_query
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, Payload, RateLimitedReporter, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
 from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import from_euler
 
 LEASE_S = 30.0  # s for which a request holds on a port that other machines reach (chosen)
 
@@ -220,11 +219,7 @@ class Scene:
     def answer(self, what: int, number: int, t: float) -> bytes | None:
         """Delete an object, or return its state at t (s); nothing for one that is not there."""
         found = self._objects.pop(number, None) if what == DELETE else self._objects.get(number)
-        if found is None or what != TELL:
-            return None
-        (w, x, y, z), (length, width, height) = from_euler(*found.rpy).tolist(), found.scale
-        half = length / 2, width / 2, height / 2
-        return ObjectState(number, found.p_w, found.rpy, (w, x, y, z), found.p_w, half, t).encode()
+        return found.state(t).encode() if found is not None and what == TELL else None
 
 
 class RflySimOutlet(RequestPort):

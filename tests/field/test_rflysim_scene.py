@@ -87,8 +87,8 @@ def test_a_scene_has_the_boxes_of_the_last_course_and_of_no_other(vq1):
         assert (second.placed, second.removed) == (len(few), len(many) - len(few))
         assert second.missing == second.different == second.left == []
         last = {one.number: server.told[one.number] for one in few}
-        assert all(last[one.number].is_of(one) for one in few)
-        assert not last[few[0].number].is_of(replace(few[0], rpy=(0.0, 0.0, 1.0)))
+        assert all(last[one.number].near(one.state()) for one in few)
+        assert not last[few[0].number].near(replace(few[0], rpy=(0.0, 0.0, 1.0)).state())
         assert server.client.make([]).removed == len(few)
         assert server.client.make([]).removed == 0
 
@@ -126,9 +126,7 @@ def test_boxes_that_stay_are_told():
 
 def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
     one = objects_of(load_track("pillars"))[0][0]
-    state = ObjectState(
-        one.number, one.p_w, one.rpy, (1.0, 0.0, 0.0, 0.0), one.p_w, tuple(s / 2 for s in one.scale), 0.0
-    )
+    state = one.state()
     with (
         bind_udp("127.0.0.2", 0) as liar,
         bind_udp(LOCAL_HOST, 0) as other,
