@@ -43,10 +43,10 @@ def objects_of(track: Track, model: int = CUBE) -> tuple[list[SceneObject], int]
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the scene, and say what came of it; returns 1 if it is another one than asked for."""
-    server, options = parse_server(arguments.server)
-    model = options.pop(MODEL, str(CUBE))
-    if options or not (model.isascii() and model.isdigit()) or int(model) >= 1 << 31:
-        raise UserError(f"{arguments.server}: takes no option but {MODEL}, the number of a cube of 1 m in RflySim3D")
+    server, options = parse_server(arguments.server, MODEL)
+    model = options.get(MODEL, str(CUBE))
+    if not (model.isascii() and model.isdigit()) or int(model) >= 1 << 31:
+        raise UserError(f"{arguments.server}: {MODEL}: must be the number of a model of RflySim3D, found {model!r}")
     objects = list[SceneObject]()
     if arguments.track != NOTHING:
         track = load_track(arguments.track)

@@ -10,7 +10,7 @@ from typing import Any
 from gate_racer.common.errors import one_line
 from gate_racer.doctor import Finding
 from gate_racer.link.profile import load_profile
-from gate_racer.link.rflysim.client import SensorSocket, parse_server
+from gate_racer.link.rflysim.client import OPTIONS, SensorSocket, parse_server
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
 from gate_racer.link.rflysim.request import SENSORS, SensorRequest, imu_port
@@ -31,7 +31,7 @@ def examine_rflysim(url: str, listen_s: float = LISTEN_S) -> list[Finding]:
     Raises:
         UserError: malformed URL or Config.json, or an unknown host.
     """
-    server, options = parse_server(url)
+    server, options = parse_server(url, *OPTIONS)
     sensors = load_sensors(options["config"]) if options.get("config") else ()
     parts = list(_parts(reachable(server, ANYWHERE), sensors))
     found, opened = [finding for finding, _, _ in parts], dict[int, UdpEndpoint]()

@@ -301,19 +301,14 @@ def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMa
     """
     if link.video:
         raise UserError("link.video: in the RflySim protocol the client's requests say where frames go")
-    desk, options = parse_server(link.vision_protocol)
-    if options.keys() - {IMU_OPTION, MASKS_OPTION} or options.get(MASKS_OPTION, DOCUMENTED) not in MASKS:
+    desk, options = parse_server(link.vision_protocol, IMU_OPTION, MASKS_OPTION)
+    if (masks := options.get(MASKS_OPTION, DOCUMENTED)) not in MASKS:
         raise UserError(
-            f"link.vision_protocol {link.vision_protocol}: takes no options but {IMU_OPTION}, a port, and {MASKS_OPTION},"
-            f" one of {', '.join(MASKS)}: the client brings its Config.json"
+            f"link.vision_protocol {link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}"
         )
     chosen = options.get(IMU_OPTION)
     port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
-    return (
-        desk,
-        MASKS[options.get(MASKS_OPTION, DOCUMENTED)],
-        partial(open_imu, (desk[0], port), profile, chosen is not None),
-    )
+    return desk, MASKS[masks], partial(open_imu, (desk[0], port), profile, chosen is not None)
 
 
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances

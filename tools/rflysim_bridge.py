@@ -169,9 +169,7 @@ def topics(pairs: list[str]) -> dict[int, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Bridge until the time is over; returns the exit code."""
-    server, options = parse_server(arguments.server)
-    if options:
-        raise UserError(f"--server {arguments.server}: must have no options; give the Config.json as an argument")
+    server, _ = parse_server(arguments.server)
     if not arguments.seconds >= 0:
         raise UserError(f"--seconds {arguments.seconds:g}: must not be negative")
     if not 1 <= arguments.copter <= LAST_COPTER:

@@ -195,8 +195,8 @@ class Vision:
     warning: str = ""
 
 
-def parse_server(url: str) -> tuple[Address, dict[str, str]]:
-    """Parse address and options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
+def parse_server(url: str, *known: str) -> tuple[Address, dict[str, str]]:
+    """Parse address and `known` options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
 
     Raises:
         LinkError: the text is none of these.
@@ -209,6 +209,8 @@ def parse_server(url: str) -> tuple[Address, dict[str, str]]:
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
     # A file may have a + in its name.
     options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
+    if unknown := [name for name in options if name not in known]:
+        raise LinkError(f"vision {url!r}: unknown option {unknown[0]!r}; known: {', '.join(known) or 'none'}")
     return parse_address(parts.netloc or "127.0.0.1", REQUEST_PORT), options
 
 
@@ -219,10 +221,7 @@ def parse_vision(url: str) -> Vision:
     Raises:
         UserError: malformed URL or file, or no camera suitable for flight.
     """
-    server, options = parse_server(url)
-    for name in options:
-        if name not in OPTIONS:
-            raise LinkError(f"vision {url!r}: unknown option {name!r}; known: {', '.join(OPTIONS)}")
+    server, options = parse_server(url, *OPTIONS)
     if not options.get("config"):
         raise LinkError(f"vision {url!r}: no sensors given; expected something like {EXAMPLE}")
     if options.get("angles", ANGLES[0]) not in ANGLES:

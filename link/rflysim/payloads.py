@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gate_racer.common.images import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 from gate_racer.link.packed import Packed
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.request import DEPTH_CLOUD, SENSORS, SensorRequest
+from gate_racer.link.rflysim.request import DEPTH_CLOUD, LAST_COPTER, SENSORS, SensorRequest
 from gate_racer.vehicle.rotation import Vector
 
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
@@ -172,6 +172,8 @@ def decode_cloud(payload: bytes, sensor: SensorRequest) -> Cloud:
     points = (values[:, :3] * metres).astype(np.float32)
     segments = values[:, 3].astype(np.float32) if values.shape[1] == 4 and not depth else None
     copter, axes = about or (None, None)
+    if copter is not None and not 0 <= copter <= LAST_COPTER:  # it names topics and frames
+        raise MalformedError(f"copter {copter} in a cloud: must lie between 0 and {LAST_COPTER}")
     return Cloud((x, y, z), (roll, pitch, yaw), points, segments, copter, axes)
 
 

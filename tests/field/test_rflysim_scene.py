@@ -169,9 +169,9 @@ def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
 @pytest.mark.parametrize(
     ("track", "server", "words"),
     [
-        ("vq1", "rflysim://127.0.0.1?up=3", "takes no option but model"),
-        ("vq1", "rflysim://127.0.0.1?model=9999999999", "takes no option but model"),
-        ("vq1", "rflysim://127.0.0.1?model=²", "takes no option but model"),
+        ("vq1", "rflysim://127.0.0.1?up=3", "unknown option 'up'; known: model"),
+        ("vq1", "rflysim://127.0.0.1?model=9999999999", "model: must be the number"),
+        ("vq1", "rflysim://127.0.0.1?model=²", "model: must be the number"),
         ("vq1", "http://127.0.0.1", "expected something like rflysim://"),
         ("nowhere", "rflysim", "nowhere"),
         ("vq1", "rflysim://no.such.host.invalid", "unknown host"),

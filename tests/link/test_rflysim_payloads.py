@@ -25,7 +25,7 @@ from gate_racer.link.rflysim.payloads import (
     encode_payload,
     image_file,
 )
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, SENSORS, decode_command
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, LAST_COPTER, SENSORS, decode_command
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import Payload, Sample, Stream, fragments, reader
 from gate_racer.link.sockets import bind_udp
@@ -89,6 +89,14 @@ def test_a_cloud_comes_back_as_it_went(n, seed, labelled):
     np.testing.assert_array_equal(seen.points, sent.points)
     if n:
         np.testing.assert_array_equal(seen.segments, segments)
+
+
+@pytest.mark.parametrize("copter", [-1, LAST_COPTER + 1, 2**31 - 1])
+def test_a_cloud_of_no_copter_is_malformed(copter):
+    """Its number is in topics and frames, which ROS refuses with a minus, and of which there must be no end."""
+    cloud = Cloud((0.0,) * 3, (0.0,) * 3, np.zeros((1, 3), np.float32), None, copter, 0)
+    with pytest.raises(MalformedError, match="must lie between 0 and 1000"):
+        decode_cloud(encode_cloud(cloud), sensor(23))
 
 
 def test_frames_that_are_counted_anew_are_no_stragglers():
