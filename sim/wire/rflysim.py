@@ -49,7 +49,7 @@ class RequestPort(UdpEndpoint, ABC):
 
     @abstractmethod
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        """Process one request. Raises MalformedError for a datagram that is none."""
+        """Process one request. Raises MalformedError for a datagram that is none, UserError for one that cannot be served."""
 
     def _process_requests(self) -> None:
         """Process the pending requests. Never raises."""
@@ -59,6 +59,10 @@ class RequestPort(UdpEndpoint, ABC):
             except MalformedError as error:
                 self.malformed += 1
                 self._say("malformed", f"dropped a request from {sender[0]}: {error}; further ones are only counted")
+            except (UserError, ValueError) as error:
+                self.refused += 1
+                topic = str(error).partition(", found")[0]  # other values of the same field are no other topic
+                self._say(topic, f"refused a request from {sender[0]}:{sender[1]}: {error}")
 
     def _expired(self, host: str, requested: float, now: float, what: str) -> bool:
         """Check whether the lease of a host has ended, and report it. Times in s of any one clock."""
@@ -66,11 +70,6 @@ class RequestPort(UdpEndpoint, ABC):
         if ended:
             self._say(f"lease {host}", f"{what} for {host} ends: no request from there for {LEASE_S:g} s")
         return ended
-
-    def _refuse(self, sender: Address, topic: str, why: str) -> None:
-        """Count and report a request that cannot be served; each topic is reported separately."""
-        self.refused += 1
-        self._say(f"refused {topic}", f"refused a request from {sender[0]}:{sender[1]}: {why}")
 
 
 MOST_SUBSCRIPTIONS = 8  # largest number of subscriptions (chosen)
@@ -104,23 +103,21 @@ class CopterSimImu(RequestPort):
                 del self._subscriptions[target]
         for imu in measured:
             self._count += 1
-            self._send(imu)
-
-    def _send(self, imu: Imu) -> None:
-        for target, subscription in self._subscriptions.items():
-            if subscription.beat(self._count):
-                subscription.sent = (subscription.sent + 1) % 0x80000000
-                datagram = ImuSample(subscription.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
-                self.transmit(datagram, target)
+            for target, known in self._subscriptions.items():
+                if known.beat(self._count):
+                    known.sent = (known.sent + 1) % 0x80000000
+                    datagram = ImuSample(known.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
+                    self.transmit(datagram, target)
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
         request = ImuRequest.decode(datagram)
-        if (wrong := _fault(request, sender[0])) is not None:
-            self._refuse(sender, wrong[0], ": ".join(wrong))
-        else:
-            self._grant(request, sender)
-
-    def _grant(self, request: ImuRequest, sender: Address) -> None:
+        _require_own(request.address, sender[0], "address")
+        if request.sensor_type != 0:
+            raise UserError(f"sensor type: must be 0, the IMU, found {request.sensor_type}")
+        if not request.rate_hz:
+            raise UserError("rate: must be at least 1 Hz, found 0")
+        if not request.port:
+            raise UserError("port: must be 1 to 65535, found 0")
         target = sender[0], request.port
         known = self._subscriptions.pop(target, None)
         if known is None and len(self._subscriptions) == MOST_SUBSCRIPTIONS:
@@ -134,19 +131,11 @@ class CopterSimImu(RequestPort):
         self._subscriptions[target] = known
 
 
-def _fault(request: ImuRequest, sender: str) -> tuple[str, str] | None:
-    """Return the invalid field of a request by the host `sender`, and its valid values; None if the request is valid."""
-    if (host := reply_host(request.address, sender)) != sender:
-        return "address", _elsewhere(host, sender)
-    if request.sensor_type != 0:
-        return "sensor type", f"must be 0, the IMU, found {request.sensor_type}"
-    if not request.rate_hz:
-        return "rate", "must be at least 1 Hz, found 0"
-    return None if request.port else ("port", "must be 1 to 65535, found 0")
-
-
-def _elsewhere(host: str, sender: str) -> str:
-    return f"must be 0.0.0.0 or that of the sender, {sender}, found {host}: data go to whoever requests them"
+def _require_own(address: tuple[int, ...], sender: str, where: str) -> None:
+    """Check that the address in a request is its sender's. Raises UserError."""
+    if (host := reply_host(address, sender)) != sender:
+        why = "data go to whoever requests them"
+        raise UserError(f"{where}: must be 0.0.0.0 or that of the sender, {sender}, found {host}: {why}")
 
 
 def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
@@ -280,42 +269,32 @@ class RflySimOutlet(RequestPort):
         return [(heartbeat, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        try:
-            if len(datagram) == SceneObject.LAYOUT.size:
-                self._scene.place(SceneObject.decode(datagram))
-            elif len(datagram) in COMMAND_BYTES:
-                self._obey(datagram, sender)
-            else:
-                self._serve(decode_request(datagram), sender)
-        except MalformedError:
-            raise
-        except (UserError, ValueError) as error:
-            self._refuse(sender, str(error), str(error))
+        if len(datagram) == SceneObject.LAYOUT.size:
+            self._scene.place(SceneObject.decode(datagram))
+        elif len(datagram) in COMMAND_BYTES:
+            self._obey(datagram, sender)
+        else:
+            self._make(decode_request(datagram), sender)
 
     def _obey(self, datagram: bytes, sender: Address) -> None:
         """Execute a console command. Raises MalformedError."""
-        now = self._clock()
         if decode_command(datagram) == CLEAR_COMMAND:
             self._release(sender)
         elif (asked := read_query(datagram)) is not None and len(self._answers) < len(NUMBERS):
-            answer = self._scene.answer(*asked, now)
+            answer = self._scene.answer(*asked, self._clock())
             self._answers += [(answer, (sender[0], STATE_PORT))] if answer is not None else []
 
-    def _serve(self, request: SensorRequest, sender: Address) -> None:
-        """Make or change a sensor, and renew the leases of its client's sensors. Raises UserError."""
+    def _make(self, request: SensorRequest, sender: Address) -> None:
+        """Make or change a sensor, or order a gimbal; any request renews its client's leases. Raises UserError."""
         for sensor in self._sensors.values():
             if sensor.client == sender:
                 sensor.requested = self._clock()
-        self._make(request, sender)
-
-    def _make(self, request: SensorRequest, sender: Address) -> None:
         self._require(request)
         if request.mask is not None:
             self._order(request)
             return
-        if (host := reply_host(request.send[1:5], sender[0])) != sender[0]:
-            raise UserError(f"sensor {request.seq_id}: SendProtocol: its address {_elsewhere(host, sender[0])}")
-        target = host, request.port
+        _require_own(request.send[1:5], sender[0], f"sensor {request.seq_id}: SendProtocol: its address")
+        target = sender[0], request.port
         known = self._sensors.get(target) or self._moved(request, sender)
         if known is not None and (known.request, known.target) == (request, target):
             known.client, known.requested = sender, self._clock()
