@@ -13,13 +13,12 @@ from gate_racer.common.files import read_bytes, write_file
 from gate_racer.common.launch import DISTRIBUTION
 from gate_racer.doctor import examine
 from gate_racer.estimation.registry import ESTIMATORS
-from gate_racer.field import rflysim_scene
 from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.mpc.policy.policy import names as policies
 from gate_racer.mpc.problem import CONTROLLERS
 from gate_racer.perception.registry import DETECTORS
-from gate_racer.rflysim import examine_rflysim
+from gate_racer.rflysim import NOTHING, examine_rflysim, make_scene
 from gate_racer.sim.view.style import FOLDER as STYLES
 from gate_racer.sim.worlds.distribution import FOLDER as WORLDS
 from gate_racer.tracks.track import FOLDER as TRACKS
@@ -70,7 +69,10 @@ def parser() -> argparse.ArgumentParser:
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
     scene = what.add_parser("rflysim-scene", help="place a course's gates and obstacles in RflySim3D's scene")
-    rflysim_scene.add_arguments(scene)
+    scene.add_argument(
+        "track", help=f"name or file of a course, or `{NOTHING}`, which removes all boxes of earlier ones"
+    )
+    scene.add_argument("server", nargs="?", default="rflysim", help="RflySim3D: `rflysim://HOST:PORT`")
     add_common(scene, "the boxes placed, missing and removed", within=True)
     for name in (*COMMANDS, *WITHIN):
         what.add_parser(name, add_help=False)
@@ -98,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "examples":
         return _copy_examples(arguments.json)
     if arguments.what == "rflysim-scene":
-        return rflysim_scene.run(arguments)
+        return make_scene(arguments)
     findings = examine(Path.cwd()) if arguments.server is None else examine_rflysim(arguments.server)
     for finding in findings:
         say(finding.line)

@@ -1,5 +1,7 @@
-"""Checks of a running RflySim: each part that a flight needs is asked, and a remedy named where it is silent."""
+"""What `gate-racer` does with a running RflySim: the boxes of a course in its scene, and checks of its parts."""
 
+import argparse
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -7,15 +9,77 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gate_racer.common.errors import one_line
+from gate_racer.common.command import write_json
+from gate_racer.common.errors import UserError, one_line, say
 from gate_racer.doctor import Finding
 from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.client import OPTIONS, SensorSocket, parse_server
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
 from gate_racer.link.rflysim.request import SENSORS, SensorRequest, imu_port
+from gate_racer.link.rflysim.scene import CUBE, NUMBERS, SceneClient, SceneObject
 from gate_racer.link.sockets import ANYWHERE, Address, LinkError, UdpEndpoint, listening_host, reachable
 from gate_racer.link.udp import MavlinkClient
+from gate_racer.tracks.track import Track, gate_solids, load_track, of_obstacle
+from gate_racer.vehicle.rotation import as_vector, from_matrix, to_euler
+
+NOTHING, MODEL = "none", "model"  # in place of a course; option of the server's URL
+SUNK_M = 1.0  # m, depth below the map's ground down to which a course is not raised: feet of gates (chosen)
+
+
+def objects_of(track: Track, model: int = CUBE) -> tuple[list[SceneObject], int]:
+    """Return the solids of a course, and how far it is raised so that none is below the map's ground, m.
+
+    Raises:
+        UserError: they are more than a scene may have.
+    """
+    boxes = [box for i in sorted(set(track.landmarks)) for box in gate_solids(track, i)]
+    boxes += map(of_obstacle, track.obstacles)
+    if len(boxes) > len(NUMBERS):
+        raise UserError(f"{track.name}: {len(boxes)} boxes: a scene may have {len(NUMBERS)}")
+    lowest = max((float(box.centre[2] + abs(box.axes[2]) @ box.half) for box in boxes), default=0.0)
+    raised = math.ceil(lowest) if lowest > SUNK_M else 0
+    return [
+        SceneObject(number, model, 0.0, (x, y, z - raised), to_euler(from_matrix(box.axes)), as_vector(2 * box.half))
+        for number, box in zip(NUMBERS, boxes, strict=False)
+        for x, y, z in [box.centre.tolist()]
+    ], raised
+
+
+def make_scene(arguments: argparse.Namespace) -> int:
+    """Make the scene, and say what came of it; returns 1 if it is another one than asked for."""
+    server, options = parse_server(arguments.server, MODEL)
+    model = options.get(MODEL, str(CUBE))
+    if not (model.isascii() and model.isdigit() and len(model) < 10):
+        raise UserError(f"{arguments.server}: {MODEL}: must be the number of a model of RflySim3D, found {model!r}")
+    objects = list[SceneObject]()
+    if arguments.track != NOTHING:
+        track = load_track(arguments.track)
+        objects, raised = objects_of(track, int(model))
+        north, east, down = track.start.position_m
+        say(
+            f"start the vehicle at north {north:g}, east {east:g}, up {raised - down:g} m, yaw {track.start.yaw_deg:g} deg"
+        )
+        if bare := [i for i in sorted(set(track.landmarks)) if not track.gates[i].has_frame]:
+            say(f"gates without a frame are not placed: {', '.join(map(str, bare))}")
+    with SceneClient(server) as client:
+        host, port = client.server
+        report = client.make(objects)
+    write_json(arguments.json, report)
+    if objects and len(report.missing) == len(objects):
+        raise UserError(
+            f"no state of any box from {host}:{port}: is RflySim3D running there, and may it send to UDP 20006 here?"
+        )
+    say(f"{report.placed} of {len(objects)} boxes placed, {report.removed} of earlier courses removed")
+    for numbers, what in (
+        (report.missing, "without a state"),
+        (report.different, f"elsewhere, or of another size (is the model a cube of 1 m? ?{MODEL}=NUMBER)"),
+        (report.left, "not removed, which a change of the map does"),
+    ):
+        if numbers:
+            say(f"{what}: {', '.join(map(str, numbers))}")
+    return int(bool(report.missing or report.different or report.left))
+
 
 LISTEN_S = 5.0  # s, longest wait for all parts: five requests (chosen)
 POLL_S, IMU_HZ = 0.02, 100  # s between two looks; rate asked for

@@ -18,7 +18,7 @@ from gate_racer.link.sockets import Address
 from gate_racer.vehicle.rotation import Quaternion, Vector, conjugate, from_euler, log, product
 
 NUMBERS = range(10_000, 10_500)  # of our objects (chosen: no aircraft has them, and 16 bit hold them)
-CUBE = 1000813  # model of a box with sides of 1 m
+CUBE = 1000813  # model of a box with sides of 1 m, as courses of users have it; the SDK's pages list no models
 QUERY, TELL, DELETE = "RflyReqObjData", 1, 11  # the command, and what it does with an object
 FAR_M = 1e5  # m below the map, where a removed object is moved to, in case that deletion only ends its states
 PAUSE_S = 0.001  # s between objects, whose datagrams would overflow a receiver's buffer (chosen)

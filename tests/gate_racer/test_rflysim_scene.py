@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gate_racer import rflysim
 from gate_racer.common.errors import UserError
-from gate_racer.field import rflysim_scene
-from gate_racer.field.rflysim_scene import objects_of
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.desk import STATE_PORT
 from gate_racer.link.rflysim.request import encode_command
@@ -29,6 +28,7 @@ from gate_racer.link.rflysim.scene import (
     read_query,
 )
 from gate_racer.link.sockets import UdpEndpoint, bind_udp
+from gate_racer.rflysim import objects_of
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import RflySimOutlet
@@ -170,7 +170,7 @@ def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
     ("track", "server", "words"),
     [
         ("vq1", "rflysim://127.0.0.1?up=3", "unknown option 'up'; known: model"),
-        ("vq1", "rflysim://127.0.0.1?model=9999999999", "model: must be the number"),
+        ("vq1", "rflysim://127.0.0.1?model=" + "9" * 5000, "model: must be the number"),
         ("vq1", "rflysim://127.0.0.1?model=²", "model: must be the number"),
         ("vq1", "http://127.0.0.1", "expected something like rflysim://"),
         ("nowhere", "rflysim", "nowhere"),
@@ -179,7 +179,7 @@ def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
 )
 def test_a_command_that_means_nothing_is_one_line(track, server, words):
     with pytest.raises(UserError, match=words):
-        rflysim_scene.run(argparse.Namespace(track=track, server=server, json=None))
+        rflysim.make_scene(argparse.Namespace(track=track, server=server, json=None))
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_a_command_that_means_nothing_is_one_line(track, server, words):
 def test_the_command_says_what_became_of_the_boxes(report, words, monkeypatch, capsys):
     told = report if report.placed else replace(report, missing=[*NUMBERS[:19]])
     client = SimpleNamespace(server=(LOCAL_HOST, 20010), make=lambda objects: told)
-    monkeypatch.setattr(rflysim_scene, "SceneClient", lambda server: nullcontext(client))
+    monkeypatch.setattr(rflysim, "SceneClient", lambda server: nullcontext(client))
     arguments = argparse.Namespace(track="pillars", server="rflysim", json=None)
     if not report.placed:
         with pytest.raises(UserError, match=words):
-            rflysim_scene.run(arguments)
+            rflysim.make_scene(arguments)
     else:
-        assert rflysim_scene.run(arguments) == (report != SceneReport(19, [], [], 0, []))
+        assert rflysim.make_scene(arguments) == (report != SceneReport(19, [], [], 0, []))
         assert words in capsys.readouterr().out
 
 
