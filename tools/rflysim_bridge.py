@@ -48,7 +48,7 @@ class RosNode:
         """Create the node, which `closing` closes.
 
         Raises:
-            UserError: rclpy or the package of the gimbals' messages is not installed, or a port is in use.
+            UserError: rclpy or a package of messages is not installed, or a port is in use.
         """
         try:
             self._rclpy, qos = importlib.import_module("rclpy"), importlib.import_module("rclpy.qos")
@@ -70,11 +70,8 @@ class RosNode:
             self._serve(desk)
 
     def _serve(self, desk: GimbalClient) -> None:
-        """Subscribe to gimbal commands. Raises UserError without the package of their messages."""
-        try:
-            types = importlib.import_module(f"{self._package}.msg")
-        except ImportError:
-            raise UserError(f"--gimbal-messages {self._package}: this environment has no such ROS package") from None
+        """Subscribe to gimbal commands."""
+        types = _messages(self._package)
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
         for kind, suffix, order_of in kinds:
             for seq_id, gimbal in desk.gimbals.items():
@@ -105,10 +102,18 @@ class RosNode:
         for name, kind, values in messages:
             if name not in self._publishers:
                 package, cls = kind.split("/")
-                made = getattr(importlib.import_module(f"{package}.msg"), cls)
+                made = getattr(_messages(package), cls)
                 self._publishers[name] = made, self._node.create_publisher(made, name, quality)
             made, publisher = self._publishers[name]
             publisher.publish(fill(made(), values))
+
+
+def _messages(package: str) -> Any:
+    """Return the module of a ROS package's messages. Raises UserError where it is not installed."""
+    try:
+        return importlib.import_module(f"{package}.msg")
+    except ImportError:
+        raise UserError(f"this environment has no ROS package {package} (for gimbals see --gimbal-messages)") from None
 
 
 def _heartbeat(arguments: argparse.Namespace, server: Address, closing: ExitStack) -> HeartbeatReceiver:

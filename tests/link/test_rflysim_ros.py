@@ -1,16 +1,19 @@
 """Gimbals take orders, and messages have ROS's names, units and axes."""
 
 import math
+import re
 from array import array
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gate_racer.link.profile import load_profile
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import ros
 from gate_racer.link.rflysim.desk import (
     DOCUMENT,
+    PLACES,
     SDK306,
     GimbalClient,
     GimbalOrder,
@@ -77,6 +80,25 @@ def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
 def test_orders_that_contradict_each_other_are_refused(order, masks, words):
     with pytest.raises(ValueError, match=words):
         gimbal_request(sensor(9), order, masks)
+
+
+ROWS = (
+    "fov_deg", "euler", "quat", "focal", "centre", "rates", "zoom", "zoom_base", "track", "ranging", "light", "box",
+)  # fmt: skip
+
+
+def test_the_page_has_the_bits_and_places_of_both_numberings():
+    """And the ports that MAVROS and the profile have."""
+    page = (ROOT / "docs/rflysim.md").read_text(encoding="utf-8")
+    table = page[page.index("| command | bit") :].split("\n\n")[0].splitlines()[2:]
+    for name, row in zip(ROWS, table, strict=True):
+        _, document, sdk, places = (cell.strip() for cell in row.strip("|").split("|"))
+        assert [document, sdk] == [str(masks.get(name) or "-") for masks in (DOCUMENT, SDK306)], row
+        listed = [*PLACES.get(name, ()), *(PLACES["pixel"] if name == "box" else ())]
+        assert places.startswith("`") or [int(n) for n in re.findall(r"\d+", places)] == listed, row
+    for copter in (1, 2):
+        profile = load_profile("px4").of_copter(copter)
+        assert f"udp://:{profile.mavlink_port}@192.168.1.10:{profile.simulator_port}" in page
 
 
 def test_the_camera_messages_of_ros_convert_units_at_the_edge():

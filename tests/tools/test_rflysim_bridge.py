@@ -198,6 +198,16 @@ def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge):
     assert info["header"] == by_topic["/uav2/camera/image_raw"][0]["header"] and info["k"][0] == pytest.approx(32.0)
 
 
+@pytest.mark.parametrize(("missing", "type_id"), [("tf2_msgs", 1), ("rflysim_ros_pkg", 9)])
+def test_a_package_of_ros_that_is_missing_is_one_line(bridge, ros, missing, type_id):
+    for file in (ros / missing).glob("*.py"):
+        file.unlink()
+    _, process = bridge([sensor_entry(3, type_id)], "--state-port", free_port())
+    with process:
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2 and f"no ROS package {missing}" in errors and "Traceback" not in errors
+
+
 def ordered(datagram):
     """A gimbal's order; requests for frames have another length."""
     request = decode_request(datagram)
