@@ -26,7 +26,7 @@ from gate_racer.common.errors import exit_code
 from gate_racer.link.messages import Telemetry
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.problem import CONTROLLERS
+from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer

@@ -23,7 +23,8 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import PlanController
-from gate_racer.mpc.problem import CONTROLLERS, Problem, load_settings
+from gate_racer.mpc.names import CONTROLLERS
+from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.mpc.solvers.solver import Solver

@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 
 from gate_racer.bootcamp.api import Box, Location, Report
+from gate_racer.bootcamp.cli import PORT
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.generate import OPENING_M, OUTER_M
 from gate_racer.bootcamp.judge import target_of
@@ -28,8 +29,6 @@ from gate_racer.common.files import write_file
 from gate_racer.link.sockets import parse_address
 from gate_racer.sim.view.texture import Image
 
-PORT = 8766  # default TCP port of the page (chosen)
-ADDRESS = f"127.0.0.1:{PORT}"
 AGAIN_S = 2.0  # s from the end of a flight to its repetition (chosen)
 GONE_S = 5.0  # s without a request, after which the page counts as closed (chosen)
 OPEN_S = 120.0  # s to wait for the page to be opened (chosen)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -52,9 +53,17 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
 
 
 def main_of(
-    parser: Callable[[], argparse.ArgumentParser], run: Callable[[argparse.Namespace], int]
+    parser: Callable[[], argparse.ArgumentParser], work: Callable[[argparse.Namespace], int] | str
 ) -> Callable[[], NoReturn]:
-    """Return the `main` of a command: it parses the command line, runs it, and exits with its code."""
+    """Return the `main` of a command: it parses the command line, does the work, and exits with its code.
+
+    Args:
+        work: a function, or the module whose `run` it is, loaded when the command line is understood.
+    """
+
+    def run(arguments: argparse.Namespace) -> int:
+        do: Callable[[argparse.Namespace], int] = import_module(work).run if isinstance(work, str) else work
+        return do(arguments)
 
     def main() -> NoReturn:
         sys.exit(perform(parser(), run))

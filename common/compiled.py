@@ -8,14 +8,12 @@ import functools
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gate_racer.common.cache import cache_folder
 from gate_racer.common.errors import say
 from gate_racer.common.files import FileError
 
@@ -48,6 +46,10 @@ def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
 
     @functools.cache
     def folder() -> str:
+        from importlib.metadata import version
+
+        from gate_racer.common.cache import cache_folder
+
         content = b"".join(path.read_bytes() for path in sources()) + version("numba").encode()
         try:
             return str(cache_folder() / f"numba-{hashlib.sha256(content).hexdigest()[:16]}")

@@ -7,19 +7,16 @@ import reprlib
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, fields, is_dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
-
-import cattrs
-from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
-from cattrs.gen import make_dict_structure_fn
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import Node, ScalarNode
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, read_text, write_file
+
+if TYPE_CHECKING:  # loaded by the first file, and not by --help
+    import cattrs
+    from ruamel.yaml.nodes import Node
 
 T = TypeVar("T")
 # Largest file, bytes, and number of marks that may begin a value, counted beforehand, since the parser takes at least 0.1 ms per
@@ -77,6 +74,9 @@ def _parse(text: str, where: str) -> Any:
     """
     if sum(map(text.count, ",:[{-?")) > MARKS:
         raise ConfigError(f"{where}: has more than {MARKS} values")
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     yaml = YAML(typ="safe", pure=True)
     try:
         node = yaml.compose(text)
@@ -99,7 +99,7 @@ def _parse(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: not valid YAML ({error})") from None
 
 
-def _require_modest(root: Node, where: str) -> None:
+def _require_modest(root: "Node", where: str) -> None:
     """Check the size of a document with its aliases expanded, before it is constructed.
 
     Raises:
@@ -107,7 +107,7 @@ def _require_modest(root: Node, where: str) -> None:
     """
     sizes: dict[int, int] = {}  # number of values per node, with all below it
 
-    def size(node: Node, depth: int) -> int:
+    def size(node: "Node", depth: int) -> int:
         place = f"{where}:{node.start_mark.line + 1}"
         if depth > DEPTH:
             raise ConfigError(f"{place}: nested deeper than {DEPTH} levels")
@@ -119,7 +119,7 @@ def _require_modest(root: Node, where: str) -> None:
                 raise ConfigError(
                     f"{place}: a number with {len(node.value)} digits, at most {NUMBER_DIGITS} are allowed"
                 )
-            below = [] if isinstance(node, ScalarNode) else node.value
+            below = [] if isinstance(node.value, str) else node.value
             for key in (item[0] for item in below if isinstance(item, tuple)):
                 if str(key.tag).rpartition(":")[2] != "str":
                     raise ConfigError(f"{where}:{key.start_mark.line + 1}: the name {key.value!r} must be a text")
@@ -170,6 +170,8 @@ def write(path: Path, fields: Any, digits: int | None = None) -> None:
     Raises:
         FileError: the file cannot be written.
     """
+    from ruamel.yaml import YAML
+
     yaml = YAML()
     yaml.default_flow_style, yaml.width = None, 120
     text = io.StringIO()
@@ -192,7 +194,7 @@ def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
         ConfigError: a misspelt, missing or malformed field.
     """
     try:
-        return _CONVERTER.structure(data, cls)
+        return _converter().structure(data, cls)
     except Exception as error:
         path, reason = _first_cause(error)
         raise ConfigError(f"{where}: {path}: {reason}" if path else f"{where}: {reason}") from None
@@ -231,7 +233,11 @@ def _texts(value: Any, _: type) -> tuple[str, ...]:
 _TEXT = _only(str, "text")
 
 
-def _converter() -> cattrs.Converter:
+@cache
+def _converter() -> "cattrs.Converter":
+    import cattrs
+    from cattrs.gen import make_dict_structure_fn
+
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook(int, _only(int, "a whole number"))
@@ -254,9 +260,6 @@ def _converter() -> cattrs.Converter:
     return converter
 
 
-_CONVERTER = _converter()
-
-
 def _misspelt(name: str, cls: type) -> str:
     """Return the name of an unknown field with the nearest one of the class, as a question."""
     known = [field.name for field in fields(cls)]
@@ -266,6 +269,8 @@ def _misspelt(name: str, cls: type) -> str:
 
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     """Descend to the first leaf of a cattrs error tree; returns its path (`gates[2].yaw_deg`) and its message."""
+    from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
+
     if isinstance(error, BaseExceptionGroup):
         # A misspelt field is also missing; report the spelling.
         inner = next((e for e in error.exceptions if isinstance(e, ForbiddenExtraKeysError)), error.exceptions[0])

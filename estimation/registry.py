@@ -1,35 +1,30 @@
 """The estimators by name."""
 
 from dataclasses import replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from gate_racer.common.parts import PATIENCE_S, Part, is_part
-from gate_racer.estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE, DriftEstimator, PoseFix
-from gate_racer.estimation.eskf import ErrorStateEstimator
-from gate_racer.estimation.estimator import MapEstimator
-from gate_racer.estimation.imu_samples import Agility
-from gate_racer.estimation.part import NEEDED, PartEstimator
-from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import Noise
-from gate_racer.tracks.track import Start
-from gate_racer.vehicle.vehicle import Vehicle
 
-DRIFT = {"drift": STRAPDOWN_NOISE, "drift-swift": SWIFT_NOISE, "drift-released": RELEASED_NOISE}
+if TYPE_CHECKING:
+    from gate_racer.estimation.estimator import MapEstimator
+    from gate_racer.model.rims import GateAppearance
+    from gate_racer.tracks.track import Start
+    from gate_racer.vehicle.vehicle import Vehicle
+
 PUBLISHED = ("drift-swift", "drift-released")  # estimators with position fixes by IPPE and perturbed corners
-ESTIMATORS = ("eskf", *DRIFT)
+ESTIMATORS = ("eskf", "drift", *PUBLISHED)
 DEFAULT = "eskf"
 IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axis (chosen)
 
 
 def make_estimator(
     name: str,
-    start: Start,
-    vehicle: Vehicle,
-    look: GateAppearance | None = None,
+    start: "Start",
+    vehicle: "Vehicle",
+    look: "GateAppearance | None" = None,
     in_air: bool = False,
     patience_s: float = PATIENCE_S,
-) -> MapEstimator:
+) -> "MapEstimator":
     """Return one of `ESTIMATORS`, or one around a user's class, at rest on the pad.
 
     `look` describes how drawn gates differ from ideal ones, by default not.
@@ -47,6 +42,12 @@ def make_estimator(
         False
     """
     if name == "eskf" or is_part(name):
+        from gate_racer.estimation.eskf import ErrorStateEstimator
+        from gate_racer.estimation.imu_samples import Agility
+        from gate_racer.estimation.part import NEEDED, PartEstimator
+        from gate_racer.model.rims import GateAppearance
+        from gate_racer.model.states import Noise
+
         noise = Noise.of(vehicle)
         if in_air:
             noise = replace(noise, states={**noise.states, "v": noise.states["v"]._replace(prior=IN_AIR_M_S)})
@@ -54,5 +55,16 @@ def make_estimator(
         if is_part(name):
             return PartEstimator(Part(name, "state estimator", NEEDED, (start, vehicle), patience_s), *given)
         return ErrorStateEstimator(*given)
-    fix = PoseFix(vehicle.camera, np.random.default_rng(0)) if name in PUBLISHED else None  # a replay draws the same
-    return DriftEstimator(start, DRIFT[name], fix)
+    import numpy as np
+
+    from gate_racer.estimation import drift
+
+    noises = {
+        "drift": drift.STRAPDOWN_NOISE,
+        "drift-swift": drift.SWIFT_NOISE,
+        "drift-released": drift.RELEASED_NOISE,
+    }
+    fix = (
+        drift.PoseFix(vehicle.camera, np.random.default_rng(0)) if name in PUBLISHED else None
+    )  # a replay draws the same
+    return drift.DriftEstimator(start, noises[name], fix)

@@ -20,8 +20,8 @@ from gate_racer.field.files import DIGITS, camera_of, combined, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.bundle import map_gates
-from gate_racer.field.mapping.cli import moved as moved_to_pad
 from gate_racer.field.mapping.flight import LoggedFlight, MapError, read_flight
+from gate_racer.field.mapping.run import moved as moved_to_pad
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.link.record import Record, read_records
 from gate_racer.model.rims import GateAppearance

@@ -11,7 +11,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
     "excite": "gate_racer.race.excite",
     "race-sim": "gate_racer.race.race_sim",
     "race-bench": "gate_racer.race.campaign.cli",
-    "replay-flight": "gate_racer.pilot.replay",
+    "replay-flight": "gate_racer.pilot.replay_flight",
     "fly-report": "gate_racer.field.report.cli",
     "probe-link": "gate_racer.field.probe.cli",
     "preflight": "gate_racer.field.preflight.cli",

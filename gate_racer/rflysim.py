@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gate_racer.about import NOTHING
 from gate_racer.common.command import write_json
 from gate_racer.common.errors import UserError, one_line, say
 from gate_racer.doctor import Finding
@@ -23,7 +24,7 @@ from gate_racer.link.udp import MavlinkClient
 from gate_racer.tracks.track import Track, gate_solids, load_track, of_obstacle
 from gate_racer.vehicle.rotation import as_vector, from_matrix, to_euler
 
-NOTHING, MODEL = "none", "model"  # in place of a course; option of the server's URL
+MODEL = "model"  # option of the server's URL
 SUNK_M = 1.0  # m, depth below the map's ground down to which a course is not raised: feet of gates (chosen)
 
 

@@ -24,7 +24,6 @@ from gate_racer.common.errors import UserError
 from gate_racer.vehicle.rotation import Quaternion
 
 CLIENT = (255, dialect.MAV_COMP_ID_MISSIONPLANNER)  # system, component
-SIMULATOR_SYSTEM = 1  # system id of the simulator's vehicle
 
 IGNORE_RATE = (  # roll, pitch, yaw
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_ROLL_RATE_IGNORE,

@@ -3,22 +3,27 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key
-from gate_racer.link.mavlink import SigningKey, read_key
-from gate_racer.link.msp.ports import SAFETY_PAGE
-from gate_racer.link.sockets import Address, listening_host, parse_address, parse_peer
+
+if TYPE_CHECKING:
+    from gate_racer.link.mavlink import SigningKey
+    from gate_racer.link.sockets import Address
+
+SAFETY_PAGE = "docs/safety.md"
+TERMINAL = "pty"  # in place of a serial line of the simulated flight controller
 
 
 @dataclass(frozen=True)
 class Link:
     """Addresses to receive MAVLink and video on, and the permitted peer."""
 
-    mavlink: Address
-    video: Address
-    peer: Address | None = None  # as from `parse_peer`; None: any on this machine, or any that reaches `listen`
-    key: SigningKey | None = None
+    mavlink: "Address"
+    video: "Address"
+    peer: "Address | None" = None  # as from `parse_peer`; None: any on this machine, or any that reaches `listen`
+    key: "SigningKey | None" = None
 
 
 NOWHERE = Link(("", 0), ("", 0))  # of a flight in one process
@@ -52,6 +57,9 @@ class LinkSettings:
         Raises:
             UserError: malformed address, unknown host, or no key in the file.
         """
+        from gate_racer.link.mavlink import read_key
+        from gate_racer.link.sockets import listening_host, parse_address, parse_peer
+
         peer = parse_peer(self.peer) if self.peer else None
         mavlink = parse_address(self.listen or listening_host(peer), mavlink_port)
         video = parse_address(self.video or mavlink[0], video_port)

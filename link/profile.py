@@ -11,11 +11,11 @@ from pathlib import Path
 
 from gate_racer.common.config import load_named
 from gate_racer.common.errors import UserError
-from gate_racer.link.mavlink import SIMULATOR_SYSTEM
 from gate_racer.vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")
+SIMULATOR_SYSTEM = 1  # system id of the simulator's vehicle
 PORTS_PER_COPTER, LAST_COPTER = 2, 250  # one port in and one out; MAVLink reserves the higher system ids
 LONGEST_PERIOD = 1000  # largest denominator of a `RateDivider`: resolution of rates
 

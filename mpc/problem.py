@@ -25,6 +25,7 @@ from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.mpc import terms
 from gate_racer.mpc.model import step, unpack
+from gate_racer.mpc.names import CONTOURING, CONTROLLERS, TRACKING
 from gate_racer.mpc.reference import PlanProgress
 from gate_racer.mpc.solvers.solver import Solution
 from gate_racer.mpc.terms import NP, NR, REFERENCE, Cost, Residual, Stage, SymbolBlocks, Weights
@@ -115,7 +116,7 @@ def _state_costs(w: Weights) -> tuple[Cost, ...]:
 class Tracking(Formulation):
     """Tracking of the plan's states, at a pace that follows the vehicle's."""
 
-    name = "tracking"
+    name = TRACKING
 
     def costs(self, w: Weights) -> tuple[Cost, ...]:
         return (Cost(terms.position, w.position, w.position), *_state_costs(w), *_input_costs(w))
@@ -130,7 +131,7 @@ class Tracking(Formulation):
 class Contouring(Formulation):
     """Contouring control along the plan's line, at a pace chosen by the solver."""
 
-    name = "mpcc"
+    name = CONTOURING
     x: ClassVar[Layout] = joined(RATES_X, layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt")))
     u: ClassVar[Layout] = joined(RATES_U, layout(u_pace=("", "1/s", "d(pace)/dt")))
     in_corridor = True
@@ -174,7 +175,6 @@ FORMULATIONS: dict[str, Formulation] = {one.name: one for one in (Contouring(), 
 
 
 FOLDER = Path(__file__).parent
-CONTROLLERS = tuple(FORMULATIONS)
 SHARE_DIGITS = 3  # of a plan's share of thrust: optima exceed their bounds by rounding
 
 

@@ -9,19 +9,18 @@ from gate_racer.common.files import read_bytes
 from gate_racer.common.parts import PATIENCE_S, Part, is_part, load_part, part_content
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.names import AUTO, CONTOURING, CONTROLLERS, SOLVERS, TRACKING
 from gate_racer.mpc.part import CONTROLLER, NEEDED, FreePart, PartController, PartSolver
 from gate_racer.mpc.policy.policy import BYTES, PolicyController, is_policy, load_policy, names, path_of
-from gate_racer.mpc.problem import CONTROLLERS, Problem, load_settings
+from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
-from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
-TRACKING = "tracking"  # whose law of progress users' controllers have
-DEFAULT = "mpcc"  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
+DEFAULT = CONTOURING  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
 
 
 def needs_plan(name: str) -> bool:

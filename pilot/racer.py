@@ -12,8 +12,8 @@ from gate_racer.common.parts import PATIENCE_S
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller, needs_plan
-from gate_racer.mpc.solvers.solver import AUTO
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.build import FlightOptions, gate_follower, plan_follower
 from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, Passages

@@ -11,22 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import add_common, main_of, require_outputs, write_json
+from gate_racer.common.command import require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name, reading, require_named, within, write_figure, write_file
-from gate_racer.common.settings import add_settings, key, settings_of
+from gate_racer.common.settings import settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
-from gate_racer.estimation.registry import DEFAULT, ESTIMATORS, make_estimator
+from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.logs.alignment import rigid
 from gate_racer.link.logs.ratm import LATE_S, read_ratm
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector, decode
-from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT, open_detector
+from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.records.imported import THIN, course_of, is_imported, is_ratm, ratm_course, read_any_records
+from gate_racer.pilot.replay_flight import LOGGED, ReplaySettings
 from gate_racer.tracks.track import Track, load_track, load_track_of
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -64,8 +65,6 @@ def setting_of_others(settings: "ReplaySettings", log: Path) -> ReplaySetting:
     return ReplaySetting(load_track(settings.track) if settings.track else course_of(log), vehicle)
 
 
-LOGGED = "logged"  # detections recorded in flight, instead of a detector
-SOURCES = *DETECTORS, LOGGED
 RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
 LEVEL = (1.0, 0.0, 0.0, 0.0)
@@ -302,40 +301,6 @@ def tum(poses: Iterable[tuple[float, Sequence[float] | Array, Sequence[float] | 
     return "\n".join([*lines, ""])
 
 
-OPTIONS = {"records": {"--out": "out"}}
-
-
-@dataclass(frozen=True)
-class ReplaySettings:
-    """Settings of `replay-flight`."""
-
-    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS), part=True)
-    detector: str = key(
-        "",
-        f"gate detector, or {LOGGED} for the detections in the log; else {CLASSICAL}, without images {LOGGED}",
-        choices=("", *SOURCES),
-        suffix=TAUGHT,
-        part=True,
-    )
-    track: str = key("", "name or YAML file; else the log's")
-    vehicle: str = key("", "name or YAML file; else the log's")
-    out: Path | None = key(None, "path without suffix for PNG and JSON; else beside the log", "PATH")
-    tum: bool = key(False, "also write estimate and truth as OUT.tum and OUT-truth.tum, as evo and others read them")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command line of `replay-flight`."""
-    arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
-    arguments.add_argument(
-        "log",
-        type=Path,
-        help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV",
-    )
-    add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
-    add_common(arguments, "the errors of both estimates")
-    return arguments
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
     settings, source = settings_of(arguments, ReplaySettings), arguments.log
@@ -379,6 +344,3 @@ def run(arguments: argparse.Namespace) -> int:
         write_file(poses[1], tum((row["t"], row["p"], row.get("q", LEVEL)) for row in log.truth))
     print(line)
     return 0
-
-
-main = main_of(parser, run)

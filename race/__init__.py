@@ -2,5 +2,5 @@
 
 command line -> settings.py -> request.py -> session.py -> lockstep.py, embedded.py, or pilot/live.py
 World (truth) -> sim -> messages, exposures -> perception.py -> pilot (belief) -> commands -> sim -> verdict
-race_sim.py: the simulator as a program; campaign/: many flights, in tables
+serving.py: the simulator as a program; campaign/: many flights, in tables
 """

@@ -1,18 +1,59 @@
-"""`plan-track`: plans, each flown once on the vehicle's own plant where that is more than the plan's model."""
+"""Command line of `plan-track`."""
 
 import argparse
+from dataclasses import dataclass, fields
+from pathlib import Path
 
-from gate_racer.common.command import main_of
-from gate_racer.planner import cli
-from gate_racer.planner.cli import parser
-from gate_racer.race.trial import fly_trial
+from gate_racer.common.command import add_common, main_of
+from gate_racer.common.settings import add_settings, key
+from gate_racer.planner.task import PlanOptions
 
-__all__ = ["main", "parser", "run"]
+OPTIONS = {
+    "plan": {
+        "--vehicle": "vehicle",
+        "--laps": "laps",
+        "--reserve": "reserve",
+        "--margin": "margin_m",
+        "--see": "see",
+    },
+    "records": {"--out": "out"},
+}
+MOVED = {  # former options
+    "--doubt": "--set doubt.NAME=VALUE, or doubt in a file for --config",
+    "--start": "--set start.position_m=[X,Y,Z], or start in a file for --config",
+    "--import": "--set import_csv=FILE",
+    "--no-check": "--set check=false",
+}
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Plan as the command line requests, and return the exit code."""
-    return cli.run(arguments, fly_trial)
+@dataclass(frozen=True)
+class PlanSettings(PlanOptions):
+    """Settings of `plan-track`."""
+
+    vehicle: str = key("dcl", "name or YAML file", "NAME")
+    problem: Path | None = key(
+        None, "YAML file of a published planning problem in place of a track, with its quad_*.yaml in the same folder"
+    )
+    warm: Path | None = key(None, "plan of a similar course, from which the search starts")
+    import_csv: Path | None = key(None, "trajectory of CPC, TOGT or Agilicious to certify, instead of planning")
+    check: bool = key(True, "fly the plan on the vehicle's own plant before it is written")
+    out: Path = key(Path("plans"), "folder for CSV, JSON and PNG", "FOLDER")
+
+    @property
+    def options(self) -> PlanOptions:
+        """The options of the plan."""
+        return PlanOptions(**{one.name: getattr(self, one.name) for one in fields(PlanOptions)})
 
 
-main = main_of(parser, run)
+def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser of `plan-track`."""
+    arguments = argparse.ArgumentParser(
+        prog="plan-track", description="Compute a time-optimal, certified trajectory through the gates of a track."
+    )
+    arguments.add_argument("track", nargs="?", help="name or YAML file of the track, such as vq1")
+    add_settings(arguments, PlanSettings(), OPTIONS, MOVED)
+    add_common(arguments, "the certificate")
+    return arguments
+
+
+main = main_of(parser, "gate_racer.race.planning")

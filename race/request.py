@@ -20,10 +20,10 @@ from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
-from gate_racer.planner.cli import progress_line
 from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
+from gate_racer.race.planning import progress_line
 from gate_racer.race.settings import FlownPlanSettings, RunSettings
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.style import load_style

@@ -29,8 +29,8 @@ from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
 from gate_racer.link.sockets import parse_address
 from gate_racer.link.udp import MavlinkClient, VideoReceiver
+from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
-from gate_racer.mpc.solvers.solver import AUTO
 from gate_racer.perception.registry import open_detector
 from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, build_exciter, build_free, build_racer
 from gate_racer.pilot.flight import EndReason, Phase
@@ -54,7 +54,7 @@ from gate_racer.race.embedded import EmbeddedSimulator
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.race.perception import open_perception
 from gate_racer.race.settings import VIEW_PORT, RunSettings
-from gate_racer.sim.physics.part import plant_setting
+from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import AS_BELIEVED, World
 from gate_racer.tracks.track import Track

@@ -2,26 +2,26 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
 from gate_racer.common.settings import key
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
-from gate_racer.link.msp.ports import may_be_aircraft, require_consent
-from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.options import ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
-from gate_racer.mpc.registry import controller_content, needs_plan
-from gate_racer.mpc.solvers.solver import AUTO, SOLVERS
+from gate_racer.mpc.names import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
-from gate_racer.pilot.records.flight_log import LIMIT_MB
-from gate_racer.sim.physics.part import PLANTS
+from gate_racer.sim.physics.registry import PLANTS
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.tracks.track import VADR_FRAME
 
+if TYPE_CHECKING:
+    from gate_racer.link.msp.profile import BetaflightProfile
+
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
 START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
+LIMIT_MB = 500.0  # MB of a flight's log: about seven minutes, mostly images
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, {', '.join(PLANTS)}, or {CLASS}"
 MODES = {  # mode by live and lock-step
@@ -75,6 +75,8 @@ class ControllerSettings:
     @property
     def flies_plan(self) -> bool:
         """Whether a plan is flown; learned policies need none. Raises UserError for a class that cannot be loaded."""
+        from gate_racer.mpc.registry import needs_plan
+
         return needs_plan(self.name)
 
 
@@ -130,7 +132,7 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
         """Time to wait for a simulator, s."""
         return self.timeout_s if self.timeout_s is not None else WAIT_S if self.live else START_S
 
-    def require_kind(self, msp: BetaflightProfile | None) -> None:
+    def require_kind(self, msp: "BetaflightProfile | None") -> None:
         """Check the keys against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
         for name in ("preflight", "shadow"):
             if getattr(self, name) and not self.msp:
@@ -151,6 +153,8 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
         if self.live:
             if self.lockstep:
                 raise UserError(f"--lockstep: cannot be combined with --live and the MSP profile {self.profile}")
+            from gate_racer.link.msp.ports import may_be_aircraft, require_consent
+
             require_consent(self.msp, self.i_have_read)
             if may_be_aircraft(self.msp) and self.preflight is None and not self.shadow:
                 raise UserError(
@@ -273,6 +277,8 @@ class RunSettings:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         world, link, planless = self.world, self.link, not self.controller.flies_plan
         if not planless and self.controller.name != AUTO:
+            from gate_racer.mpc.registry import controller_content
+
             controller_content(self.controller.name)  # before anything is planned
         if world.camera != "rendered" and self.mode != "lockstep":
             raise UserError(f"--camera {world.camera}: needs --lockstep without --live")

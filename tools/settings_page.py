@@ -13,13 +13,10 @@ from gate_racer.field.preflight import cli as preflight
 from gate_racer.field.probe import cli as probe
 from gate_racer.field.report import cli as fly_report
 from gate_racer.perception.training import cli as teaching
-from gate_racer.pilot import detect_gates, replay
-from gate_racer.planner import cli as plan
-from gate_racer.race import race_sim
+from gate_racer.pilot import detect_gates, replay_flight
+from gate_racer.race import plan_track, race_sim
 from gate_racer.race import settings as race
-from gate_racer.race.campaign import board
 from gate_racer.race.campaign import cli as bench
-from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.training import cli as learning
 
 PAGE = Path(__file__).parent.parent / "docs/settings.md"
@@ -43,17 +40,17 @@ link: {timeout_s: 20}
 This page is generated from the settings by `python -m tools.settings_page`.
 """
 COMMANDS: dict[str, tuple[Any, Mapping[str, Mapping[str, str]]]] = {  # settings and options of each
-    "plan-track": (plan.PlanSettings(), plan.OPTIONS),
+    "plan-track": (plan_track.PlanSettings(), plan_track.OPTIONS),
     "run-mpc, explore, excite": (race.RunSettings(), race.RACE),
     "race-sim": (race_sim.SimulatorSettings(), race_sim.OPTIONS),
-    "race-bench": (BenchSettings(), bench.OPTIONS),
-    "gate-racer board": (board.BoardSettings(), board.OPTIONS),
+    "race-bench": (bench.BenchSettings(), bench.OPTIONS),
+    "gate-racer board": (bench.BoardSettings(), bench.BOARD_OPTIONS),
     "bootcamp": (bootcamp.BootcampSettings(), bootcamp.OPTIONS),
     "probe-link": (probe.ProbeSettings(), probe.OPTIONS),
     "preflight": (preflight.PreflightSettings(), preflight.OPTIONS),
     "identify-vehicle": (identify.IdentificationSettings(), identify.OPTIONS),
     "map-track": (mapping.MappingSettings(), mapping.OPTIONS),
-    "replay-flight": (replay.ReplaySettings(), replay.OPTIONS),
+    "replay-flight": (replay_flight.ReplaySettings(), replay_flight.OPTIONS),
     "fly-report": (fly_report.ReportSettings(), fly_report.OPTIONS),
     "detect-gates": (detect_gates.DetectionSettings(), detect_gates.OPTIONS),
     "train-detector": (teaching.TeachingSettings(), teaching.OPTIONS),

@@ -20,7 +20,8 @@ import numpy as np
 
 from gate_racer.benchmarks.true_state import race as fly
 from gate_racer.common.errors import UserError
-from gate_racer.mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
+from gate_racer.mpc.names import CONTROLLERS
+from gate_racer.mpc.problem import FOLDER, Problem, Settings, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import make_plan

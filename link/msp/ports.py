@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from gate_racer.link.options import SAFETY_PAGE
 from gate_racer.link.sockets import LinkError, parse_address
 
 SITL_PORT = 5761
-SAFETY_PAGE = "docs/safety.md"
 CONSENT_KEY = "link.i_have_read"
 AT_ONCE = 4096  # bytes per read
 CONNECT_S = 3.0  # s to connect

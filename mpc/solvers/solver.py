@@ -5,8 +5,6 @@ from typing import Protocol
 
 from gate_racer.vehicle.rotation import Array
 
-AUTO, SOLVERS = "auto", ("auto", "acados", "casadi")
-
 
 @dataclass(frozen=True)
 class Solution:

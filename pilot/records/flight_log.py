@@ -8,6 +8,7 @@ Schemas are JSON Schema (`SCHEMAS`); the log's time is the simulator's. World NE
 
 import base64
 import json
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class _Entry:
 class LogWriter:
     """Writer whose `add` never raises, and waits only if `patient`."""
 
-    def __init__(self, file: RecordFile, limit_bytes: int, patient: bool, tell: Callable[[str], None]):
+    def __init__(self, file: RecordFile, limit_bytes: float, patient: bool, tell: Callable[[str], None]):
         """
         Args:
             patient: wait for room in the queue instead of dropping records, where simulated time stands.
@@ -141,7 +142,6 @@ def _image(entry: _Entry) -> bytes:
     return json.dumps({**image, "format": "jpeg"}).encode()
 
 
-LIMIT_MB = 500.0  # MB per flight: about seven minutes, mostly images
 _NUMBER, _INTEGER, _TEXT, _OBJECT = {"type": "number"}, {"type": "integer"}, {"type": "string"}, {"type": "object"}
 
 
@@ -278,7 +278,7 @@ class FlightLog:
         self,
         path: Path,
         view: "LiveView | None" = None,
-        limit_mb: float = LIMIT_MB,
+        limit_mb: float = math.inf,
         patient: bool = True,
         tell: Callable[[str], None] = lambda line: None,
     ):
@@ -291,7 +291,7 @@ class FlightLog:
         channel = file.json_channel
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
-        self._writer = LogWriter(file, round(limit_mb * 1e6), patient, tell)
+        self._writer = LogWriter(file, limit_mb * 1e6, patient, tell)
         self.images = True  # images are logged; they are the first to be dropped when time is short
         self._unwanted = 0
 

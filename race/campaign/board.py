@@ -16,24 +16,19 @@ from gate_racer.common.config import from_dict, load
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_json, write_file
 from gate_racer.common.parts import is_part, part_content
-from gate_racer.common.settings import add_settings, key, settings_of
-from gate_racer.estimation.registry import ESTIMATORS
-from gate_racer.mpc.problem import CONTROLLERS
+from gate_racer.common.settings import settings_of
 from gate_racer.mpc.registry import controller_content
 from gate_racer.race.campaign.campaign import campaign, commit
 from gate_racer.race.campaign.case import Case, digest
-from gate_racer.race.campaign.choice import USUAL, Choice
+from gate_racer.race.campaign.choice import Choice
+from gate_racer.race.campaign.cli import BoardSettings
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.standings import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.tables import cells
-from gate_racer.sim.physics.part import PLANTS, missing, version_of
+from gate_racer.sim.physics.registry import PLANTS, missing, version_of
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
-
-NAME = "board"
-FIRST_SEED = 50_000  # none below was flown while the stack was made
-OPTIONS = {"configurations": {"--controllers": "controllers"}, "board": {"--seeds": "seeds", "--out": "out"}}
 
 
 @dataclass(frozen=True)
@@ -68,23 +63,6 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class BoardSettings:
-    """Settings of `gate-racer board`."""
-
-    controllers: tuple[str, ...] = key((CONTROLLERS[0],), "as of race-bench", "NAME")
-    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "as of race-bench", choices=tuple(ESTIMATORS), part=True)
-    plans: tuple[str, ...] = key((USUAL,), "as of race-bench")
-    levels: tuple[str, ...] = key((), "names in race/campaign/board.yaml; else all that can be flown here")
-    seeds: int = key(5, "flights in each level of each course", "N", least=1)
-    first_seed: int = key(FIRST_SEED, "seed of the first", least=0)
-    beside: tuple[str, ...] = key((), "JSON files of other boards, whose rows stand beside")
-    retry: bool = key(False, "repeat failed flights")
-    workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
-    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
-    out: Path | None = key(None, "folder, which is continued if it exists; else logs/board-COMMIT", "FOLDER")
-
-
-@dataclass(frozen=True)
 class Board:
     """Standings, and digests of courses, vehicle and worlds."""
 
@@ -112,14 +90,6 @@ class Board:
         if differs := sorted(name for name in both if self.contents[name] != other.contents[name]):
             raise UserError(f"{path}: was flown with another {differs[0]}; its rows cannot be compared")
         return replace(self, contents=other.contents | self.contents, rows=other.rows + self.rows)
-
-
-def add_parser(commands: Any) -> None:
-    """Add the sub-command."""
-    about = "fly the fixed levels of race/campaign/board.yaml by some configurations, and compare them"
-    parser = commands.add_parser(NAME, help=about)
-    parser.set_defaults(perform=run)
-    add_settings(parser, BoardSettings(), OPTIONS, file=False)
 
 
 def run(arguments: Any) -> int:

@@ -48,6 +48,7 @@ from gate_racer.race.campaign.choice import (
 )
 from gate_racer.race.campaign.flight import NoLog, attempt, fly
 from gate_racer.race.campaign.store import FILE, Row, Store
+from gate_racer.race.settings import LIMIT_MB
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
@@ -322,6 +323,7 @@ def campaign(
 
 def _require(choice: Choice, tracks: Sequence[Track]) -> None:
     """Check, before any flight, that each case can be flown. Raises UserError."""
+    choice.require_known()
     vehicles, residuals = [load_vehicle(name) for name in choice.vehicles], choice.residuals
     for track in tracks:
         track.course(choice.laps)
@@ -356,7 +358,7 @@ def fly_again(
         vehicle, noisy = load_vehicle(case.vehicle), conditions_of(case.setting).noisy
         given = (folder / "plans", remark, uncertified, case.plan, residuals)
         course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
-        log = FlightLog(draft)
+        log = FlightLog(draft, limit_mb=LIMIT_MB)
         try:
             fly(case, course, log, log_path.with_suffix(".png"))
         finally:

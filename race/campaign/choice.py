@@ -13,15 +13,14 @@ from gate_racer.common.files import ARRAY_BYTES, read_bytes
 from gate_racer.common.parts import CLASS, is_part, part_content
 from gate_racer.common.settings import key
 from gate_racer.estimation.registry import ESTIMATORS
-from gate_racer.mpc.problem import CONTROLLERS
-from gate_racer.mpc.registry import controller_content, needs_plan
+from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.sim.physics import plants as setting
-from gate_racer.sim.physics.part import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.plants import Setting
+from gate_racer.sim.physics.registry import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL
@@ -185,11 +184,13 @@ class Choice:
     )
     first_seed: int = key(0, "seed of the first flight")
 
-    def __post_init__(self) -> None:
+    def require_known(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
         for name in self.flown:
             if name not in (*SETTINGS, *PLANTS) and not is_part(name):
                 raise UserError(f"settings {name}: unknown; known: {', '.join((*SETTINGS, *PLANTS))}, or {CLASS}")
+        from gate_racer.mpc.registry import controller_content
+
         for name in self.controllers:
             if not is_part(name):  # which are loaded for the cases
                 controller_content(name)
@@ -229,6 +230,8 @@ class Choice:
 
     def cases(self, track: Track, vehicle: Vehicle) -> list[Case]:
         """Return all cases of one track and vehicle; without noise, camera and deviations there is a single seed."""
+        from gate_racer.mpc.registry import controller_content, needs_plan
+
         found = {}
         files = [load_worlds(name if name != FACTORS else UNKNOWN) for name in self.worlds]
         course = track.hash, vehicle.hash, *files

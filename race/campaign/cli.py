@@ -1,24 +1,14 @@
-"""Command line of campaigns, `race-bench`: fly, report, compare, race several pilots, fit residual models."""
+"""Command lines of campaigns, `race-bench`, and of its sub-commands, of which `board` is also one of `gate-racer`."""
 
 import argparse
-import os
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of, remark, write_json
-from gate_racer.common.files import write_file
-from gate_racer.common.settings import add_settings, settings_of
-from gate_racer.race.campaign import board, residuals, rivals
-from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.case import Case
-from gate_racer.race.campaign.choice import BenchSettings
-from gate_racer.race.campaign.compare import compare, table
-from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.standings import as_csv, entries_of
-from gate_racer.race.campaign.store import Row, Store
-from gate_racer.race.campaign.tables import cells, markdown, world_blocks
-from gate_racer.race.lsy import bench as lsy
-from gate_racer.sim.worlds.world import NOMINAL
+from gate_racer.common.command import add_common, main_of
+from gate_racer.common.settings import add_settings, key
+from gate_racer.estimation.registry import ESTIMATORS
+from gate_racer.mpc.names import CONTROLLERS
+from gate_racer.race.campaign.choice import USUAL, BenchSettings
 
 OPTIONS = {
     "axes, whose combinations are all flown": {
@@ -30,6 +20,26 @@ OPTIONS = {
     "campaign": {"--seeds": "seeds", "--out": "out"},
 }
 MOVED = {"--rivals": "--set rivals.grid=GRID"}  # former options
+BOARD_OPTIONS = {"configurations": {"--controllers": "controllers"}, "board": {"--seeds": "seeds", "--out": "out"}}
+FIRST_SEED = 50_000  # of a board; none below was flown while the stack was made
+OFFICIAL = 20  # runs of the leaderboard lsy_drone_racing, of which half have to finish
+
+
+@dataclass(frozen=True)
+class BoardSettings:
+    """Settings of `gate-racer board`."""
+
+    controllers: tuple[str, ...] = key((CONTROLLERS[0],), "as of race-bench", "NAME")
+    estimators: tuple[str, ...] = key((ESTIMATORS[0],), "as of race-bench", choices=tuple(ESTIMATORS), part=True)
+    plans: tuple[str, ...] = key((USUAL,), "as of race-bench")
+    levels: tuple[str, ...] = key((), "names in race/campaign/board.yaml; else all that can be flown here")
+    seeds: int = key(5, "flights in each level of each course", "N", least=1)
+    first_seed: int = key(FIRST_SEED, "seed of the first", least=0)
+    beside: tuple[str, ...] = key((), "JSON files of other boards, whose rows stand beside")
+    retry: bool = key(False, "repeat failed flights")
+    workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
+    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
+    out: Path | None = key(None, "folder, which is continued if it exists; else logs/board-COMMIT", "FOLDER")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,80 +50,31 @@ def parser() -> argparse.ArgumentParser:
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
     versus.add_argument("b", type=Path, help="second campaign, folder or file")
-    versus.set_defaults(perform=_compare)
-    residuals.add_parsers(commands)
-    lsy.add_parser(commands)
-    board.add_parser(commands)
+    fit = commands.add_parser(
+        "fit-residuals", help="fit residual models of odometry and plant to flight logs with truth"
+    )
+    make = commands.add_parser(
+        "make-errors", help="write observation errors of a chosen size, for race-bench and race-sim"
+    )
+    for one, file in ((fit, "residual.npz"), (make, "errors.npz")):
+        one.add_argument("vehicle", help="name or YAML file of the vehicle")
+        one.add_argument("--out", type=Path, default=Path(file), metavar="FILE", help=f"output (default: {file})")
+    fit.add_argument("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
+    make.add_argument("track", help="name or YAML file of the track")
+    sizes = "name in race/campaign/published.yaml, or deviations per axis as M,M/S,RAD (default: swift)"
+    make.add_argument("size", nargs="?", default="swift", help=sizes)
+    open_board = commands.add_parser("lsy", help="fly the levels of the open leaderboard lsy_drone_racing in crazyflow")
+    open_board.add_argument("level", type=int, choices=range(4))
+    open_board.add_argument("--seeds", type=int, default=OFFICIAL, metavar="N", help="number of races, from seed 0")
+    open_board.add_argument("checkout", type=Path, nargs="?", help="fly in the environment of this checkout instead")
+    about = "fly the fixed levels of race/campaign/board.yaml by some configurations, and compare them"
+    add_settings(commands.add_parser("board", help=about), BoardSettings(), BOARD_OPTIONS, file=False)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
-    again.set_defaults(perform=_report)
     add_common(arguments, "the tables")
     for command in commands.choices.values():
         add_common(command, "the tables", within=True)
     return arguments
 
 
-def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
-    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
-    how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
-    try:
-        return campaign(settings.tracks, [settings], folder, *how)
-    except KeyboardInterrupt:
-        remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
-        raise
-
-
-def write(store: Store, json_file: Path | None) -> None:
-    """Write tables and report beside the store, the tables to `json_file` too, and print the table."""
-    folder, rows, about = store.path.parent, store.rows(), store.about()
-    found = cells(rows)
-    text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
-    if any(row.case.world != NOMINAL for row in rows):
-        text += "\n## Cost of each world\n\n" + "\n".join(block.markdown for block in world_blocks(found))
-    write_file(folder / "tables.md", text)
-    for path in (folder / "tables.json", json_file):
-        write_json(path, {"about": about, "cells": found})
-    standing = entries_of(rows, about.get("commit", "?"), _level, lambda case: case.content)
-    write_file(folder / "tables.csv", as_csv(standing))
-    write_report(folder, about, rows, found, standing)
-    print(text.replace("±", "+-"))
-    remark(f"written: {folder}/tables.md, tables.json, tables.csv, report.html")
-
-
-def _level(case: Case) -> str:
-    return f"{case.setting}, {case.world}".replace(NOMINAL, "as believed")
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
-    print(table(varied, found))
-    differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
-    write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
-    return 0
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    write(Store.existing(arguments.folder), arguments.json)
-    return 0
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the requested command; returns the exit code, 1 if a flight failed."""
-    if arguments.command:
-        code: int = arguments.perform(arguments)
-        return code
-    if not (arguments.given or arguments.set or arguments.config):
-        parser().print_help()
-        return 2
-    settings = settings_of(arguments, BenchSettings)
-    folder = settings.out or Path("logs") / f"campaign-{commit()}"
-    if settings.rivals.grid:
-        return rivals.run(settings, folder, arguments.json)
-    store, rows = fly(settings, folder)
-    bad = worst(rows, settings.worst)
-    fly_again(bad, list(settings.tracks), folder, settings.uncertified, settings.residuals)
-    write(store, arguments.json)
-    return 1 if any(row.outcome.status == "failed" for row in rows) else 0
-
-
-main = main_of(parser, run)
+main = main_of(parser, "gate_racer.race.campaign.run")

@@ -22,7 +22,7 @@ from gate_racer.common.settings import keys_of, settings_of
 from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import FOLDER as PROFILES
-from gate_racer.mpc.problem import CONTROLLERS
+from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.race.request import require_seen, require_wire
 from gate_racer.race.run_mpc import main, parser
 from gate_racer.race.settings import RunSettings

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,26 +27,6 @@ from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
 # Correlation length of made errors: about the distance between gates, where drift is corrected (a guess).
 LENGTH_M = 10.0
-
-
-def add_parsers(commands: Any) -> None:
-    """Add the sub-commands to those of `race-bench`."""
-    fit = commands.add_parser(
-        "fit-residuals", help="fit residual models of odometry and plant to flight logs with truth"
-    )
-    make = commands.add_parser(
-        "make-errors", help="write observation errors of a chosen size, for race-bench and race-sim"
-    )
-    for parser, perform, file in ((fit, fit_residuals, "residual.npz"), (make, make_errors, "errors.npz")):
-        parser.add_argument("vehicle", help="name or YAML file of the vehicle")
-        parser.set_defaults(perform=perform)
-        parser.add_argument("--out", type=Path, default=Path(file), metavar="FILE", help=f"output (default: {file})")
-    fit.add_argument("logs", nargs="+", type=Path, metavar="LOG", help=".mcap log of run-mpc or race-bench, with truth")
-    make.add_argument("track", help="name or YAML file of the track")
-    known = ", ".join(one.name for one in published().odometry)
-    make.add_argument(
-        "size", nargs="?", default="swift", help=f"{known}, or deviations per axis as M,M/S,RAD (default: swift)"
-    )
 
 
 def _begin(out: Path, vehicle: str, *inputs: Path | str) -> Vehicle:

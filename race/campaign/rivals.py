@@ -155,6 +155,7 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
     Raises:
         UserError: unknown grid, course or plan, or a setting without projected camera.
     """
+    a.require_known()
     grid, flown = load_grid(a.rivals.grid), list[MultiVehicleResult]()
     setup = MultiVehicleSetup(
         laps=a.laps,

@@ -6,16 +6,13 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gate_racer.common.command import markdown_table, write_json
 from gate_racer.common.errors import UserError
+from gate_racer.race.campaign.cli import OFFICIAL
 
-NAME = "lsy"
-OFFICIAL = 20  # runs of the leaderboard, of which half have to finish
 FINISHED = "finished"
 
 
@@ -34,15 +31,6 @@ def missing() -> str:
     """Return why crazyflow cannot be used here, or ""."""
     absent = [name for name in ("crazyflow", "jax", "mujoco") if importlib.util.find_spec(name) is None]
     return f"{', '.join(absent)} not installed: pip install 'gate-racer[sims]'" if absent else ""
-
-
-def add_parser(commands: Any) -> None:
-    """Add the sub-command."""
-    one = commands.add_parser(NAME, help="fly the levels of the open leaderboard lsy_drone_racing in crazyflow")
-    one.add_argument("level", type=int, choices=range(4))
-    one.add_argument("--seeds", type=int, default=OFFICIAL, metavar="N", help="number of races, from seed 0")
-    one.set_defaults(perform=run)
-    one.add_argument("checkout", type=Path, nargs="?", help="fly in the environment of this checkout instead")
 
 
 def run(arguments: argparse.Namespace) -> int:

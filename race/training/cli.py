@@ -1,46 +1,21 @@
-"""`train-policy`: learn a racing policy from nothing, or from another one: for another course, or with residuals of flights.
-
-The policy is for `run-mpc TRACK --controller FILE.onnx`. Beside it lie its curves (.png) and its checkpoint (.pt), from which
-the same command with resume=true continues, to the same weights as without interruption. A checkpoint is a pickle, and so can run
-code: go on from your own files only.
-"""
+"""Command line of `train-policy`."""
 
 import argparse
-import time
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gate_racer.common.command import add_common, main_of, remark, require_outputs, write_json
-from gate_racer.common.errors import UserError
-from gate_racer.common.files import drafted, write_figure, write_file
-from gate_racer.common.settings import add_settings, key, keys_of, settings_of
-from gate_racer.link.profile import load_profile
-from gate_racer.mpc.policy.policy import ONNX
+from gate_racer.common.command import add_common, main_of
+from gate_racer.common.settings import add_settings, key
 from gate_racer.sim.environment.racing import Randomisation
-from gate_racer.sim.physics.plants import SETTINGS
-from gate_racer.sim.physics.residual import Residuals
-from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
-    from gate_racer.race.training.learner import Learner
-
-REPORT_S, KEEP_S = 10.0, 60.0  # s between two lines of progress, and between two checkpoints (chosen)
-CHECKPOINT = ".pt"
-CURVES = {
-    "return": "return",
-    "gates": "gates per episode",
-    "lap_s": "lap time [s]",
-    "crashes_per_lap": "crashes per lap",
-}
+    pass
 OPTIONS = {
     "training": {"--vehicle": "vehicle"},
     "records": {"--out": "out"},
 }
 MOVED = {"--from": "--set origin=FILE.pt"}  # former options
-MAY_DIFFER = ("resume", "steps")  # of a resumed training
 
 
 @dataclass(frozen=True)
@@ -78,134 +53,4 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Train until `steps` are flown; return the exit code."""
-    settings = settings_of(arguments, TrainingSettings)
-    out, total = settings.out, int(settings.steps)
-    if out.suffix != ONNX:
-        raise UserError(f"--out {out}: must end in {ONNX}")
-    checkpoint = out.with_suffix(CHECKPOINT)
-    outputs = out, checkpoint, out.with_suffix(".png")
-    require_outputs(outputs, arguments.track, settings.vehicle, settings.origin, settings.residual)
-    track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
-    if not settings.resume and checkpoint.exists():
-        raise UserError(
-            f"{checkpoint}: exists already; add --set resume=true to continue from it, or choose another --out"
-        )
-    missing = [name for name in ("torch", "onnx", "rsl_rl") if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"train-policy needs PyTorch and rsl_rl: pip install gate-racer[train] ({' and '.join(missing)} not found)"
-        )
-    import torch
-
-    torch.set_num_threads(1)  # networks of this size gain nothing from more
-    learner = resumed(checkpoint, settings, track) if settings.resume else begun(settings, track, vehicle)
-    begin = reported = kept = time.monotonic()
-    first = learner.steps
-    while learner.steps < total:
-        learner.improve()
-        now, over = time.monotonic(), learner.steps >= total
-        if now - reported > REPORT_S or over:
-            reported, rate = now, (learner.steps - first) / (now - begin)
-            text = ", ".join(
-                f"{label} {value:.3g}" for label, value in zip(CURVES.values(), _curves(learner.report()), strict=True)
-            )
-            left_min = max(total - learner.steps, 0) / rate / 60
-            remark(
-                f"{learner.steps / 1e6:.2f} million steps, {rate:.0f} per second, {left_min:.0f} minutes left: {text}"
-            )
-        if now - kept > KEEP_S or over:
-            kept = now
-            keep(learner, settings)
-    print(f"written: {out}. To fly it: run-mpc {arguments.track} --vehicle {settings.vehicle} --controller {out}")
-    write_json(arguments.json, learner.curve)
-    return 0
-
-
-def begun(settings: TrainingSettings, track: Track, vehicle: Vehicle) -> "Learner":
-    """Return a new learner. Raises UserError for an unusable file, or one of another vehicle or plant."""
-    from gate_racer.race.training.learner import Learner, LearningTask
-
-    residuals = Residuals.load(settings.residual) if settings.residual is not None else None
-    numbers, hz = plants(settings, residuals), load_profile(settings.profile).command_hz
-    if residuals is not None:
-        for number in numbers:
-            residuals.require(vehicle, SETTINGS[number], str(settings.residual))
-    task = LearningTask(track, vehicle, hz, settings.vehicles, numbers, settings.randomisation, residuals)
-    return Learner(task, settings.seed, _kept(settings.origin)[1] if settings.origin is not None else None)
-
-
-def plants(settings: TrainingSettings, residuals: Residuals | None) -> tuple[int, ...]:
-    """Return the numbers of the settings to fly in: as given, else that of the plant with the residual acceleration, else 1."""
-    fitted = residuals is not None and residuals.acceleration is not None and residuals.aerodynamic
-    return tuple(map(int, settings.settings)) or ((3,) if fitted else (1,))
-
-
-def resumed(checkpoint: Path, settings: TrainingSettings, track: Track) -> "Learner":
-    """Return the learner of a checkpoint. Raises UserError for another command's, or one that has all steps already."""
-    before, learner = _kept(checkpoint)
-    if track.hash != learner.task.track.hash:
-        raise UserError(f"{checkpoint}: was begun on {learner.task.track.name}, not on this {track.name}")
-    for then, now in zip(keys_of(before), keys_of(settings), strict=True):
-        if then.name not in MAY_DIFFER and then.default != now.default:
-            raise UserError(
-                f"{checkpoint}: was begun with {then.name}={then.default}, which cannot become {now.default}: repeat the command"
-                f" with resume=true and other steps only, or begin anew with it as origin and another --out"
-            )
-    if learner.steps >= settings.steps:
-        raise UserError(f"{checkpoint}: has all {learner.steps} steps; --set steps=N goes on to more")
-    return learner
-
-
-def _kept(checkpoint: Path) -> tuple[TrainingSettings, "Learner"]:
-    """Return the content of a checkpoint. Raises UserError for a file that is none."""
-    import torch
-
-    from gate_racer.race.training.learner import Learner
-
-    try:
-        kept = torch.load(checkpoint, weights_only=False)
-    except OSError as error:
-        raise UserError(f"{checkpoint}: cannot be read ({error.strerror})") from None
-    except Exception as error:  # whatever a pickle of something else raises
-        raise UserError(f"{checkpoint}: not a checkpoint of train-policy ({type(error).__name__})") from None
-    if not (isinstance(kept, tuple) and len(kept) == 2 and isinstance(kept[1], Learner)):
-        raise UserError(f"{checkpoint}: not a checkpoint of train-policy")
-    return kept
-
-
-def keep(learner: "Learner", settings: TrainingSettings) -> None:
-    """Write checkpoint, policy and curves."""
-    import torch
-
-    out = settings.out
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with drafted(out.with_suffix(CHECKPOINT)) as draft:
-        torch.save((settings, learner), draft)
-    write_file(out, learner.policy())
-    draw_curves(learner.curve, out.with_suffix(".png"))
-
-
-def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
-    """Plot the curves over the steps."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(len(CURVES), 1, figsize=(9, 11), sharex=True, layout="constrained")
-    for axis, (name, label) in zip(axes, CURVES.items(), strict=True):
-        axis.plot([row["steps"] / 1e6 for row in curve], [row[name] for row in curve], linewidth=1.0)
-        axis.set(ylabel=label, yscale="log" if name in ("lap_s", "crashes_per_lap") else "linear")
-        axis.grid(alpha=0.3)
-    axes[-1].set(xlabel="steps [million]")
-    write_figure(path, figure)
-    plt.close(figure)
-
-
-def _curves(row: dict[str, float]) -> list[float]:
-    return [row[name] for name in CURVES]
-
-
-main = main_of(parser, run)
+main = main_of(parser, "gate_racer.race.training.run")

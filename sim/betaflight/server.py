@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from gate_racer.common.process import real_time
 from gate_racer.link.msp.ports import SITL_PORT
+from gate_racer.link.options import TERMINAL
 from gate_racer.link.sockets import LinkError, parse_address
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.wire.server import LAG_LIMIT_S, EndTimer, ReportTick
 
-TERMINAL, TCP = "pty", "tcp:"
+TCP = "tcp:"
 AT_ONCE = 4096
 LANDING_S = 25.0  # for which a run that is over waits until its pilot has landed
 

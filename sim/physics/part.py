@@ -7,20 +7,17 @@ of our vehicle needs, and their rate loop has our vehicle's rate lag. Command de
 are those of any plant here.
 """
 
-import importlib.util
 import math
 import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import numpy as np
 
 from gate_racer.common.config import shown
-from gate_racer.common.errors import UserError
-from gate_racer.common.parts import CLASS, Part, array_of, is_part
+from gate_racer.common.parts import Part, array_of
 from gate_racer.sim.physics.contact import collide
 from gate_racer.sim.physics.plant import P, Q, V, W
-from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, Setting
+from gate_racer.sim.physics.plants import RatesPlant
 from gate_racer.vehicle.dynamics import G_W, RATES_X
 from gate_racer.vehicle.rotation import Array, exp, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
@@ -114,30 +111,6 @@ class Crazyflow:
         return float(np.polynomial.polynomial.polyval(rotors, self._par["rpm2thrust"]).sum())
 
 
-PLANTS = {"rotorpy": (RotorPy, "rotorpy"), "crazyflow": (Crazyflow, "drone_models")}  # class and package
-
-
-def missing(name: str) -> str:
-    """Return why a plant cannot be flown here; empty if it can."""
-    installed = importlib.util.find_spec(PLANTS[name][1]) is not None
-    return "" if installed else f"{name} is not installed: pip install 'gate-racer[sims]'"
-
-
-def class_of(name: str) -> str:
-    """Return the class of a plant, as of a user's part. Raises UserError where its package is not installed."""
-    if why := missing(name):
-        raise UserError(f"plant {name}: {why}")
-    return f"{__name__}:{PLANTS[name][0].__name__}"
-
-
-def version_of(name: str) -> str:
-    """Return the version of a plant's package; empty for any other name, and for a package that does not tell it."""
-    try:
-        return version(PLANTS[name][1]) if name in PLANTS else ""
-    except PackageNotFoundError:
-        return ""
-
-
 NEEDED = ("step",)
 
 
@@ -209,18 +182,3 @@ class PartPlant(RatesPlant):
             return None
         x[Q] /= np.linalg.norm(x[Q])
         return x
-
-
-def plant_setting(name: str) -> Setting | None:
-    """Return the setting of a number of `SETTINGS`, of a name in `PLANTS` or of a user's class; None for an empty name.
-
-    Raises:
-        UserError: another name, or a package that is not installed.
-    """
-    if not name:
-        return None
-    if is_part(name) or name in PLANTS:
-        return Setting(aerodynamic=False, noisy=False, part=class_of(name) if name in PLANTS else name)
-    if name not in map(str, SETTINGS):
-        raise UserError(f"plant {name}: must be one of {', '.join([*map(str, SETTINGS), *PLANTS])}, or {CLASS}")
-    return SETTINGS[int(name)]

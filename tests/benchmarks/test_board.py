@@ -13,7 +13,7 @@ from gate_racer.race.campaign import board as module
 from gate_racer.race.campaign.board import Board, Level, Levels
 from gate_racer.race.campaign.cli import parser
 from gate_racer.race.campaign.standings import ALL, Entry, LevelFlight, as_csv, as_html, as_markdown, levels_of, paired
-from gate_racer.sim.physics import part
+from gate_racer.sim.physics import registry
 from tests.processes import run_here
 
 
@@ -89,7 +89,7 @@ def test_an_edited_board_is_refused_and_another_is_joined_only_on_equal_content(
     ],
 )
 def test_a_wrong_board_is_one_clear_line(words, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(part.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None)
     done = run_here(COMMANDS["race-bench"], "board", *words, "--out", tmp_path)
     *left_out, last = done.stderr.splitlines()
     assert done.returncode == 2 and last.startswith("error: ") and said in last
@@ -97,7 +97,7 @@ def test_a_wrong_board_is_one_clear_line(words, said, tmp_path, monkeypatch):
 
 
 def test_levels_of_what_is_not_installed_are_left_out_with_a_sentence(monkeypatch, capsys):
-    monkeypatch.setattr(part.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None)
     known = module.load(module.Path(module.__file__).with_suffix(".yaml"), Levels)
     assert [level.name for level in known.chosen(())] == ["nominal", "known", "unknown", "adverse", "rendered"]
     assert "level rotorpy is left out: rotorpy is not installed" in capsys.readouterr().err

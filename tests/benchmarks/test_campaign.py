@@ -154,7 +154,7 @@ def test_seeds_are_flown_only_where_something_is_random():
     assert seeds == [("1", 0), *(("2", 40 + k) for k in range(3)), *(("projected", 40 + k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
     with pytest.raises(UserError, match="first_seed -1: must not be negative"):
-        Choice(*axes, first_seed=-1)
+        Choice(*axes, first_seed=-1).require_known()
 
 
 PLANS = [("usual", ""), ("", ""), ("reserve=1,margin=0,see=0", "reserve=1,margin=0,see=0"),
@@ -172,7 +172,7 @@ def test_a_plan_is_named_by_what_it_asks_for(asked, name):
 @pytest.mark.parametrize("asked", ["spam=1", "reserve", "reserve=x", "reserve=2", "see=0.5,,"])
 def test_a_plan_that_cannot_be_is_refused(asked):
     with pytest.raises(UserError, match=r"reserve|known"):
-        Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=(asked,))
+        Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=(asked,)).require_known()
 
 
 def test_plans_are_an_axis_and_each_is_made_once_and_apart(sprint, course, dcl, tmp_path, monkeypatch):
@@ -322,7 +322,7 @@ def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
         "splits_swift",
     ]
     with pytest.raises(UserError, match=r"no controller 'nothing'; known: .*tracking.*splits_swift"):
-        replace(choice, controllers=["nothing"])
+        replace(choice, controllers=["nothing"]).require_known()
 
 
 def test_a_case_is_another_once_its_inputs_are():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.race.campaign import cli, rivals
+from gate_racer.race.campaign import cli, rivals, run
 from gate_racer.race.campaign.rivals import GRIDS, MultiVehicleResult, load_grid, table
 from gate_racer.sim.multi_vehicle import Standing
 
@@ -63,7 +63,7 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
     monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
     asked = ["--settings", "dcl-projected", "--worlds", "unknown", "--seeds", "3", "--out", str(tmp_path)]
     arguments = cli.parser().parse_args([*asked, "--set", "rivals.grid=duel", "rivals.ahead_m=1", "first_seed=4"])
-    assert cli.run(arguments) == 0
+    assert run.run(arguments) == 0
     told = capsys.readouterr().out
     assert "fast - slow: 0 of 3 races with contacts" in told and "finished 3, ranks 2 1" in told
     written = json.loads((tmp_path / "rivals-vq1-dcl-duel.json").read_text())
@@ -75,4 +75,4 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
 def test_races_of_several_are_flown_by_projected_corners_alone():
     arguments = cli.parser().parse_args(["--settings", "rendered", "--set", "rivals.grid=duel"])
     with pytest.raises(UserError, match=r"--settings rendered: .* projected or dcl-projected"):
-        cli.run(arguments)
+        run.run(arguments)

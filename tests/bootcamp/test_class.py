@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gate_racer.bootcamp.cli import _race, parser, run
+from gate_racer.bootcamp.cli import parser
 from gate_racer.bootcamp.grade import Exam, Limits, grade
 from gate_racer.bootcamp.hints import imported
+from gate_racer.bootcamp.run import _race, run
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.world import load_world
 from gate_racer.common.errors import UserError

@@ -12,11 +12,11 @@ import cv2
 import pytest
 
 from gate_racer.bootcamp.api import Report
-from gate_racer.bootcamp.cli import fly
 from gate_racer.bootcamp.crew import PATIENCE_S, Crew
 from gate_racer.bootcamp.floor import detect_pads
 from gate_racer.bootcamp.judge import ProgramEnd
 from gate_racer.bootcamp.record import replay
+from gate_racer.bootcamp.run import fly
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT

@@ -9,8 +9,8 @@ import pytest
 
 from gate_racer.bootcamp.api import Box, Location
 from gate_racer.bootcamp.cell import scenario_of
-from gate_racer.bootcamp.cli import fly
 from gate_racer.bootcamp.program import NUMBER_MAX, Program, load_program
+from gate_racer.bootcamp.run import fly
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.bootcamp.stages import Job
 from gate_racer.bootcamp.world import load_world

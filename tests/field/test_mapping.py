@@ -9,7 +9,6 @@ import pytest
 from gate_racer.bootcamp.generate import generate_track
 from gate_racer.commands import COMMANDS
 from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle, map_gates, passed_in_order
-from gate_racer.field.mapping.cli import known
 from gate_racer.field.mapping.flight import (
     SHARED,
     M,
@@ -21,6 +20,7 @@ from gate_racer.field.mapping.flight import (
     solve,
     specified,
 )
+from gate_racer.field.mapping.run import known
 from gate_racer.link.profile import load_profile
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import LEAN

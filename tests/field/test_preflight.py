@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.field.preflight import cli
-from gate_racer.field.preflight.cli import at_rest
+from gate_racer.field.preflight import cli, run
+from gate_racer.field.preflight.run import at_rest
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.link.msp.codec import Frame, pack
 from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
@@ -35,7 +35,7 @@ SWITCHED = replace(BF, aux=replace(BF.aux, override=replace(BF.aux.override, cha
 
 
 def preflight(*arguments):
-    return cli.run(cli.parser().parse_args(list(map(str, arguments))))
+    return run.run(cli.parser().parse_args(list(map(str, arguments))))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def file(tmp_path_factory):
     """Return the file that preflight writes for an aircraft that matches its profile."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
     with running(BF) as where, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "LATE", 100.0)  # a busy machine is no slow line
+        patch.setattr(run, "LATE", 100.0)  # a busy machine is no slow line
         assert preflight(where, "--set", "seconds=1.5", "--out", path) == 0
     return path
 

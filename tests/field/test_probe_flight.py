@@ -8,11 +8,11 @@ import pytest
 
 from gate_racer.field.probe.at_rest import best, probe, unflown
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.field.probe.cli import fly_probe
 from gate_racer.field.probe.findings import flight_checks
 from gate_racer.field.probe.flight import LEGACY, RAD_S
 from gate_racer.field.probe.links import RawLink, listen
 from gate_racer.field.probe.motion import half_size, rest_of, turn_between
+from gate_racer.field.probe.run import fly_probe
 from gate_racer.link.profile import RateGain, Signs, load_profile
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.simulator import RunSetup, Simulator
@@ -61,7 +61,7 @@ def real_build():
     received = listen(link, 2.0, 10.0, to_fly=True)
     rest, found = probe(received, SPEC)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gate_racer.field.probe.cli.flight_checks", noted)
+        patch.setattr("gate_racer.field.probe.run.flight_checks", noted)
         flown, found, why = fly_probe(link, received, SPEC, dcl, found)
     assert why == ""
     by_dcl = [*probe(received, DCL)[0], *flight_checks(told[0], DCL, dcl, DCL)[0]]

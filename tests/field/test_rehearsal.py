@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gate_racer.field.preflight.cli import STEP_US, Rehearsal, RehearsalStage, rehearse
+from gate_racer.field.preflight.run import STEP_US, Rehearsal, RehearsalStage, rehearse
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.link.msp.client import MspLine, neutral
 from gate_racer.link.msp.messages import Channels, DisableFlag, StatusEx

@@ -31,7 +31,7 @@ from gate_racer.model.rims import GateAppearance
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.mpc.problem import load_settings
 from gate_racer.perception.detection import decode
-from gate_racer.pilot.detect_gates import images
+from gate_racer.pilot.gates_in_images import images
 from gate_racer.pilot.records.imported import read_any_records
 from gate_racer.pilot.replay import read_log, replay
 from gate_racer.planner.imported import AS_PUBLISHED, read_peer_plan

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import gate_racer.doctor
-from gate_racer import about
-from gate_racer.about import SHELLS, completion
-from gate_racer.commands import COMMANDS
+from gate_racer import about, answers
+from gate_racer.about import SHELLS
+from gate_racer.answers import completion
+from gate_racer.commands import ABOUT, COMMANDS
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.doctor import examine
@@ -62,6 +63,29 @@ def test_every_help_page_is_plain_text(name):
     assert "--quiet" in page and "--json FILE" in page, "which all have"
 
 
+LARGE = (
+    "acados_template casadi cv2 dask email filelock jax lz4 matplotlib mcap moderngl multiprocessing numba onnx plotly"
+    " platformdirs pymavlink pyulog rosbags scipy torch zstandard"
+)
+HELPING = """
+import sys
+from importlib import import_module
+from gate_racer.commands import ABOUT, COMMANDS
+for module in (ABOUT, *COMMANDS.values()):
+    before = set(sys.modules)
+    import_module(module).parser().format_help()
+    print(module, *sorted(set(sys.argv[1:]) & set(sys.modules) - before))
+"""
+
+
+def test_help_loads_nothing_of_what_the_work_needs():
+    """What help offers are names; what they name is loaded, and compiled, once the command line is understood."""
+    told = subprocess.run(
+        [sys.executable, "-c", HELPING, *LARGE.split()], capture_output=True, text=True, check=True
+    ).stdout
+    assert told.splitlines() == [ABOUT, *COMMANDS.values()]
+
+
 def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
     told = run(tmp_path, "gate-racer", "race")
     assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
@@ -106,7 +130,7 @@ def test_a_shell_completes_options_and_names(shell):
 def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for told in ("written to examples/ and docs/bootcamp/\n", "0 files written to examples/ and docs/bootcamp/, "):
-        assert about.run(about.parser().parse_args(["examples"])) == 0 and told in capsys.readouterr().out
+        assert answers.run(about.parser().parse_args(["examples"])) == 0 and told in capsys.readouterr().out
         (tmp_path / "examples/waypoint.py").write_text("mine")
     here, source = tmp_path / "examples", ROOT / "examples"
     files = [path.relative_to(source) for kind in ("*.py", "*.json") for path in source.rglob(kind)]

@@ -32,7 +32,8 @@ from gate_racer.link.msp.messages import (
     StatusEx,
     decode,
 )
-from gate_racer.link.msp.ports import SAFETY_PAGE, open_port
+from gate_racer.link.msp.ports import open_port
+from gate_racer.link.options import SAFETY_PAGE
 from gate_racer.link.sockets import LinkError
 from tests.conftest import ROOT
 

@@ -14,7 +14,8 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.perception.registry import open_detector
-from gate_racer.perception.training.cli import parser, run
+from gate_racer.perception.training.cli import parser
+from gate_racer.perception.training.run import run
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.processes import run_here

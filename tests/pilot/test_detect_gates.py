@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.pilot.detect_gates import parser, run
+from gate_racer.pilot.detect_gates import parser
+from gate_racer.pilot.gates_in_images import run
 from gate_racer.pilot.records.flight_log import FlightLog
 
 

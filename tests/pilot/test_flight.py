@@ -95,7 +95,7 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
     figures = []
     for estimator, detector in (("eskf", "classical"), ("drift", "logged"), ("eskf", "logged")):
         options = "--set", f"estimator={estimator}", f"detector={detector}", "--out", tmp_path / estimator
-        done = run_here("gate_racer.pilot.replay", lockstep["rendered"]["log"], *options)
+        done = run_here("gate_racer.pilot.replay_flight", lockstep["rendered"]["log"], *options)
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
         figures.append(json.loads((tmp_path / f"{estimator}.json").read_text()))
@@ -108,7 +108,7 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
 
 def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockstep, tmp_path):
     flight = lockstep["projected"]
-    done = run_here("gate_racer.pilot.replay", flight["log"], "--out", tmp_path / "again")
+    done = run_here("gate_racer.pilot.replay_flight", flight["log"], "--out", tmp_path / "again")
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads((tmp_path / "again.json").read_text())
     assert figures["detector"] == "logged" and figures["gates_used"] >= 0.95 * flight["vision"]["sightings"]

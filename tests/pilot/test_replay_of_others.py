@@ -25,7 +25,7 @@ def ratm(tmp_path_factory):
 
 
 def replayed(*arguments):
-    done = run_here("gate_racer.pilot.replay", *arguments)
+    done = run_here("gate_racer.pilot.replay_flight", *arguments)
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 

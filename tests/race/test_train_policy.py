@@ -13,7 +13,8 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.mpc.policy.policy import load_policy
-from gate_racer.race.training.cli import TrainingSettings, draw_curves, parser, plants, run
+from gate_racer.race.training.cli import TrainingSettings, parser
+from gate_racer.race.training.run import draw_curves, plants, run
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests import processes

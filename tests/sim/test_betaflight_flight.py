@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import gate_racer.race.race_sim
+import gate_racer.race.serving
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
 from gate_racer.link.msp.client import MspClient
@@ -172,7 +173,7 @@ WRONG = {
 @pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
 def test_options_without_a_meaning_are_refused(arguments, words):
     with pytest.raises(UserError, match=words):
-        gate_racer.race.race_sim.run(gate_racer.race.race_sim.parser().parse_args(arguments))
+        gate_racer.race.serving.run(gate_racer.race.race_sim.parser().parse_args(arguments))
 
 
 # The pilot's client on its line: it hears telemetry, and flies by what it hears alone.

@@ -9,7 +9,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.messages import UNASKED, Arm, PositionTarget
 from gate_racer.link.server import Fault
-from gate_racer.race.race_sim import Narrator
+from gate_racer.race.serving import Narrator
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.report import read_report, report, write_report
 from gate_racer.sim.wire.race import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS

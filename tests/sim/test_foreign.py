@@ -1,5 +1,6 @@
 """Plants of other people's simulators: axes and laws as of ours, a race by camera; skipped where a package is missing."""
 
+import importlib.util
 import math
 import sys
 
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
+from gate_racer.common.parts import load_part
 from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import Choice, conditions_of
 from gate_racer.race.campaign.flight import attempt
-from gate_racer.sim.physics import part
-from gate_racer.sim.physics.part import plant_setting
+from gate_racer.sim.physics import registry
 from gate_racer.sim.physics.plants import make_plant
+from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import exp, matrix
@@ -22,11 +24,11 @@ DT = 1 / 960
 pytestmark = pytest.mark.filterwarnings("default")  # of their packages
 
 
-@pytest.fixture(params=part.PLANTS)
+@pytest.fixture(params=registry.PLANTS)
 def plant(request, dcl):
-    if why := part.missing(request.param):
+    if why := registry.missing(request.param):
         pytest.skip(why)
-    return part.PLANTS[request.param][0](dcl)
+    return load_part(registry.class_of(request.param), "plant", ["step"])(dcl)
 
 
 def flown(plant, u, seconds, turn=(0.0, 0.0, 0.0)):
@@ -63,18 +65,18 @@ def test_thrust_points_up_the_body_and_is_that_of_the_vehicle_at_most(plant, dcl
 
 
 def test_it_flies_a_race_by_camera_and_imu_as_a_setting_of_a_campaign(plant, sprint, dcl):
-    name = next(name for name, (cls, _) in part.PLANTS.items() if isinstance(plant, cls))
+    name = next(name for name, (cls, _) in registry.PLANTS.items() if cls.endswith(f":{type(plant).__name__}"))
     course = prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint, lambda text: None)
     outcome = attempt(Case("sprint", "dcl", 1, name, "mpcc", "eskf", 3), course).outcome
     assert outcome.finished and min(outcome.margin_m) > 0.2 and outcome.sightings > 10
-    assert conditions_of(name).camera == "projected" and part.version_of(name)
+    assert conditions_of(name).camera == "projected" and registry.version_of(name)
     (case,) = Choice(("dcl",), (name,), seeds=1).cases(course.track, dcl)
     assert case.setting == name and case.content != Choice(("dcl",), seeds=1).cases(course.track, dcl)[0].content
 
 
-@pytest.mark.parametrize("name", part.PLANTS)
+@pytest.mark.parametrize("name", registry.PLANTS)
 def test_a_plant_of_a_package_that_is_not_installed_is_one_line(name, monkeypatch):
-    monkeypatch.setattr(part.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     said = f"plant {name}: {name} is not installed: pip install 'gate-racer\\[sims\\]'"
     for asked in (plant_setting, conditions_of):
         with pytest.raises(UserError, match=said):
@@ -82,7 +84,7 @@ def test_a_plant_of_a_package_that_is_not_installed_is_one_line(name, monkeypatc
 
 
 def test_a_package_that_cannot_be_imported_is_one_line(dcl, vq1, monkeypatch):
-    monkeypatch.setattr(part, "missing", lambda name: "")
+    monkeypatch.setattr(registry, "missing", lambda name: "")
     monkeypatch.setitem(sys.modules, "rotorpy.vehicles.hummingbird_params", None)
     with pytest.raises(UserError, match=r"part:RotorPy: cannot be made: ModuleNotFoundError") as refused:
         make_plant(dcl, vq1.start, plant_setting("rotorpy"))

@@ -13,7 +13,8 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, AttitudeTarget, Collision, Imu, RivalState
 from gate_racer.link.sockets import bind_udp
-from gate_racer.race.race_sim import parser, run
+from gate_racer.race.race_sim import parser
+from gate_racer.race.serving import run
 from gate_racer.sim.multi_vehicle import Commentator, MultiVehicleRace, MultiVehicleSetup, standings, write_standings
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
@@ -411,7 +412,7 @@ def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
 
 
 def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
-    from gate_racer.race.race_sim import MultiVehicleNarrator
+    from gate_racer.race.serving import MultiVehicleNarrator
 
     race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup(pilots=2))
     narrator = MultiVehicleNarrator(race, tmp_path / "race.json")

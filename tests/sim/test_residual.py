@@ -9,7 +9,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.records.flight_log import FlightLog
-from gate_racer.race.campaign import cli
+from gate_racer.race.campaign import cli, run
 from gate_racer.race.campaign import residuals as files
 from gate_racer.sim.physics.plant import RIGID, V
 from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, SwiftPlant, make_plant, natural
@@ -136,7 +136,7 @@ def a_log(path, vehicle, shift=0.0, source=None):
 
 
 def race_bench(*arguments):
-    return cli.run(cli.parser().parse_args([str(a) for a in arguments]))
+    return run.run(cli.parser().parse_args([str(a) for a in arguments]))
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,8 @@ def test_a_malformed_residual_file_is_refused_in_one_line(tmp_path):
 
 
 def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
-    from gate_racer.race.race_sim import SimulatorSettings, residual_of
+    from gate_racer.race.race_sim import SimulatorSettings
+    from gate_racer.race.serving import residual_of
 
     asked = SimulatorSettings(residual=learned)
     dcl = load_vehicle("dcl")

@@ -1,22 +1,23 @@
-"""`plan-track`: plan a course and write CSV, certificate and plot."""
+"""`plan-track`: plan a course or import a trajectory, certify it, fly it, and write CSV, certificate and plot."""
 
 import argparse
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from gate_racer.common.command import add_common, remark, require_outputs, write_json
+from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import add_settings, given_fields, key
+from gate_racer.common.settings import given_fields
 from gate_racer.planner.certificate.certificate import Certificate, certify
 from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan, read_problem
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import PlanOptions, Task
-from gate_racer.planner.trial import Fly
+from gate_racer.race.plan_track import PlanSettings
+from gate_racer.race.trial import fly_trial
 from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -26,54 +27,6 @@ def progress_line(iterations: int, total_time: float) -> None:
     """Rewrite one line of progress on a terminal; print nothing if stderr is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r  {iterations:3d} iterations  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
-
-
-OPTIONS = {
-    "plan": {
-        "--vehicle": "vehicle",
-        "--laps": "laps",
-        "--reserve": "reserve",
-        "--margin": "margin_m",
-        "--see": "see",
-    },
-    "records": {"--out": "out"},
-}
-MOVED = {  # former options
-    "--doubt": "--set doubt.NAME=VALUE, or doubt in a file for --config",
-    "--start": "--set start.position_m=[X,Y,Z], or start in a file for --config",
-    "--import": "--set import_csv=FILE",
-    "--no-check": "--set check=false",
-}
-
-
-@dataclass(frozen=True)
-class PlanSettings(PlanOptions):
-    """Settings of `plan-track`."""
-
-    vehicle: str = key("dcl", "name or YAML file", "NAME")
-    problem: Path | None = key(
-        None, "YAML file of a published planning problem in place of a track, with its quad_*.yaml in the same folder"
-    )
-    warm: Path | None = key(None, "plan of a similar course, from which the search starts")
-    import_csv: Path | None = key(None, "trajectory of CPC, TOGT or Agilicious to certify, instead of planning")
-    check: bool = key(True, "fly the plan on the vehicle's own plant before it is written")
-    out: Path = key(Path("plans"), "folder for CSV, JSON and PNG", "FOLDER")
-
-    @property
-    def options(self) -> PlanOptions:
-        """The options of the plan."""
-        return PlanOptions(**{one.name: getattr(self, one.name) for one in fields(PlanOptions)})
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command-line parser of `plan-track`."""
-    arguments = argparse.ArgumentParser(
-        prog="plan-track", description="Compute a time-optimal, certified trajectory through the gates of a track."
-    )
-    arguments.add_argument("track", nargs="?", help="name or YAML file of the track, such as vq1")
-    add_settings(arguments, PlanSettings(), OPTIONS, MOVED)
-    add_common(arguments, "the certificate")
-    return arguments
 
 
 def _settings(arguments: argparse.Namespace, given: dict[str, Any]) -> PlanSettings:
@@ -95,8 +48,8 @@ def _settings(arguments: argparse.Namespace, given: dict[str, Any]) -> PlanSetti
     return settings
 
 
-def run(arguments: argparse.Namespace, fly: Fly) -> int:
-    """Plan or import a trajectory, certify it, fly it by `fly` if wanted, and write it; returns the exit code."""
+def run(arguments: argparse.Namespace) -> int:
+    """Plan or import a trajectory, certify it, fly it if wanted, and write it; returns the exit code."""
     given = given_fields(arguments, PlanSettings)
     settings = _settings(arguments, given)
     if settings.out.suffix in (".csv", ".json", ".png"):
@@ -122,7 +75,7 @@ def run(arguments: argparse.Namespace, fly: Fly) -> int:
         certificate = certify(plan, Task(track, vehicle, options), IMPORTED)
     else:
         warm = _warm(settings.warm, Task(track, vehicle, options)) if settings.warm is not None else None
-        flown = fly if settings.check else None
+        flown = fly_trial if settings.check else None
         plan, certificate = make_plan(track, vehicle, options, progress_line, warm, flown)
     if sys.stderr.isatty():
         print(file=sys.stderr)

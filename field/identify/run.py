@@ -1,0 +1,100 @@
+"""`identify-vehicle`: from flight logs to a vehicle file."""
+
+import argparse
+from pathlib import Path
+
+from gate_racer.common.command import remark, require_outputs, write_json
+from gate_racer.common.settings import settings_of
+from gate_racer.field.files import identified, write_vehicle
+from gate_racer.field.identify.cli import IdentificationSettings
+from gate_racer.field.identify.cuts import STEP_S
+from gate_racer.field.identify.fit import Fit, identify
+from gate_racer.field.identify.regression import AXES
+from gate_racer.field.identify.signals import Signals, read_signals
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit the logs, write the vehicle's file and a plot, and return the exit code. Raises UserError for unusable logs."""
+    settings = settings_of(arguments, IdentificationSettings)
+    base, out = load_vehicle(settings.base), settings.out
+    outputs = out, out.with_suffix(".png"), arguments.json
+    require_outputs(outputs, *arguments.logs, settings.base, FOLDER / f"{settings.base}.yaml")
+    logs = [read_signals(path) for path in arguments.logs]
+    for log in logs:
+        for note in (*log.notes, *_cut(log)):
+            remark(f"{log.source}: {note}")
+    fit = identify(logs, settings.linear_drag)
+    print(table(fit))
+    names = ", ".join(path.name for path in arguments.logs)
+    vehicle = identified(
+        fit,
+        base,
+        out.stem,
+        f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
+    )
+    write_vehicle(out, vehicle)
+    from gate_racer.field.plots import draw_fit  # matplotlib takes longer to import than the fit takes
+
+    draw_fit(out.with_suffix(".png"), fit, base)
+    print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}")
+    write_json(arguments.json, fit)
+    remark(f"wrote {out} and {out.with_suffix('.png').name}")
+    return 0
+
+
+def table(fit: Fit) -> str:
+    """Return all fitted parameters, a line each, with 95 % bounds, and what tests them."""
+    at = f" at {fit.battery.reference_v:.1f} V" if fit.battery else ""
+    lines = [f"thrust at {u:5.3f}   {c} m/s^2{at}" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
+    if fit.battery:
+        lines.append(f"battery           throttle * (U / {fit.battery.reference_v:.1f} V)^{fit.battery.exponent:.2f}")
+    for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
+        lines.append(f"drag {axis}            {drag} 1/s")
+    lines.append(f"drag              {fit.drag_quadratic_1_m or 'unknown'} 1/m")
+    timing = fit.timing
+    lines += [
+        f"delay             {timing.delay}",
+        f"lag               {timing.lag}",
+        f"delay + lag       {timing.total}",
+    ]
+    for axis, rate in zip(AXES, fit.rates, strict=True):
+        lag = f", lag {rate.lag_s.value * 1e3:.0f} +- {rate.lag_s.half_width * 1e3:.1f} ms" if rate.lag_s else ""
+        lines.append(f"{axis:5s} rate gain   {rate.gain or 'unknown'}{lag}")
+    lines += _tested(fit)
+    return "\n".join(
+        [
+            *lines,
+            *(f"doubt:            {note}" for note in fit.notes),
+            *(f"missing:          {one}" for one in fit.wanted),
+        ]
+    )
+
+
+def _tested(fit: Fit) -> list[str]:
+    """Return how well the fit explains and predicts, and whether the logs agree."""
+    lines = [
+        f"residual          {fit.residual_m_s2:.3f} m/s^2; bounds are {fit.correlated:.1f} times those of white residuals"
+    ]
+    p = fit.predicted
+    if p.starts:
+        still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
+        ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
+        lines.append(f"held out          {ahead} (constant velocity {still})")
+    delays = dict(fit.timing.by_log)
+    for one in fit.scales:
+        scale, late = one.scale, f"; delay {delays[one.log].bounds}" if one.log in delays else ""
+        told = f"thrust {scale.value:.3f} +- {scale.half_width:.3f} of the common curve{late}"
+        lines.append(f"{Path(one.log).name}: {told}")
+    if fit.spread:
+        lines.append(
+            f"the logs disagree: thrust differs by {fit.spread:.1%} between them (one sigma); bounds are widened by that"
+        )
+    return lines
+
+
+def _cut(log: Signals) -> list[str]:
+    """Return what was cut from a log, in one line."""
+    cuts = [f"{cut.seconds:.1f} s {cut.reason}" for cut in log.cuts if cut.mask.any()]
+    return [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {', '.join(cuts)}"] if cuts else []

@@ -1,0 +1,365 @@
+"""`preflight`: read an aircraft's configuration into a file, compare it with profile and vehicle, and refuse unsafe states.
+
+Nothing is configured or armed. Neutral sticks are sent for a while, since they share the line; only after the flight
+controller has reported that it is disarmed and that the override is off.
+
+`rehearse=true` rehearses the hand-over, without propellers. A person arms, hands over, takes back, disarms. While handed
+over each stick moves by 20 us in turn, and must appear on its own channel. The throttle stays below the value at which
+motors speed up. Taking back ends the rehearsal at any time.
+"""
+
+import argparse
+import enum
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gate_racer.common.command import remark, require_outputs, write_json
+from gate_racer.common.config import write
+from gate_racer.common.errors import UserError, say
+from gate_racer.common.settings import settings_of
+from gate_racer.field.files import DIGITS
+from gate_racer.field.preflight.cli import PreflightSettings
+from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
+from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
+from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.ports import Port, open_port
+from gate_racer.link.msp.preflight import (
+    ANGLE,
+    ARM,
+    OVERRIDE,
+    AircraftConstants,
+    AtRest,
+    PreflightFile,
+    profile_named,
+    read_steady,
+    require_alone,
+    vehicle_named,
+    write_preflight,
+)
+from gate_racer.link.msp.profile import (
+    FOLDER,
+    LOW_US,
+    MID_US,
+    OWN_ORDER,
+    AuxRange,
+    AxisRates,
+    BetaflightProfile,
+    RateCurves,
+    attitude,
+    imu,
+    load_betaflight,
+)
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import Array, Vector, to_euler
+from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
+
+FIRMWARE = "BTFL 4.4"  # version for which the messages are implemented
+AXES = "roll", "pitch", "yaw"
+SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
+ATTITUDE_RAD = math.radians(5.0)  # rad, largest angle between the reported attitude and gravity (chosen)
+GRAVITY_SHARE = 0.03  # -, relative error of gravity's magnitude: accelerometers that were never calibrated (chosen)
+LOUDER = 3.0  # factor on the noise in the vehicle's file, up to which it is accepted
+LATE = 1.5  # factor on the interval between sticks, at the 95th percentile
+FEWEST = 20  # least samples in a mean
+MODES = {"arm": ARM, "angle": ANGLE, "override": OVERRIDE}
+
+
+def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
+    """Compare the configuration with the profile."""
+    tuning, receiver, throttle = found.tuning, found.receiver, profile.throttle
+    checks = [firmware_check(found.firmware), *rate_checks(profile.rates, found.rates)]
+    checks += [
+        same("throttle mid, expo", (throttle.mid, throttle.expo), (tuning.throttle_mid, tuning.throttle_expo)),
+        same("throttle limit, %", 100, tuning.throttle_limit if tuning.throttle_limit_type else 100),
+        same("channel map", profile.channel_map, found.channel_map[: len(profile.channel_map)]),
+        same("min check, us", throttle.min_check_us, receiver.min_check_us),
+        same("middle of a stick, us", MID_US, receiver.mid_us),
+        same("valid pulses, us", profile.valid_us, (receiver.least_us, receiver.most_us)),
+    ]
+    return checks + [_switch(name, getattr(profile.aux, name), found) for name in MODES]
+
+
+def _switch(name: str, expected: AuxRange, found: AircraftConstants) -> Check:
+    """Compare the switch of a mode; a mode with several ranges, or none, differs from the profile."""
+    ranges = [f"AUX{r.channel} {r.low_us}..{r.high_us}" for r in found.modes if r.mode == MODES[name]]
+    return same(
+        f"switch: {name}", f"AUX{expected.channel} {expected.low_us}..{expected.high_us}", ", ".join(ranges) or "none"
+    )
+
+
+def sustain(
+    port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
+) -> tuple[LinkFigures, dict[type[Message], list[Message]]]:
+    """Measure the line with neutral sticks at stick_hz; return its figures, and the messages by type."""
+    line, received = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        for _, message in line.exchange(left):
+            received[type(message)].append(message)
+    return line.scheduler.figures, received
+
+
+def firmware_check(found: str) -> Check:
+    """Check the firmware: another version is unknown, since its messages were not verified."""
+    known = CheckVerdict.PASS if found.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
+    return Check("firmware", f"{FIRMWARE}.x", found, known)
+
+
+def rate_checks(expected: RateCurves, found: RateCurves | None) -> list[Check]:
+    """Compare kind and parameters of the curves; None: not available, or of an unknown kind."""
+    if found is None:
+        return [Check("rate curves", expected.kind, "unknown", CheckVerdict.DIFFERS)]
+    pairs = zip(AXES, expected.axes, found.axes, strict=True)
+    return [
+        same("rate curves", expected.kind, found.kind),
+        *(same(f"rates of {axis}", _rates(ours), _rates(own)) for axis, ours, own in pairs),
+    ]
+
+
+def _rates(one: AxisRates) -> str:
+    return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
+
+
+def described(figures: LinkFigures) -> str:
+    """Return the figures as one line."""
+    mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
+    return f"{figures.answers} replies, interval {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} timeouts"
+
+
+def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
+    """Return means and noise of the polled samples. Raises UserError with too few samples."""
+    samples = [imu(profile, raw, 0.0) for raw in received if isinstance(raw, RawImu)]
+    tilts = [
+        to_euler(np.array(attitude(profile, raw, 0.0).q_wb))[:2] for raw in received if isinstance(raw, RawAttitude)
+    ]
+    if min(len(samples), len(tilts)) < FEWEST:
+        raise UserError(
+            f"seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
+        )
+    accel, gyro = (np.array([getattr(sample, name) for sample in samples]) for name in ("accel", "gyro"))
+    roll, pitch = np.mean(tilts, axis=0).tolist()
+    noise = float(accel.std(axis=0).max()), float(gyro.std(axis=0).max())
+    return AtRest(_mean(accel), _mean(gyro), *noise, roll, pitch)
+
+
+def _mean(samples: Array) -> Vector:
+    x, y, z = samples.mean(axis=0).tolist()
+    return x, y, z
+
+
+def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
+    """Compare an aircraft at rest with the vehicle: gravity, bias, noise, and consistency of attitude and accelerometer."""
+    x, y, z = found.accel_m_s2
+    roll, pitch = math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))
+    off = SIGMAS * noise.accel_bias_m_s2 + GRAVITY_SHARE * GRAVITY
+    turn = max(found.gyro_rad_s, key=abs)
+    return [
+        number("specific force, m/s^2", GRAVITY, math.sqrt(x * x + y * y + z * z), off),
+        same("specific force points", "up", "up" if z < 0 else "down"),
+        number("gyro bias, rad/s", 0.0, turn, SIGMAS * noise.gyro_bias_rad_s + 1e-3),
+        _at_most("noise of accel, m/s^2", LOUDER * noise.accel_noise_m_s2, found.accel_noise_m_s2),
+        _at_most("noise of gyro, rad/s", LOUDER * noise.gyro_noise_rad_s, found.gyro_noise_rad_s),
+        number("roll by gravity, deg", math.degrees(roll), math.degrees(found.roll_rad), math.degrees(ATTITUDE_RAD)),
+        number("pitch by gravity, deg", math.degrees(pitch), math.degrees(found.pitch_rad), math.degrees(ATTITUDE_RAD)),
+    ]
+
+
+def line_check(profile: BetaflightProfile, interval_p95_s: float) -> Check:
+    """Check that the line sustains a reply for each beat of the sticks, as a flight requires."""
+    return _at_most("reply interval with sticks, p95 ms", 1e3 * LATE / profile.stick_hz, 1e3 * interval_p95_s)
+
+
+def _at_most(name: str, limit: float, found: float) -> Check:
+    verdict = CheckVerdict.PASS if found <= limit else CheckVerdict.DIFFERS
+    return Check(name, f"<= {limit:.3g}", f"{found:.3g}", verdict)
+
+
+STEP_US = 20  # us, movement of a stick
+SAME_US = 5  # us, tolerance of a channel: rounding
+MOVE_S = 1.0  # s allowed for a movement to appear
+POLL_S = 0.02  # s
+NAMES = dict(zip(OWN_ORDER, ("roll", "pitch", "yaw", "throttle"), strict=True))
+
+
+class RehearsalStage(enum.Enum):
+    """Stage of the rehearsal, with its instruction to the person at the transmitter."""
+
+    ARM = "propellers off, throttle low: arm"
+    HAND_OVER = "hand over: switch the override on"
+    MOVE = "handed over: the program moves one stick after the other, wait"
+    TAKE_BACK = "take back: switch the override off"
+    DISARM = "disarm"
+    OVER = "over"
+
+
+class Rehearsal:
+    """State machine of the rehearsal: pass messages to `receive`, and send `sticks`. Times in s of one monotonic clock."""
+
+    def __init__(self, profile: BetaflightProfile, begin: float):
+        self._profile, self._begin = profile, begin
+        self.stage, self.cause = RehearsalStage.ARM, ""
+        self.checks: list[Check] = []
+        self._armed = self._handed_over = False
+        self._moved, self._moved_t = OWN_ORDER[0], begin  # the stick that is displaced, and since when
+        self._left = list(OWN_ORDER)
+
+    @property
+    def sticks(self) -> tuple[int, ...]:
+        """Sticks in the order of the receiver's map. Before the hand-over roll is already displaced, to show when sticks act."""
+        rest = neutral(self._profile)
+        if self.stage in (RehearsalStage.TAKE_BACK, RehearsalStage.DISARM, RehearsalStage.OVER):
+            return rest
+        at = self._profile.channel(self._moved)
+        return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
+
+    def receive(self, message: Message, t: float) -> None:
+        """Process a message, sampled at t."""
+        if isinstance(message, StatusEx):
+            self._armed = message.armed
+        elif isinstance(message, Channels):
+            self._handed_over = self._profile.aux.override.on(message.us)
+            if self._handed_over and message.us[OWN_ORDER.index("T")] >= self._profile.throttle.min_check_us:
+                self._fail("throttle", "low", "up", "the throttle is up: take back at once, and check the channel map")
+        else:
+            return
+        if self.stage is not RehearsalStage.OVER:
+            self._follow(message, t)
+
+    def give_up(self, limit_s: float) -> None:
+        """End the rehearsal after a time-out."""
+        if self.stage is not RehearsalStage.OVER:
+            self._end(f"not done within {limit_s:g} s: {self.stage.value}")
+
+    def _follow(self, message: Message, t: float) -> None:
+        """Advance to the next stage if due."""
+        if self.stage is RehearsalStage.ARM and self._armed:
+            self.stage = RehearsalStage.HAND_OVER
+        if self.stage is RehearsalStage.HAND_OVER and self._handed_over and self._armed:
+            self.stage, self._moved_t = RehearsalStage.MOVE, t
+        if self.stage is RehearsalStage.MOVE and isinstance(message, Channels):
+            self._watch(message, t)
+        if self.stage is RehearsalStage.TAKE_BACK and not self._handed_over:
+            self.stage = RehearsalStage.DISARM
+        if self.stage is RehearsalStage.DISARM and not self._armed:
+            self._end("")
+        if self.stage in (RehearsalStage.HAND_OVER, RehearsalStage.MOVE, RehearsalStage.TAKE_BACK) and not self._armed:
+            self._end(f"disarmed too early: {self.stage.value}")
+        if self.stage is RehearsalStage.MOVE and not self._handed_over:
+            self._end("taken back before every stick was tried")
+
+    def _watch(self, channels: Channels, t: float) -> None:
+        """Check that the displaced stick appears on its channel alone."""
+        off = {
+            letter: us - (LOW_US if letter == "T" else MID_US)
+            for letter, us in zip(OWN_ORDER, channels.us, strict=False)
+        }
+        shown = [letter for letter, by in off.items() if abs(by) > SAME_US]
+        right = shown == [self._moved] and abs(off[self._moved] - STEP_US) <= SAME_US
+        if not self._handed_over or not (right or t - self._moved_t > MOVE_S):
+            return
+        name = f"{NAMES[self._moved]} stick appears on"
+        found = " and ".join(NAMES[letter] for letter in shown) or "none"
+        if not right:
+            self._fail(name, NAMES[self._moved], found, f"the {NAMES[self._moved]} stick appeared on: {found}")
+            return
+        took = f"{found}, after {1e3 * (t - self._moved_t):.0f} ms"
+        if len(self._left) == len(OWN_ORDER):
+            self.checks.append(
+                Check("override to effect of sticks, ms", "-", f"{1e3 * (t - self._moved_t):.0f}", CheckVerdict.PASS)
+            )
+        self.checks.append(Check(name, NAMES[self._moved], took, CheckVerdict.PASS))
+        self._left.pop(0)
+        self.stage = RehearsalStage.MOVE if self._left else RehearsalStage.TAKE_BACK
+        self._moved, self._moved_t = (self._left or OWN_ORDER)[0], t
+
+    def _fail(self, name: str, expected: str, found: str, cause: str) -> None:
+        if not self.cause:
+            self.checks.append(Check(name, expected, found, CheckVerdict.DIFFERS))
+            self._end(cause)
+
+    def _end(self, cause: str) -> None:
+        self.stage, self.cause = RehearsalStage.OVER, self.cause or cause
+
+
+def rehearse(
+    line: MspLine, profile: BetaflightProfile, limit_s: float, say: Callable[[str], None], clock: Callable[[], float]
+) -> Rehearsal:
+    """Stream sticks over a line until the rehearsal is over, with instructions to the person. Neutral sticks are sent last.
+
+    Raises:
+        LinkError: the line failed.
+    """
+    rehearsal, until, announced = Rehearsal(profile, clock()), clock() + limit_s, None
+    try:
+        while rehearsal.stage is not RehearsalStage.OVER:
+            if rehearsal.stage is not announced:
+                announced = rehearsal.stage
+                say(f"{announced.value} ...")
+            line.sticks = rehearsal.sticks
+            for sampled, message in line.exchange(POLL_S):
+                rehearsal.receive(message, sampled)
+            if clock() > until:
+                rehearsal.give_up(limit_s)
+    finally:
+        line.rest()
+    return rehearsal
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the preflight. Returns 1 if something differs, without writing a file. Raises UserError for a refusal."""
+    settings = settings_of(arguments, PreflightSettings)
+    outputs = settings.out, settings.own_profile, arguments.json
+    require_outputs(outputs, settings.profile, FOLDER / f"{settings.profile}.yaml", settings.vehicle)
+    profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
+    port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
+    try:
+        file, alone, checks = read(port, profile, vehicle, settings.seconds)
+        found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
+        print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
+        print(table(checks))
+        print(f"line without sticks: {described(alone)}")
+        print(f"line with {profile.stick_hz:g} Hz of sticks: {described(file.line)}")
+        write_json(arguments.json, {"file": file, "alone": alone, "beside": file.line, "checks": checks})
+        if settings.own_profile is not None:
+            source = f"{found.firmware} on {found.board}, rates as read; all other values are those of {profile.name}."
+            own = replace(profile, name=settings.own_profile.stem, source=source, rates=found.rates or profile.rates)
+            write(settings.own_profile, own, DIGITS)
+            remark(f"wrote {settings.own_profile}")
+        if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
+            print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
+            return 1
+        if settings.rehearse and not _rehearsed(port, profile, settings.limit_s):
+            return 1
+    finally:
+        port.close()
+    if settings.out is not None:
+        remark(f"wrote {settings.out}, sha256 {write_preflight(settings.out, file)}")
+    return 0
+
+
+def read(
+    port: Port, profile: BetaflightProfile, vehicle: Vehicle, seconds: float
+) -> tuple[PreflightFile, LinkFigures, list[Check]]:
+    """Return the contents of the file, the line's figures without sticks, and all checks. Raises UserError if refused."""
+    require_alone(port)
+    constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
+    alone, received = sustain(port, profile, 0.0, seconds)
+    beside, _ = sustain(port, profile, profile.stick_hz, seconds)
+    rest = rested([message for kind in received.values() for message in kind], profile)
+    checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
+    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, beside)
+    return file, alone, checks
+
+
+def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
+    """Return whether a rehearsal succeeded. The checks must have passed before, above all that of the channel map."""
+    rehearsal = rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
+    print(table(rehearsal.checks))
+    if rehearsal.cause:
+        print(f"rehearsal failed: {rehearsal.cause}")
+    return not rehearsal.cause

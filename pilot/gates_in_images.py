@@ -1,0 +1,193 @@
+"""`detect-gates`: run a detector on images, without track or prior. Prints detections, and writes JSON and drawings.
+
+Pixel centres are at integers. Images may be of any size; those that cannot be read give an empty list, and those of another size
+than the camera's no distances.
+"""
+
+import argparse
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from gate_racer.common.command import remark, write_json
+from gate_racer.common.compiled import Image
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import read_bytes, reading, require_output, write_file
+from gate_racer.common.images import IMAGE_BYTES, IMAGE_SUFFIXES, decode_image
+from gate_racer.common.settings import settings_of
+from gate_racer.link.logs.reader import ROS, log_kind
+from gate_racer.link.logs.ros import ros_images
+from gate_racer.link.record import read_records
+from gate_racer.model.rims import GateAppearance
+from gate_racer.perception.detection import Detection, Detector
+from gate_racer.perception.pose import gate_pose
+from gate_racer.perception.registry import DETECTORS, open_detector
+from gate_racer.perception.roi import RoiPredictor, SearchWindow
+from gate_racer.pilot.detect_gates import DetectionSettings
+from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.vehicle import load_vehicle
+
+LOGS = (".mcap", ".bag", ".db3")
+SHIFT = 4  # fixed-point bits of drawn coordinates
+MAGNIFIED = 3  # scale of drawn images
+GREEN, CYAN = (0, 255, 0), (255, 255, 0)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Detect gates as the command line requests, and return the exit code. Raises UserError for unreadable input."""
+    settings = settings_of(arguments, DetectionSettings)
+    camera = load_vehicle(settings.vehicle).camera
+    gates = load_track(settings.track).gates
+    opening_m = max(gate.opening_m for gate in gates)
+    if arguments.json:
+        card = Path(settings.detector).with_suffix(".yaml")
+        require_output(arguments.json, card, *_files(arguments.what))
+    detectors = SizedDetectors(settings.detector, gates, camera)
+    found: dict[str, list[dict[str, Any]]] = {}
+    unreadable = 0
+    for name, data in images(arguments.what):
+        image = decode_image(data)
+        detections = detectors.detect(image) if image is not None else []
+        unreadable += image is None
+        ranged = image is not None and detectors.is_own(image)
+        found[name] = [record(detection, opening_m, camera if ranged else None) for detection in detections]
+        print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
+        if settings.draw and image is not None:
+            drawn = settings.draw / f"{name.replace('/', '-')}-gates.png"
+            require_output(drawn, *_files(arguments.what))
+            draw(drawn, image, detections)
+    if unreadable == len(found):
+        sources = ", ".join(map(str, arguments.what))
+        raise UserError(f"{sources}: {'no image inside can be read' if found else 'no images inside'}")
+    _remark(found, unreadable, detectors, settings.detector)
+    write_json(arguments.json, found)
+    return 0
+
+
+class SizedDetectors:
+    """A detector for images of any size: one for each size that occurs."""
+
+    def __init__(self, name: str, gates: tuple[Gate, ...], camera: Camera):
+        self.camera, self.other_sizes = camera, 0
+        self._name, self._gates = name, gates
+        self._opened: dict[tuple[int, ...], tuple[Detector, SearchWindow]] = {}
+
+    def is_own(self, image: Image) -> bool:
+        """Whether an image has the size of the camera's."""
+        return image.shape[:2] == (self.camera.height_px, self.camera.width_px)
+
+    def detect(self, image: Image) -> list[Detection]:
+        """Return the gates in an image (H, W, 3) BGR."""
+        height, width = size = image.shape[:2]
+        self.other_sizes += not self.is_own(image)
+        if size not in self._opened:
+            camera, focal_px = self.camera, self.camera.fx_px * width / self.camera.width_px
+            if not self.is_own(image):
+                camera = Camera(width, height, focal_px, focal_px, width / 2, height / 2, camera.tilt_deg)
+            self._opened[size] = open_detector(self._name, camera), RoiPredictor(self._gates, camera).whole_image
+        detector, window = self._opened[size]
+        return detector.detect(image, window)
+
+
+def _remark(found: dict[str, list[dict[str, Any]]], unreadable: int, detectors: SizedDetectors, name: str) -> None:
+    """Say what was skipped or left out, and what the detector knows if it found nothing."""
+    camera = detectors.camera
+    if unreadable:
+        remark(f"{unreadable} of {len(found)} images were skipped: not complete JPEG or PNG images")
+    if detectors.other_sizes:
+        size = f"{camera.width_px}x{camera.height_px}"
+        remark(f"{detectors.other_sizes} of {len(found)} images are not of the camera's {size} px: without distances")
+    if not any(found.values()) and name in DETECTORS:
+        remark(
+            f"no gates found; `{name}` knows only frames of the simulator's orange. For other gates label some images and"
+            " run train-detector (docs/real_data.md)"
+        )
+
+
+def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and bytes of each image.
+
+    Raises:
+        UserError: a source does not exist or holds no images.
+    """
+    for file in _files(sources):
+        if file.suffix in LOGS:
+            yield from _of_log(file)
+        else:
+            yield file.name, read_bytes(file, IMAGE_BYTES)
+
+
+def _files(sources: list[Path]) -> list[Path]:
+    """Return the image and log files of the sources. Raises UserError for a folder without either."""
+    found: list[Path] = []
+    for source in sources:
+        found += _files_in(source) if source.is_dir() else [source]
+    return found
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the logs in a folder, beside which images are plots, or else its images. Raises UserError if it has neither."""
+    files = sorted(folder.iterdir())
+    found = [f for f in files if f.suffix == ".mcap"] or [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
+    if not found:
+        raise UserError(f"{folder}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
+    return found
+
+
+def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
+    with reading(file):
+        for n, data in enumerate(_logged(file)):
+            yield f"{file.stem}/{n:06d}", data
+
+
+def _logged(file: Path) -> Iterator[bytes]:
+    """Yield the images of this project's records, or of the busiest camera of ROS."""
+    if log_kind(file) == ROS:
+        yield from (data for _, data in ros_images(file))
+    else:
+        yield from (base64.b64decode(image["data"]) for _, image in read_records(file, only=["/camera"]))
+
+
+def record(detection: Detection, opening_m: float, camera: Camera | None) -> dict[str, Any]:
+    """Return one gate's JSON record; the distance is null where corners or the camera are missing."""
+    pose = None
+    if detection.visible.all() and camera is not None:
+        rng = np.random.default_rng(0)
+        side_m = opening_m if detection.near_face else opening_m - 2 * GateAppearance().outline_m
+        pose = gate_pose(detection.corners_px, detection.sigma_px, side_m, camera, rng)
+    return {
+        "corners": np.round(detection.corners_px, 3).tolist(),
+        "visible": detection.visible.tolist(),
+        "near_face": detection.near_face,
+        "score": round(detection.score, 4),
+        "distance_m": round(float(np.linalg.norm(pose.p_cg)), 3) if pose else None,
+    }
+
+
+def brief(gate: dict[str, Any]) -> str:
+    """Return distance (or number of visible corners) and score of one gate's record, as text."""
+    distance = f"{gate['distance_m']:.1f} m" if gate["distance_m"] else f"{sum(gate['visible'])} corners"
+    return f"[{distance}, score {gate['score']:.2f}]"
+
+
+def draw(file: Path, image: np.ndarray, detections: list[Detection]) -> None:
+    """Write the image, magnified, with the openings in green, frames in cyan and visible corners as dots."""
+    big = cv2.resize(image, None, fx=MAGNIFIED, fy=MAGNIFIED, interpolation=cv2.INTER_NEAREST)
+
+    def at(px: np.ndarray) -> np.ndarray:
+        fixed = ((px + 0.5) * MAGNIFIED - 0.5) * (1 << SHIFT)
+        return np.clip(np.round(fixed), -(1 << 24), 1 << 24).astype(np.int32)
+
+    for detection in detections:
+        cv2.polylines(big, [at(detection.corners_px)], True, GREEN, 1, cv2.LINE_AA, SHIFT)
+        if detection.outer_px is not None:
+            cv2.polylines(big, [at(detection.outer_px)], True, CYAN, 1, cv2.LINE_AA, SHIFT)
+        for corner in at(detection.corners_px[detection.visible]):
+            cv2.circle(big, corner.tolist(), 2 << SHIFT, GREEN, -1, cv2.LINE_AA, SHIFT)
+    write_file(file, cv2.imencode(".png", big)[1].tobytes())

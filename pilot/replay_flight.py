@@ -1,0 +1,52 @@
+"""Command line of `replay-flight`."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate_racer.common.command import add_common, main_of
+from gate_racer.common.settings import add_settings, key
+from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
+from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
+
+LOGGED = "logged"  # detections recorded in flight, instead of a detector
+SOURCES = *DETECTORS, LOGGED
+OPTIONS = {"records": {"--out": "out"}}
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """Settings of `replay-flight`."""
+
+    estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS), part=True)
+    detector: str = key(
+        "",
+        f"gate detector, or {LOGGED} for the detections in the log; else {CLASSICAL}, without images {LOGGED}",
+        choices=("", *SOURCES),
+        suffix=TAUGHT,
+        part=True,
+    )
+    track: str = key("", "name or YAML file; else the log's")
+    vehicle: str = key("", "name or YAML file; else the log's")
+    out: Path | None = key(None, "path without suffix for PNG and JSON; else beside the log", "PATH")
+    tum: bool = key(False, "also write estimate and truth as OUT.tum and OUT-truth.tum, as evo and others read them")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line of `replay-flight`."""
+    arguments = argparse.ArgumentParser(
+        prog="replay-flight",
+        description="Repeat perception and estimation on a flight log, and compare them with the estimate in flight and the"
+        " truth.",
+    )
+    arguments.add_argument(
+        "log",
+        type=Path,
+        help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV",
+    )
+    add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
+    add_common(arguments, "the errors of both estimates")
+    return arguments
+
+
+main = main_of(parser, "gate_racer.pilot.replay")

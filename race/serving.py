@@ -1,0 +1,350 @@
+"""`race-sim`: the simulator as a program, for one vehicle, several, or one behind a flight controller."""
+
+import argparse
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from gate_racer.common.command import remark, require_outputs
+from gate_racer.common.errors import UserError
+from gate_racer.common.process import never_swallowed
+from gate_racer.common.settings import settings_of
+from gate_racer.link.mavlink import read_key
+from gate_racer.link.msp.profile import BetaflightProfile, load_wire
+from gate_racer.link.profile import Profile
+from gate_racer.link.rflysim.client import parse_server
+from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks
+from gate_racer.link.rflysim.request import imu_port
+from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
+from gate_racer.race.race_sim import VADR, ServedLinkSettings, SimulatorSettings
+from gate_racer.sim.betaflight.server import BetaflightServer, open_line
+from gate_racer.sim.betaflight.sitl import SitlController, firmware
+from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot
+from gate_racer.sim.multi_vehicle import Commentator, MultiVehicleRace, MultiVehicleSetup, standings, write_standings
+from gate_racer.sim.physics.plant import UnmodelledAcceleration
+from gate_racer.sim.physics.plants import natural
+from gate_racer.sim.physics.registry import plant_setting
+from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
+from gate_racer.sim.referee import Referee
+from gate_racer.sim.report import SimulatorRecord, report, write_report
+from gate_racer.sim.simulator import RunSetup, Simulator
+from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
+from gate_racer.sim.view.renderer import shoot
+from gate_racer.sim.view.style import load_style
+from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
+from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer, stop_on_signals
+from gate_racer.sim.wire.station import Station
+from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.sim.worlds.world import World
+from gate_racer.tracks.plausible import remarks
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
+
+IMU_OPTION, MASKS_OPTION = "imu", "masks"  # options of the RflySim protocol
+OpenImu = Callable[[], CopterSimImu | None]
+
+
+# Keys of the link that have a meaning by MAVLink only, and by MSP only.
+ELSEWHERE = "bind", "client", "vision_protocol", "signing_key", "pose", "lockstep", "realtime"
+BY_MSP = "take_back_s", "sitl", "msp"
+
+
+def race_mavlink(
+    settings: SimulatorSettings,
+    profile: Profile,
+    world: World,
+    residual: UnmodelledAcceleration | None,
+    json: Path | None,
+) -> int:
+    """Run the race, of one vehicle or several, until stopped, and return the exit code.
+
+    Raises:
+        UserError: options that exclude each other, an address or key that cannot be used, or a protocol of the images.
+    """
+    if settings.rivals.rotor_radius_m and world.vehicle.rotors is None:
+        raise UserError(
+            f"rivals.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass"
+        )
+    n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
+    own, client, video = addresses(settings.link, profile)
+    signing = read_key(signing_key, time.time()) if signing_key is not None else None
+    with never_swallowed():  # Numba drops what strikes while it loads
+        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(bind_udp(*_next(own, k))) for k in range(n)]
+        record = SimulatorRecord(settings.record) if settings.record else None
+        if record is not None:
+            stack.callback(record.close)
+        endpoints, outlets, links = [], [], []
+        for k, (simulator, here, bound) in enumerate(zip(race.simulators, race.worlds, sockets, strict=True)):
+            to, images = _next(client, k), _next(video, k)
+            open_outlet, open_service, described = _cameras(settings, profile, here, images)
+            if (imu := open_service()) is not None:
+                stack.callback(imu.close)
+            endpoints.append(Endpoint(Station(simulator, record, to, signing, lockstep), bound, to, imu))
+            outlets.append(open_outlet)
+            host, port = bound.getsockname()
+            links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}" + _matching(k, n, to, images))
+        server: LockstepServer | RealTimeServer
+        feeds: list[FeedProcess] = []
+        if lockstep:
+            server = LockstepServer(
+                race, endpoints, [stack.enter_context(contextlib.closing(outlet())) for outlet in outlets]
+            )
+        else:
+            feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
+            server = RealTimeServer(race, endpoints, feeds, settings.link.realtime)
+        _introduce(settings, race, links)
+        stop_on_signals(server)
+        alone = partial(Narrator(json), race.simulators[0])
+        server.run(settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
+        if isinstance(server, RealTimeServer):
+            remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
+        for k, feed in enumerate(feeds, 1):
+            if feed.trouble:
+                remark(feed.trouble if n == 1 else f"pilot {k}: {feed.trouble}")
+        for endpoint in endpoints:
+            for host, count in endpoint.foreign_datagrams.items():
+                remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
+        if server.stopped:
+            remark("stopped")
+    return 0
+
+
+def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
+    rivals = settings.rivals
+    return MultiVehicleSetup(
+        pilots=rivals.pilots,
+        spacing_m=rivals.spacing_m,
+        rotor_radius_m=rivals.rotor_radius_m,
+        laps=settings.laps,
+        pose=settings.link.pose,
+        setting=plant_setting(settings.plant),
+        residual=residual,
+        strict=settings.strict,
+        publish_states=rivals.publish_states,
+    )
+
+
+def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
+    """Print the race and the link of each vehicle."""
+    n, world = len(links), race.worlds[0]
+    several = "" if n == 1 else f"{n} x "
+    about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {race.profile.name}, world {world.name}"
+    about += f", seed {settings.world.seed}"
+    if n == 1:
+        print(f"{about}; {links[0]}", flush=True)
+        return
+    print(f"{about}, {settings.rivals.spacing_m:g} m apart", flush=True)
+    for k, link in enumerate(links, 1):
+        print(f"pilot {k}: {link}", flush=True)
+
+
+def _next(address: Address, k: int) -> Address:
+    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept."""
+    host, port = address
+    return host, port + PORT_STEP * k if port else 0
+
+
+def _matching(k: int, n: int, client: Address, video: Address) -> str:
+    """Return the `run-mpc` command of pilot k (from 0) in a race of several."""
+    if n == 1:
+        return ""
+    keys = f"link.listen={client[0]}:{client[1]} link.video={video[0]}:{video[1]} race.grid={k + 1}/{n}"
+    return f" (run-mpc --live --set {keys})"
+
+
+def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Address, Address]:
+    """Return the addresses of simulator, client and video. Raises UserError for a malformed or unreachable one."""
+    own = parse_address(link.bind or "127.0.0.1", profile.simulator_port)
+    client = parse_address(link.client or "127.0.0.1", profile.mavlink_port)
+    video = parse_address(link.video or client[0], profile.video_port)
+    return own, reachable(client, own[0]), reachable(video, "0.0.0.0")
+
+
+def _cameras(
+    settings: SimulatorSettings, profile: Profile, world: World, video: Address
+) -> tuple[Callable[[], Outlet], OpenImu, str]:
+    """Return the functions that open the camera's outlet and CopterSim's IMU, and their description."""
+    seen, seed = world.seen(load_style(settings.world.style)), settings.world.seed
+    if settings.link.vision_protocol == VADR:
+        outlet = partial(VideoOutlet, world.track, world.vehicle, profile, seen, seed, video)
+        return outlet, lambda: None, f"video -> {video[0]}:{video[1]}"
+    desk, masks, open_service = _desk(settings.link, profile)
+    whose = profile.system, profile.video_epoch_s
+    asked = partial(RflySimOutlet, world.track, seen, seed, profile.video_hz, desk, *whose, masks=masks)
+    return asked, open_service, f"sensors to be asked for on {desk[0]}:{desk[1]}"
+
+
+def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMasks, OpenImu]:
+    """Return the address of requests, the numbering of gimbals' commands, and the function that opens CopterSim's IMU.
+
+    Raises:
+        UserError: unknown protocol or option, or link.video, since each sensor's request has its own address.
+    """
+    if link.video:
+        raise UserError("link.video: in the RflySim protocol the client's requests say where frames go")
+    desk, options = parse_server(link.vision_protocol, IMU_OPTION, MASKS_OPTION)
+    if (masks := options.get(MASKS_OPTION, DOCUMENTED)) not in MASKS:
+        raise UserError(
+            f"link.vision_protocol {link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}"
+        )
+    chosen = options.get(IMU_OPTION)
+    port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
+    return desk, MASKS[masks], partial(open_imu, (desk[0], port), profile, chosen is not None)
+
+
+PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
+
+
+class MultiVehicleNarrator:
+    """Terminal output of a race: events as they happen, and the final standings."""
+
+    def __init__(self, race: MultiVehicleRace, file: Path | None):
+        self._race, self._file = race, file
+        self._commentator, self._reported = Commentator(race), False
+
+    def __call__(self, lag: float) -> None:
+        race = self._race
+        if self._reported and not race.over:
+            self._reported = False
+            self._commentator.forget()
+        for line in self._commentator.news():
+            print(line, flush=True)
+        if race.over and not self._reported:
+            self._reported = True
+            for standing in standings(race):
+                print(standing, flush=True)
+            if self._file is not None:
+                write_standings(self._file, race)
+
+
+def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, world: World, json: Path | None) -> int:
+    """Run until stopped, and return the exit code. Raises UserError for settings that do not apply."""
+    link, seed, unfit = settings.link, settings.world.seed, f"has no meaning with the MSP profile {profile.name}"
+    link.require_usual(ELSEWHERE, unfit)
+    for name in ("strict", "record", "residual"):
+        if getattr(settings, name):
+            raise UserError(f"{name}: {unfit}")
+    person = SafetyPilot(profile, patience_s=math.inf if link.take_back_s is None else link.take_back_s)
+    wire, seen = profile.wire, world.seen(load_style(settings.world.style))
+    video = reachable(parse_address(link.video or "127.0.0.1", wire.video_port), "0.0.0.0")
+    outlet = partial(VideoOutlet, world.track, world.vehicle, wire, seen, seed, video)
+    setup = RunSetup(settings.laps, setting=plant_setting(settings.plant))
+    with contextlib.ExitStack() as stack:
+        sitl = stack.enter_context(firmware(link.sitl, profile, world.vehicle)) if link.sitl else None
+        station = BetaflightStation(world, profile, seed, setup, person, sitl)
+        line = stack.enter_context(contextlib.closing(open_line(link.msp)))
+        camera = stack.enter_context(contextlib.closing(FeedProcess(outlet)))
+        server = BetaflightServer(station, line, camera.expose)
+        print(
+            f"race-sim: {world.track.name}, {world.vehicle.name}, {profile.name}, world {world.name}, seed {seed};"
+            f" MSP on {line.name} at {profile.baud} baud, video -> {video[0]}:{video[1]}",
+            flush=True,
+        )
+        stop_on_signals(server)
+        server.run(settings.once, partial(Narrator(json), station.simulator))
+        remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
+        if camera.trouble:
+            remark(camera.trouble)
+        if server.stopped:
+            remark("stopped")
+        if sitl is not None and isinstance(station.controller, SitlController):
+            if why := station.controller.arming.disarmed_by:
+                remark(f"the firmware disarmed: {why.name}")
+            remark(
+                f"the firmware answered {sitl.answers} of {sitl.asked} packets{'' if sitl.alive else ', and has died'}"
+            )
+    return 0
+
+
+STATUS_HZ = 5  # Hz, rate of the status line, simulator clock (chosen)
+
+
+class Narrator:
+    """Terminal output: a status line during a run, and one line per finished run."""
+
+    def __init__(self, file: Path | None):
+        self._file, self._ticks, self._reported = file, 0, False
+        self._objected: set[str] = set()  # rules reported in this run
+
+    def __call__(self, simulator: Simulator, lag: float) -> None:
+        self._ticks += 1
+        race = simulator.referee.race
+        self._object(simulator.referee)
+        if not race.over:
+            self._reported = False
+        elif not self._reported:
+            self._reported = True
+            self._finish(simulator)
+        if sys.stderr.isatty() and self._ticks % round(simulator.profile.physics_hz / STATUS_HZ) == 0:
+            passed, total = len(race.gate_times_s), len(simulator.referee.course)
+            speed = float(sum(v * v for v in simulator.truth.x[7:10])) ** 0.5
+            line = f"{simulator.t:8.1f} s  {race.status.value:9s} gate {passed}/{total}  {speed:5.1f} m/s"
+            line += f"  lag {lag * 1e3:4.1f} ms"
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+
+    def _object(self, referee: Referee) -> None:
+        """Print one line for each rule of the interface at its first violation in a run."""
+        self._objected &= referee.violations.keys()
+        for rule in referee.violations.keys() - self._objected:
+            violation = referee.violations[rule]
+            self._objected.add(rule)
+            source = "" if violation.lawful else "VADR-TS-002 "
+            remark(f"{source}at {violation.t:.2f} s: {violation}")
+
+    def _finish(self, simulator: Simulator) -> None:
+        race = simulator.referee.race
+        end = "\n" if sys.stderr.isatty() else ""
+        elapsed_s = simulator.referee.elapsed_s
+        last = f"{elapsed_s:.3f} s" if elapsed_s is not None else "-"
+        margin = f"{min(race.gate_margins_m):.3f} m" if race.gate_margins_m else "-"
+        passed = f"{len(race.gate_times_s)}/{len(simulator.referee.course)} gates"
+        cause = f" ({race.cause})" if race.cause else ""
+        print(f"{end}{race.status.value}{cause}: {passed}, last at {last}, least margin {margin}", flush=True)
+        if simulator.trouble:
+            remark(f"plant: {simulator.trouble}")
+        for violation in simulator.referee.violations.values():
+            print(f"  {violation.count} x {violation}, first at {violation.t:.2f} s", flush=True)
+        if self._file is not None:
+            write_report(self._file, report(simulator))
+
+
+def residual_of(settings: SimulatorSettings, vehicle: Vehicle) -> ResidualAcceleration | None:
+    """Return the residual wanted. Raises UserError for a file of another vehicle or plant, or without acceleration."""
+    if settings.residual is None:
+        return None
+    residuals = Residuals.load(settings.residual)
+    setting = plant_setting(settings.plant) or natural(vehicle)
+    residuals.require(vehicle, setting, str(settings.residual))
+    if residuals.acceleration is None:
+        raise UserError(f"residual {settings.residual}: contains odometry errors only; race-bench flies with these")
+    return residuals.acceleration
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the simulator as the command line requests, and return the exit code."""
+    settings, json = settings_of(arguments, SimulatorSettings), arguments.json
+    settings.require_consistent()
+    track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
+    for line in remarks(track, vehicle):
+        remark(line)
+    profile, style = load_wire(settings.link.profile), load_style(settings.world.style)
+    inputs = arguments.track, settings.vehicle, settings.link.profile, settings.world.style, settings.residual
+    require_outputs((settings.record, json, settings.shot.file), *inputs, arguments.config)
+    world = resolve(settings.world.file, track, vehicle)
+    if settings.shot.file is not None:
+        shoot(
+            settings.shot.file, world.track, world.vehicle, world.seen(style), settings.world.seed, settings.shot.pose
+        )
+        return 0
+    if isinstance(profile, BetaflightProfile):
+        if settings.rivals.pilots > 1:
+            raise UserError(f"--pilots {settings.rivals.pilots}: has no meaning with the MSP profile {profile.name}")
+        return race_betaflight(settings, profile, world, json)
+    settings.link.require_usual(BY_MSP, f"profile {profile.name} is for MAVLink; --profile betaflight is for MSP")
+    return race_mavlink(settings, profile, world, residual_of(settings, vehicle), json)
