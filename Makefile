@@ -1,6 +1,7 @@
 # make race   sets everything up, plans VQ1, flies it in the built-in simulator
 # make test   sets everything up and checks it
 # make soak   flies through a hostile network, and races for a quarter of an hour
+# make dist   builds what an index takes, source distribution and wheel, into dist/
 # make fuzz   throws 20 000 mutants of files and datagrams at all that reads them, within 40 minutes
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +15,7 @@ ROOMS = $(filter-out gate_racer tests tools,$(patsubst %/__init__.py,%,$(wildcar
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: race test soak setup plan check compiled solvers fuzz fuzz-plans clean
+.PHONY: race test soak dist setup plan check compiled solvers fuzz fuzz-plans clean
 race: setup plan
 	$(BIN)/run-mpc $(TRACK)
 
@@ -30,6 +31,11 @@ test: setup
 
 soak: setup
 	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link
+
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --mutants 870 --seconds 2400 $(FUZZ)
@@ -66,4 +72,4 @@ $(READY): pyproject.toml Makefile tools/system-packages.sh
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info plans logs
+	rm -rf $(VENV) build dist *.egg-info plans logs

@@ -1,6 +1,7 @@
 """The wheel: one top-level package, and commands that work beside foreign modules with the names of rooms."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,24 @@ def test_one_name_lies_at_the_top(wheels):
 
 def test_a_wheel_of_the_sources_is_the_wheel_of_the_tree(wheels):
     assert content(wheels[0]) == content(wheels[1])
+
+
+def test_an_index_would_take_the_distributions(wheels):
+    (sources,) = wheels[0].parent.glob("*.tar.gz")
+    check = [sys.executable, "-m", "twine", "check", "--strict", wheels[0], sources]
+    done = subprocess.run(check, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_version_is_the_newest_of_the_changelog():
+    titles = [line.split()[1] for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
+    assert next(title for title in titles if title != "Unreleased") == PROJECT["project"]["version"]
+
+
+def test_the_page_of_machines_tells_the_cost_of_every_extra():
+    page = (ROOT / "docs/machines.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `(\w+)` \| .* \| ([\d.]+) \|$", page, re.M))
+    assert told.keys() == PROJECT["project"]["optional-dependencies"].keys()
 
 
 def test_modules_are_the_sources(wheels):
