@@ -6,7 +6,6 @@ only the JSON is left on stdout, and its other content goes to stderr.
 
 import argparse
 import contextlib
-import difflib
 import io
 import json
 import math
@@ -22,7 +21,7 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 from gate_racer.common.config import read_fields
-from gate_racer.common.errors import UserError, exit_code, say
+from gate_racer.common.errors import UserError, exit_code, nearest, say
 from gate_racer.common.files import require_output, write_file
 from gate_racer.common.launch import QUIET
 
@@ -145,8 +144,8 @@ def _commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParse
 def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
     """Return the option nearest to the first unknown one that a message names, as a question; empty if there is none."""
     unknown = message.partition("unrecognized arguments: ")[2].split()
-    near = difflib.get_close_matches(unknown[0], parser._option_string_actions, 1) if unknown else []
-    return f"; did you mean {near[0]}?" if near else ""
+    near = nearest(unknown[0], parser._option_string_actions) if unknown else ""
+    return f";{near}" if near else ""
 
 
 def remark(text: str) -> None:

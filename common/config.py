@@ -1,6 +1,5 @@
 """Strict loader from a YAML file to a frozen dataclass; errors name the file and the path of the field."""
 
-import difflib
 import io
 import math
 import reprlib
@@ -11,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gate_racer.common.errors import UserError
+from gate_racer.common.errors import meant, nearest
 from gate_racer.common.files import FileError, read_text, write_file
 
 if TYPE_CHECKING:  # loaded by the first file, and not by --help
@@ -145,11 +144,9 @@ def named_path(name: str, folder: Path, what: str) -> Path:
     """
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
-    if name not in (known := names(folder)):
-        here = f"{name}.yaml"
-        path = f"the path {here}" if name and Path(here).is_file() else "the path of a YAML file"
-        raise UserError(f"no {what} {shown(name)}; known: {', '.join(known)}, or {path}")
-    return folder / f"{name}.yaml"
+    here = f"{name}.yaml"
+    path = f"the path {here}" if name and Path(here).is_file() else "the path of a YAML file"
+    return folder / f"{meant(name, names(folder), what, path)}.yaml"
 
 
 def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
@@ -263,8 +260,7 @@ def _converter() -> "cattrs.Converter":
 def _misspelt(name: str, cls: type) -> str:
     """Return the name of an unknown field with the nearest one of the class, as a question."""
     known = [field.name for field in fields(cls)]
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    return f"{name!r}; did you mean {near[0]!r}?" if near else f"{name!r}; known: {', '.join(known)}"
+    return f"{name!r};" + (nearest(name, known) or f" known: {', '.join(known)}")
 
 
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:

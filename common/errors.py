@@ -1,9 +1,11 @@
 """Errors that a user can cause, and their conversion to one line and an exit code."""
 
 import contextlib
+import difflib
 import os
+import reprlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO, cast
 
 LONGEST = 600  # characters, longest message; the project's longest has 400
@@ -22,6 +24,32 @@ class UserError(Exception):
     """
 
     longest = LONGEST
+
+
+def meant(name: str, known: Iterable[str], what: str, otherwise: str) -> str:
+    """Return the known name that a name means, in whatever case it is written.
+
+    Args:
+        what: kind of name, for the message.
+        otherwise: what else than a name would be right.
+
+    Raises:
+        UserError: there is none; the message offers the nearest.
+    """
+    by_spelling = {one.casefold(): one for one in known}
+    if name in by_spelling.values():
+        return name
+    if name.casefold() in by_spelling:
+        return by_spelling[name.casefold()]
+    near = nearest(name, by_spelling.values())
+    raise UserError(f"no {what} {reprlib.repr(name)};{near} known: {', '.join(by_spelling.values())}, or {otherwise}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name nearest to an unknown one, as a question behind a semicolon; empty if none is near."""
+    by_spelling = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), by_spelling, 1)
+    return f" did you mean {by_spelling[near[0]]}?" if near else ""
 
 
 def exit_code(main: Callable[[], int | None]) -> int:

@@ -25,6 +25,7 @@ from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 MANOEUVRES = "0.15,0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
 CAREFUL = "--reserve", "0.75"  # a quarter of the thrust, for all that a first flight has to make up for
+COMMAND = sys.executable, "-m", "gate_racer"  # of this environment, activated or not
 HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the images
 
 
@@ -62,7 +63,7 @@ class Afternoon:
     def run(self, *command: object, may_differ: bool = False) -> None:
         """A command; one that compares ends with 1 where something differs."""
         print("\n$", *command, flush=True)
-        code = subprocess.run([str(part) for part in command]).returncode
+        code = subprocess.run([*COMMAND, *map(str, command)]).returncode
         if code != 0 and not (may_differ and code == 1):
             sys.exit(code)
 
@@ -78,8 +79,8 @@ class Afternoon:
             f"link.client={own}",
             f"link.video={video}",
         ]
-        words = [str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--set", "once=true")]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        words = "race-sim", *told, *wire, "--lockstep", "--set", "once=true"
+        process = subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True)
         try:
             print(process.stdout.readline(), end="", flush=True)  # its sockets are open
             keys = "link.lockstep=true", f"link.listen={own}", f"link.video={video}"
@@ -149,7 +150,7 @@ def main() -> None:
     write_track(generate_track(told.seed, told.gates), afternoon.out)
     write_vehicle(afternoon.out / "drawn.yaml", draw_vehicle(told.seed))
     known = [afternoon.course, "--vehicle", afternoon.out / "drawn.yaml", "--out", afternoon.out, *CAREFUL]
-    knower = subprocess.Popen(["plan-track", *map(str, known)], stdout=subprocess.DEVNULL)
+    knower = subprocess.Popen([*COMMAND, "plan-track", *map(str, known)], stdout=subprocess.DEVNULL)
     try:
         afternoon.spend()
     finally:

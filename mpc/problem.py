@@ -22,7 +22,7 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.common.config import load
-from gate_racer.common.errors import UserError
+from gate_racer.common.errors import meant
 from gate_racer.mpc import terms
 from gate_racer.mpc.model import step, unpack
 from gate_racer.mpc.names import CONTOURING, CONTROLLERS, TRACKING
@@ -223,11 +223,10 @@ def load_settings(controller: str = "tracking") -> Settings:
     Raises:
         UserError: unknown controller, or a missing or malformed file.
     """
-    if controller in CONTROLLERS:
-        return load(FOLDER / f"{controller}.yaml", Settings)
-    if not Path(controller).suffix:
-        raise UserError(f"no controller {controller!r}; known: {', '.join(CONTROLLERS)}")
-    return load(controller, Settings)
+    if Path(controller).suffix:
+        return load(controller, Settings)
+    named = meant(controller, CONTROLLERS, "controller", "the path of a YAML file")
+    return load(FOLDER / f"{named}.yaml", Settings)
 
 
 @dataclass(frozen=True)

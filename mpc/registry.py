@@ -4,7 +4,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from gate_racer.common.errors import UserError
+from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import read_bytes
 from gate_racer.common.parts import PATIENCE_S, Part, is_part, load_part, part_content
 from gate_racer.mpc.adaptation import load_adaptation
@@ -41,10 +41,8 @@ def controller_content(name: str) -> object:
         return part_content(name)
     if is_policy(name):
         return read_bytes(path_of(name), BYTES)
-    if name not in CONTROLLERS and not Path(name).suffix:
-        raise UserError(
-            f"no controller {name!r}; known: {', '.join(CONTROLLERS)}, {', '.join(names())}, a file, or a class"
-        )
+    if not Path(name).suffix:
+        name = meant(name, (*CONTROLLERS, *names()), "controller", "a file or a class")
     return load_settings(name)
 
 

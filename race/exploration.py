@@ -55,7 +55,7 @@ def explore(session: Session) -> Exploration:
     asked = settings.explore.opening_m, session.manoeuvres, session.seed
     pilot, explorer = build_explorer(session.vehicle, session.profile, *asked, preflight, room)
     with interruptible(pilot):
-        with recorded(session) as recorder:
+        with recorded(session, pilot) as recorder:
             verdict = None
             with forgiving(pilot, recorder):
                 _, verdict = flown(session, pilot, recorder)

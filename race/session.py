@@ -338,7 +338,7 @@ def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:
 
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
-            The part of the flight that was flown is on disk.
+            The part of the flight that was flown is on disk; a flight that has not begun leaves no log.
     """
     with session.planner() as planner:
         outcome, pilot, recorder, verdict = _flown(session, planner)
@@ -351,7 +351,7 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
     """Fly, and write the result to disk. Raises as `fly`."""
     pilot = session.pilot(planner)
     with interruptible(pilot):
-        with recorded(session) as recorder:
+        with recorded(session, pilot) as recorder:
             session.save_world(recorder.path)
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
@@ -367,6 +367,7 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
         outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
         keep(session, outcome.as_dict())
     if failure is not None:
+        _remove_unbegun(pilot, recorder.path)
         raise failure
     return outcome, pilot, recorder, verdict
 
@@ -387,13 +388,20 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
 def excite(session: Session) -> tuple[Path, str]:
     """Fly manoeuvres. Return the log, and why they were not completed (empty if they were). Raises as `fly`."""
     pilot = session.pilot()
-    with interruptible(pilot), recorded(session) as recorder:
+    with interruptible(pilot), recorded(session, pilot) as recorder:
         flown(session, pilot, recorder)
     return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
+def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:
+    """Remove the log of a flight that has failed before it began, and the world beside it."""
+    if pilot.go_t is None:
+        for path in (log, log.with_suffix(".world.yaml")):
+            path.unlink(missing_ok=True)
+
+
 @contextmanager
-def recorded(session: Session) -> Iterator[Recorder]:
+def recorded(session: Session, pilot: AnyPilot) -> Iterator[Recorder]:
     """Record into a new log; what is missing in it is noted when it is closed. Raises UserError where none can be opened."""
     console = Console()
     log = session.open_log(console.say)
@@ -402,11 +410,15 @@ def recorded(session: Session) -> Iterator[Recorder]:
     about = session.described
     about["world"] = about["world"] or {}
     recorder.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
+    failed = True
     try:
         yield recorder
+        failed = False
     finally:
         recorder.close()
         console.close()
+        if failed:
+            _remove_unbegun(pilot, recorder.path)
 
 
 def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:

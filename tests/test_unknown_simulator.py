@@ -26,11 +26,12 @@ def free_ports(count):
 
 def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(tmp_path):
     command = [sys.executable, ROOT / "examples/unknown_simulator.py", "--seed", SEED, "--gates", GATES]
-    active = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    folders = os.environ["PATH"].split(os.pathsep)
+    inactive = {**os.environ, "PATH": os.pathsep.join(one for one in folders if not Path(one, "run-mpc").exists())}
     done = subprocess.run(
         [*command, "--profile", few_images("dcl", tmp_path, IMAGES_HZ), "--out", tmp_path, "--ports", *free_ports(3)],
         cwd=ROOT,
-        env=active,
+        env=inactive,
         capture_output=True,
         text=True,
     )

@@ -321,7 +321,7 @@ def speaks_msp(name: str) -> bool:
     """Return whether a profile, by name or path, is an MSP profile; False for an unreadable file."""
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
-        return name in names(FOLDER)
+        return name.casefold() in names(FOLDER)
     try:
         return re.search(r"^protocol: *msp\b", read_text(path, PEEK_BYTES), re.M) is not None
     except FileError:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.config import from_dict, shown
-from gate_racer.common.errors import UserError
+from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import parse_json, read_bytes, reading
 from gate_racer.mpc import geometric
 from gate_racer.mpc.control import Control, Source
@@ -86,16 +86,14 @@ def names() -> list[str]:
 
 def is_policy(name: str) -> bool:
     """Return whether it is the name or the file of a policy."""
-    return Path(name).suffix == ONNX or name in names()
+    return Path(name).suffix == ONNX or name.casefold() in map(str.casefold, names())
 
 
 def path_of(name: str) -> Path:
     """Return the file of a policy, by its name or path. Raises UserError for an unknown name."""
     if Path(name).suffix == ONNX:
         return Path(name)
-    if name not in names():
-        raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .onnx file")
-    return FOLDER / f"{name}{ONNX}"
+    return FOLDER / f"{meant(name, names(), 'policy', 'the path of an .onnx file')}{ONNX}"
 
 
 def load_policy(name: str) -> Policy:

@@ -20,9 +20,13 @@ from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.doctor import examine
 from gate_racer.link.profile import load_profile
+from gate_racer.mpc.problem import load_settings
+from gate_racer.mpc.registry import controller_content
 from gate_racer.mpc.solvers.acados import AcadosMissingError
+from gate_racer.sim.view.style import load_style
+from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.vehicle import FOLDER
+from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 from tests.conftest import ROOT
 
 BIN = Path(sys.executable).parent
@@ -92,6 +96,18 @@ def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
     assert told.stderr.count("\n") == 1 and told.stdout == ""
 
 
+MISSPELT = [
+    (load_track, "vq11", "vq1"),
+    (load_vehicle, "Dlc", "dcl"),
+    (load_profile, "speck", "spec"),
+    (load_worlds, "unknow", "unknown"),
+    (load_style, "raec", "race"),
+    (controller_content, "mppc", "mpcc"),
+    (controller_content, "split_swift", "splits_swift"),
+    (load_settings, "track", "tracking"),
+]
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -105,6 +121,13 @@ def test_an_option_that_is_wrong_is_one_clear_line(words, line, monkeypatch, cap
     with pytest.raises(SystemExit) as end:
         import_module(COMMANDS["run-mpc"]).main()
     assert end.value.code == 2 and capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize(("load", "name", "near"), MISSPELT)
+def test_names_have_no_case_and_an_unknown_one_is_answered_by_the_nearest(load, name, near):
+    assert load(near.upper()) == load(near)
+    with pytest.raises(UserError, match=rf"^no [\w ]+ '{name}'; did you mean {near}\? known: .*{near}.*, or [\w ]+$"):
+        load(name)
 
 
 OPTIONS = {"run-mpc": "--lockstep", "plan-track": "--reserve", "race-bench": "--settings", "fly-report": "--out"}
@@ -140,7 +163,9 @@ def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, caps
 
 
 def test_a_track_without_a_file_names_those_that_have_one():
-    with pytest.raises(UserError, match=r"no track 'vq3'; known: .*vq1, vq2, or the path of a YAML file"):
+    with pytest.raises(
+        UserError, match=r"no track 'vq3'; did you mean vq2\? known: .*vq1, vq2, or the path of a YAML file"
+    ):
         load_track("vq3")
 
 

@@ -53,7 +53,7 @@ def test_options_take_precedence_over_set_and_set_over_the_file(tmp_path):
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("guidance.retri=false", "--set guidance.retri=false: guidance: unknown field 'retri'; did you mean 'retry'?"),
+        ("guidance.retri=false", "--set guidance.retri=false: guidance: unknown field 'retri'; did you mean retry?"),
         ("guidance.retry=1", "guidance.retry: expected true or false"),
         ("guidance=1", "guidance: expected named fields"),
         ("controller.solver=ipopt", "controller.solver ipopt: must be one of auto, acados, casadi"),
@@ -70,7 +70,7 @@ def test_a_wrong_setting_is_refused_with_its_place(text, said):
 def test_a_misspelt_key_of_a_file_is_refused_with_its_place(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("link: {chek: false}\n")
-    with pytest.raises(UserError, match=r"run\.yaml: link: unknown field 'chek'; did you mean 'check'"):
+    with pytest.raises(UserError, match=r"run\.yaml: link: unknown field 'chek'; did you mean check"):
         settings("--config", str(file))
 
 

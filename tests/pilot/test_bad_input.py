@@ -17,7 +17,7 @@ CONSENT = "may be a real aircraft: read docs/safety.md"
 RUN, SIM = "gate_racer.race.run_mpc", "gate_racer.race.race_sim"
 WRONG = [
     (RUN, ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    (RUN, ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri"),
+    (RUN, ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; did you mean dcl? known: archer, cpc, dcl, kolibri"),
     (RUN, ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
     (RUN, ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
     (RUN, ["PLAN", "--laps", "2"], "vq1.csv has 1; name its track"),
@@ -64,7 +64,7 @@ WRONG = [
     ("gate_racer.pilot.replay_flight", ["nothing.mcap"], "nothing.mcap: cannot be read"),
     ("gate_racer.pilot.replay_flight", ["README.md"], "README.md: is no log that is read"),
     (SIM, ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    (RUN, ["PLAN", "--lockstep", "--set", "world.style=rave"], "no rendering style 'rave'; known: blurred, bright, dark"),
+    (RUN, ["PLAN", "--lockstep", "--set", "world.style=rave"], "no rendering style 'rave'; did you mean race? known: blurred"),
     (RUN, ["PLAN", "--lockstep", "--camera", "infrared"], "--camera: invalid choice: 'infrared'"),
     (RUN, ["PLAN", "--camera", "projected"], "needs --lockstep without --live"),
     (SIM, ["--set", "link.realtime=0"], "realtime 0: must lie"),
@@ -105,6 +105,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("waiting for ", "wait_link", "\x1b"))]
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
+    assert not list(tmp_path.glob("*.mcap")), "a flight that has not begun"
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])

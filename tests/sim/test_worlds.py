@@ -156,7 +156,7 @@ def test_an_adverse_world_can_always_be_and_is_no_prior_of_the_filter(vq1, dcl):
 
 
 WRONG = [
-    ("unknwon", "no world 'unknwon'; known: adverse, as_believed, known, unknown"),
+    ("unknwon", "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
     ("unknown@0", "more than 0 times as wide"),
     ("unknown@two", "no world 'unknown@two'"),
     ("unknown:x", "expected FILE[:SEED[:FACTOR+]]"),
