@@ -110,8 +110,8 @@ def _images() -> Finding:
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_style("race"), 0).close()
         return Finding("rendered images", True, "rendered off-screen by OpenGL")
     except Exception as error:  # drivers raise various exceptions
-        remedy = "install libegl1, libgl1 and libgl1-mesa-dri (Debian, Ubuntu), or fly --lockstep --camera projected"
-        return Finding("rendered images", False, f"{one_line(str(error))}; {remedy}")
+        without = "without them fly --live, or --lockstep --camera projected"
+        return Finding("rendered images", False, f"{one_line(str(error))}; {without}")
 
 
 def _ports() -> list[Finding]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gate_racer.link.sockets import Address
 
 SAFETY_PAGE = "docs/safety.md"
+CAMERAS = V4L2, GSTREAMER, FILM = "v4l2", "gst", "film"  # what stands before the colon of a camera's name
 TERMINAL = "pty"  # in place of a serial line of the simulated flight controller
 
 

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import LIVE_PATIENCE_S
 from gate_racer.common.process import Worker, end, ignore_signals, prefer
+from gate_racer.link.camera import CameraReceiver
 from gate_racer.link.rflysim.client import VisionReceiver
 from gate_racer.link.sockets import LinkError
 from gate_racer.link.udp import VideoReceiver
@@ -24,7 +25,7 @@ from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 
-ImageReceiver = VideoReceiver | VisionReceiver
+ImageReceiver = VideoReceiver | VisionReceiver | CameraReceiver
 START_S = 120.0  # s for the worker to load on a busy machine; about one is usual
 POLL_S = 0.2  # s between the worker's checks whether it should end
 FROZEN_S = 1.0  # s without a cycle of the worker, after which it is reported; an image takes at most a tenth of that

@@ -144,7 +144,8 @@ def _vehicle_and_wire(settings: RunSettings) -> tuple[Vehicle, _Wire]:
         from gate_racer.sim.betaflight.sitl import require_program
 
         require_program(link.sitl)
-    return vehicle, _Wire(profile, link.opened(profile.mavlink_port, profile.video_port), msp, vision, preflight)
+    received = replace(link, video="") if link.camera else link
+    return vehicle, _Wire(profile, received.opened(profile.mavlink_port, profile.video_port), msp, vision, preflight)
 
 
 def require_wire(settings: RunSettings, msp: BetaflightProfile | None) -> None:
@@ -241,7 +242,8 @@ def _require_fit(controller: str, track: Track, vehicle: Vehicle, command_hz: fl
 def _awaited(session: "Session") -> str:
     """Return the line that says what a live flight waits for, and where."""
     link, peer, vision = session.link, session.settings.link.peer, session.vision
-    images = f"video on {link.video[0]}:{link.video[1]}"
+    camera = session.settings.link.camera
+    images = f"images of {camera}" if camera else f"video on {link.video[0]}:{link.video[1]}"
     if session.msp is not None:
         shadow = session.settings.link.shadow
         what = "flown by a person (no sticks are sent)" if shadow else "handed over"

@@ -18,6 +18,7 @@ from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
 from gate_racer.common.parts import LIVE_PATIENCE_S, PATIENCE_S
+from gate_racer.link.camera import CameraReceiver
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.guard import GuardedPort
 from gate_racer.link.msp.ports import Port, open_port
@@ -295,12 +296,13 @@ def _client(session: Session) -> AnyClient:
 
 
 def _receiver(session: Session) -> Callable[[], ImageReceiver]:
-    """Return a function that opens the image socket, possibly in another process."""
-    return (
-        partial(VideoReceiver, *session.link.video)
-        if session.vision is None
-        else partial(VisionReceiver, session.vision)
-    )
+    """Return a function that opens camera or image socket, possibly in another process."""
+    if session.vision is not None:
+        return partial(VisionReceiver, session.vision)
+    if source := session.settings.link.camera:
+        camera = session.vehicle.camera
+        return partial(CameraReceiver, source, (camera.width_px, camera.height_px), session.profile.video_hz)
+    return partial(VideoReceiver, *session.link.video)
 
 
 def _drive(

@@ -8,7 +8,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
 from gate_racer.common.settings import key
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
-from gate_racer.link.options import ConsentSettings, LinkSettings
+from gate_racer.link.options import CAMERAS, ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
 from gate_racer.mpc.names import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
@@ -122,10 +122,20 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
     shadow: bool = key(False, "with `link.msp`: run everything except stick output while a person flies")
     sitl: Path | None = key(None, "Betaflight's SITL program as flight controller of the built-in simulator")
     vision: str = key("", "images from RflySim, such as `rflysim://127.0.0.1:20010?config=Config.json`")
+    video: str = key(
+        "",
+        "receive video on this address, HOST:PORT, else port 5600 of `link.listen`; or take the images of a camera, such as"
+        " `v4l2:/dev/video0`, see docs/machines.md",
+    )
     check: bool = key(True, "refuse to start if the simulator contradicts profile or track")
     timeout_s: float | None = key(
         None, f"time to wait for a simulator, s; else {WAIT_S:g}, for the built-in one {START_S:g}", positive=True
     )
+
+    @property
+    def camera(self) -> str:
+        """The camera in place of a video stream; empty for the stream."""
+        return self.video if self.video.partition(":")[0] in CAMERAS else ""
 
     @property
     def wait_s(self) -> float:
@@ -134,6 +144,8 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
 
     def require_kind(self, msp: "BetaflightProfile | None") -> None:
         """Check the keys against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
+        if self.camera and not (self.live and not self.lockstep):
+            raise UserError(f"link.video {self.video}: needs --live without --lockstep: a camera waits for nobody")
         for name in ("preflight", "shadow"):
             if getattr(self, name) and not self.msp:
                 raise UserError(f"link.{name}: needs --live and link.msp, a flight controller")

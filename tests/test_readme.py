@@ -1,5 +1,6 @@
 """README and docs are correct: commands parse, paths and links exist, snippets run."""
 
+import configparser
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
 from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.race.settings import RunSettings
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -52,6 +54,15 @@ def words_of(line):
 SETTINGS = {
     name: type(defaults) for names, (defaults, _) in settings_page.COMMANDS.items() for name in names.split(", ")
 }
+
+
+def test_the_unit_of_systemd_is_understood():
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str
+    unit.read_string(re.search(r"```ini\n(.*?)```", (ROOT / "docs/machines.md").read_text(encoding="utf-8"), re.S)[1])
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+    given = settings_of(PARSERS[program.rpartition("/")[2]]().parse_args(words), RunSettings)
+    given.link.require_kind(load_wire(given.link.profile))
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Self
 
 import cv2
-import moderngl
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -28,20 +27,25 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, exp, from_euler, product
 from gate_racer.vehicle.vehicle import Vehicle
 
+try:
+    import moderngl
+except ImportError:  # it has no wheel for aarch64, on board of which nothing is rendered
+    moderngl = None
+
 SHADERS = Path(__file__).parent / "shaders"
 SOLIDS = "3f 3f 4f", "p_w", "uvl", "tint"  # vertex layout of solids
 
 
 def shape(
-    ctx: moderngl.Context, shader: str, vertices: NDArray[np.float32], layout: str, *names: str
-) -> moderngl.VertexArray | None:
+    ctx: "moderngl.Context", shader: str, vertices: NDArray[np.float32], layout: str, *names: str
+) -> "moderngl.VertexArray | None":
     """Return a vertex array with static vertices; None for no vertices."""
     return array(ctx, shader, ctx.buffer(vertices.tobytes()), layout, *names) if len(vertices) else None
 
 
 def array(
-    ctx: moderngl.Context, shader: str, buffer: moderngl.Buffer, layout: str, *names: str
-) -> moderngl.VertexArray:
+    ctx: "moderngl.Context", shader: str, buffer: "moderngl.Buffer", layout: str, *names: str
+) -> "moderngl.VertexArray":
     """Return a vertex array of a buffer for a shader; `names` are the shader's inputs in the buffer's layout."""
     program = ctx.program(
         vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
@@ -49,7 +53,7 @@ def array(
     return ctx.vertex_array(program, [(buffer, layout, *names)])
 
 
-def render(drawn: moderngl.VertexArray | None, mode: int, uniforms: dict[str, bytes]) -> None:
+def render(drawn: "moderngl.VertexArray | None", mode: int, uniforms: dict[str, bytes]) -> None:
     """Draw a vertex array, with those of the uniforms that its shader has."""
     if drawn is not None:
         for name, value in uniforms.items():
@@ -195,7 +199,7 @@ class RenderedCamera:
             self._resolved.read_into(image, viewport=band, components=3, alignment=1)
         return image
 
-    def _crowd(self, vertices: Floats) -> moderngl.VertexArray:
+    def _crowd(self, vertices: Floats) -> "moderngl.VertexArray":
         """Upload the rivals' vertices of this image."""
         data = vertices.tobytes()
         if self._rivals is None or self._rivals[1].size != len(data):
@@ -277,7 +281,9 @@ class RenderedCamera:
         self.close()
 
 
-def _context() -> moderngl.Context:
+def _context() -> "moderngl.Context":
+    if moderngl is None:
+        raise CameraError("the rendered camera needs moderngl: pip install 'gate-racer[render]'")
     try:
         if sys.platform == "linux":
             return moderngl.create_context(require=330, standalone=True, backend="egl")

@@ -169,6 +169,12 @@ def test_without_opengl_the_error_says_what_to_install(monkeypatch):
         RenderedCamera(ONE_GATE, VADR, RACE, 0)
 
 
+def test_without_moderngl_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setattr("gate_racer.sim.view.renderer.moderngl", None)
+    with pytest.raises(CameraError, match=r"^the rendered camera needs moderngl: pip install 'gate-racer\[render\]'$"):
+        RenderedCamera(ONE_GATE, VADR, RACE, 0)
+
+
 def test_a_turning_camera_blurs_by_its_exposure_only(draw):
     drawn = draw(ONE_GATE, style=replace(RACE, exposure_s=0.01), gates_only=True)
     p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)

@@ -1,0 +1,87 @@
+"""Images of a camera of this machine, or of a film, by OpenCV, in place of the video stream."""
+
+import threading
+import time
+from collections import deque
+from functools import partial
+from itertools import count
+
+import cv2
+
+from gate_racer.link.messages import VideoFrame
+from gate_racer.link.options import FILM, GSTREAMER, V4L2
+from gate_racer.link.reassembly import StreamCounters
+from gate_racer.link.sockets import LinkError
+
+BACKENDS = {V4L2: cv2.CAP_V4L2, GSTREAMER: cv2.CAP_GSTREAMER, FILM: cv2.CAP_FFMPEG}
+QUALITY = 92  # of 100, JPEG quality of the log's images
+KEPT = 8  # images buffered, of which the newest is used
+
+
+class CameraReceiver:
+    """Receiver of a camera, in place of `link.udp.VideoReceiver`; a film plays at its own speed, once."""
+
+    address = ("", 0)  # nothing arrives by the network
+
+    def __init__(self, source: str, size_px: tuple[int, int], hz: float):
+        """Open the camera, for images of a width and height (px) at a rate, and read on a thread.
+
+        Raises:
+            LinkError: it cannot be opened, or its images have another size.
+        """
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # it warns of what raises here
+        kind, _, name = source.partition(":")
+        self._film, self._capture = kind == FILM, cv2.VideoCapture(name, BACKENDS[kind])
+        wanted = (cv2.CAP_PROP_FRAME_WIDTH, size_px[0]), (cv2.CAP_PROP_FRAME_HEIGHT, size_px[1]), (cv2.CAP_PROP_FPS, hz)
+        for what, value in (*wanted, (cv2.CAP_PROP_BUFFERSIZE, 1)):
+            self._capture.set(what, value)
+        good, image = self._capture.read()
+        found = (image.shape[1], image.shape[0]) if good else None
+        if found != size_px:
+            self._capture.release()
+            lacks = f"its images have {found[0]}x{found[1]} px" if found else "cannot be read"
+            raise LinkError(f"link.video {source}: {lacks}; the vehicle's camera has {size_px[0]}x{size_px[1]} px")
+        self.counters, self.successor = StreamCounters(), partial(CameraReceiver, source, size_px, hz)
+        self._frames: deque[tuple[VideoFrame, float]] = deque(maxlen=KEPT)
+        self._arrived, self._closed = threading.Event(), threading.Event()
+        self._reader = threading.Thread(target=self._read, name="camera", daemon=True)
+        self._reader.start()
+
+    def accept_only(self, host: str) -> None:
+        """Do nothing: no host sends the images."""
+
+    def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
+        """Return the images since the last call, with their reception (monotonic, s); wait at most timeout_s for one."""
+        if self._arrived.wait(timeout_s):
+            self._arrived.clear()
+        frames = []
+        while self._frames:
+            frames.append(self._frames.popleft())
+        return frames
+
+    def _read(self) -> None:
+        """Read until the film ends, or the camera is closed or lost."""
+        begin = time.monotonic()
+        for number in count():
+            good, image = self._capture.read()
+            stamp = 1e-3 * self._capture.get(cv2.CAP_PROP_POS_MSEC)  # the driver's, or the place in the film
+            if self._film:
+                self._closed.wait(max(0.0, begin + stamp - time.monotonic()))
+            received = time.monotonic()
+            if not good or self._closed.is_set():
+                return
+            jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+            self._frames.append((VideoFrame(stamp if self._film else stamp or received, number, jpeg), received))
+            self._arrived.set()
+
+    def __enter__(self) -> "CameraReceiver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the camera."""
+        self._closed.set()
+        self._reader.join()
+        self._capture.release()
