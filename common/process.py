@@ -268,12 +268,27 @@ def ignore_signals() -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
+TIMER_MS = 1  # ms, step of Windows' timer in real time; else its waits end at multiples of 15.6 ms
 PERIODIC, BESIDE = -20, -10  # niceness of periodic work, and of images and logs, which rank below
 
 
 @contextlib.contextmanager
+def fine_timer() -> Iterator[None]:
+    """Let waits of this process end to the millisecond, which they do but on Windows."""
+    if sys.platform != "win32":
+        yield
+        return
+    timer = ctypes.WinDLL("winmm")
+    timer.timeBeginPeriod(TIMER_MS)
+    try:
+        yield
+    finally:
+        timer.timeEndPeriod(TIMER_MS)
+
+
+@contextlib.contextmanager
 def real_time() -> Iterator[None]:
-    """Run this thread before all others, and prevent long garbage collections.
+    """Run this thread before all others, with a fine timer, and prevent long garbage collections.
 
     The other threads of the process get priority as well, since one that holds the interpreter lock blocks this one.
     """
@@ -286,7 +301,8 @@ def real_time() -> Iterator[None]:
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
     prefer(niceness=PERIODIC)
     try:
-        yield
+        with fine_timer():
+            yield
     finally:
         prefer(niceness=before)
         if not frozen:

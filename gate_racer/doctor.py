@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +21,7 @@ from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 
+CLOCK_MS = 1.0  # ms, greatest step of a usable clock (chosen); on Windows it is 15.6 before Python 3.13
 CORES = 2  # pilot and perception; a simulator on the same machine needs one more
 EXTRAS = {  # use by distribution
     "foxglove-sdk": "--view",
@@ -53,6 +55,7 @@ def examine(folder: Path) -> list[Finding]:
         _cache,
         lambda: _writable(folder),
         _cores,
+        _clock,
         _acados,
         _compiler,
         _images,
@@ -80,6 +83,16 @@ def _cores() -> Finding:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     remark = "" if count >= CORES else f"; real-time flights need {CORES}, run-mpc --lockstep needs one"
     return Finding("processor cores", count >= CORES, f"{count}{remark}")
+
+
+def _clock() -> Finding:
+    step_ms = 1e3 * time.get_clock_info("monotonic").resolution
+    remark = (
+        ""
+        if step_ms <= CLOCK_MS
+        else ", by which messages are stamped: use Python 3.13 or newer, which reads a finer one"
+    )
+    return Finding("clock", not remark, f"in steps of {step_ms:.1g} ms{remark}")
 
 
 def _acados() -> Finding:

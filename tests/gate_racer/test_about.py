@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -180,6 +181,7 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(gate_racer.doctor, "AcadosSolver", missing)
     monkeypatch.setattr(gate_racer.doctor, "find_compiler", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr("time.get_clock_info", lambda _: SimpleNamespace(resolution=0.015625))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         port = load_profile("dcl").mavlink_port
         with contextlib.suppress(OSError):  # another program has it: as good
@@ -189,6 +191,7 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
         "acados": "--set controller.solver=casadi",
         "C compiler": "install gcc",
         "processor cores": "--lockstep",
+        "clock": "Python 3.13",
         f"UDP {port} (MAVLink)": "link.listen",
     }
     for what, mends in words.items():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,18 @@ def test_an_interrupt_that_a_library_swallows_is_raised_after_it():
         swallowed(10.0)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_on_windows_the_timer_is_fine_in_real_time_and_as_before_after_it(monkeypatch, fails):
+    asked = []
+    timer = SimpleNamespace(timeBeginPeriod=lambda ms: asked.append(ms), timeEndPeriod=lambda ms: asked.append(-ms))
+    monkeypatch.setattr("ctypes.WinDLL", {"winmm": timer}.get, raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with contextlib.suppress(ZeroDivisionError), real_time():
+        assert asked == [1]
+        1 / (not fails)
+    assert asked == [1, -1]
 
 
 def test_an_interrupt_strikes_again_until_it_is_heard():
