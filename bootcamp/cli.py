@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gate_racer.bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, key
 
+WORK = "gate_racer.bootcamp.run"
 PORT = 8766  # default TCP port of the page in a browser (chosen)
 ADDRESS = f"127.0.0.1:{PORT}"
 GATES = 6  # of a generated course
@@ -104,6 +105,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, BootcampSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the result")
     return arguments
-
-
-main = main_of(parser, "gate_racer.bootcamp.run")

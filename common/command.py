@@ -51,23 +51,13 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
 
 
-def main_of(
-    parser: Callable[[], argparse.ArgumentParser], work: Callable[[argparse.Namespace], int] | str
-) -> Callable[[], NoReturn]:
-    """Return the `main` of a command: it parses the command line, does the work, and exits with its code.
+def main(module: str) -> NoReturn:
+    """Run the command of a module, and exit with its code.
 
-    Args:
-        work: a function, or the module whose `run` it is, loaded when the command line is understood.
+    It has a `parser`, and in WORK the name of the module whose `run` does the work, loaded once the command line is understood.
     """
-
-    def run(arguments: argparse.Namespace) -> int:
-        do: Callable[[argparse.Namespace], int] = import_module(work).run if isinstance(work, str) else work
-        return do(arguments)
-
-    def main() -> NoReturn:
-        sys.exit(perform(parser(), run))
-
-    return main
+    line = import_module(module)
+    sys.exit(perform(line.parser(), lambda arguments: import_module(line.WORK).run(arguments)))
 
 
 def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:

@@ -27,7 +27,7 @@ QUIET = "--quiet"  # an option of every command: no progress and no remarks
 
 
 def launch(module: str, name: str) -> int:
-    """Load a module and run its `main`. Returns the exit code; 130 after Ctrl-C at any time."""
+    """Load the module of a command and run it. Returns the exit code; 130 after Ctrl-C at any time."""
     _signal.signal(_signal.SIGINT, _leave)
     for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
@@ -51,12 +51,14 @@ def launch(module: str, name: str) -> int:
 
     def run() -> int | None:
         gc.disable()  # collections took a seventh of the loading, and found nothing
-        main = importlib.import_module(module).main
+        from gate_racer.common.command import main
+
+        importlib.import_module(module)
         gc.freeze()
         gc.enable()
         _signal.signal(_signal.SIGINT, _interrupt)
         try:
-            main()
+            main(module)
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else int(end.code is not None)
         return 0

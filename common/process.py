@@ -29,8 +29,8 @@ AGAIN_S = 2.0  # s, interval at which an interrupt is repeated (chosen)
 TERMINATE_S = 0.5  # s, wait after SIGTERM before SIGKILL (chosen); a stopped process does not receive SIGTERM
 
 
-def command_line(module: str, *arguments: str, tied: bool = False) -> list[str]:
-    """Return the command line of a process that runs `main` of a module with the search path of this process.
+def command_line(code: str, *arguments: str, tied: bool = False) -> list[str]:
+    """Return the command line of a process that runs code with the search path of this process.
 
     `python -m` would search the working directory first, which may contain another `gate_racer` or a `random.py`.
 
@@ -38,8 +38,7 @@ def command_line(module: str, *arguments: str, tied: bool = False) -> list[str]:
         tied: the process ends with its standard input, a pipe that the starting process holds open as long as it lives.
     """
     tie = f"from {__name__} import end_with_input; end_with_input(); " if tied else ""
-    code = f"import sys; sys.path[:] = {sys.path}; {tie}from {module} import main; main()"
-    return [sys.executable, "-P", "-c", code, *arguments]
+    return [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {sys.path}; {tie}{code}", *arguments]
 
 
 @contextlib.contextmanager

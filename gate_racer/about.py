@@ -3,9 +3,10 @@
 import argparse
 
 from gate_racer.commands import COMMANDS, WITHIN
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.launch import DISTRIBUTION
 
+WORK = "gate_racer.answers"
 SHELLS = ("bash", "zsh", "fish")
 NOTHING = "none"  # in place of a course in RflySim's scene
 
@@ -41,6 +42,3 @@ def parser() -> argparse.ArgumentParser:
     for name in (*COMMANDS, *WITHIN):
         what.add_parser(name, add_help=False)
     return arguments
-
-
-main = main_of(parser, "gate_racer.answers")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gate_racer.common.launch import DISTRIBUTION, launch
 
-COMMANDS = {  # module of each command, with a `main` and a `parser`
+COMMANDS = {  # module of each command, as of `common.command.main`
     "plan-track": "gate_racer.race.plan_track",
     "run-mpc": "gate_racer.race.run_mpc",
     "explore": "gate_racer.race.explore",

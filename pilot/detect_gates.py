@@ -4,10 +4,11 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 
+WORK = "gate_racer.pilot.gates_in_images"
 OPTIONS = {"detection": {"--detector": "detector"}}
 
 
@@ -34,6 +35,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(p, DetectionSettings(), OPTIONS, file=False)
     add_common(p, "the detections")
     return p
-
-
-main = main_of(parser, "gate_racer.pilot.gates_in_images")

@@ -4,11 +4,12 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 
+WORK = "gate_racer.pilot.replay"
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
 SOURCES = *DETECTORS, LOGGED
 OPTIONS = {"records": {"--out": "out"}}
@@ -47,6 +48,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
     add_common(arguments, "the errors of both estimates")
     return arguments
-
-
-main = main_of(parser, "gate_racer.pilot.replay")

@@ -34,7 +34,8 @@ class EmbeddedSimulator:
         client, video = (f"127.0.0.1:{port}" for port in ports)
         own = {"world.file": true_world, "once": "true", "link.bind": "127.0.0.1:0"}
         keys = {**options, **own, "link.client": client, "link.video": video}
-        race_sim = command_line("gate_racer.race.race_sim", "--track", world.published.file, tied=True)
+        code = "from gate_racer.common.command import main; main('gate_racer.race.race_sim')"
+        race_sim = command_line(code, "--track", world.published.file, tied=True)
         self._command = [*race_sim, "--report", str(self._report)]
         self._command += ["--set", *(f"{name}={value}" for name, value in keys.items())]
 

@@ -2,10 +2,12 @@
 
 import argparse
 
-from gate_racer.common.command import main_of, write_json
+from gate_racer.common.command import write_json
 from gate_racer.common.errors import say
 from gate_racer.race.run_mpc import flight_parser
 from gate_racer.race.settings import SURVEY
+
+WORK = "gate_racer.race.excite"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,6 +28,3 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"{why or 'all manoeuvres were flown'}; log {log}; next: identify-vehicle {log}")
     write_json(arguments.json, {"flown": not why, "cause": why, "log": log})
     return (exit_code_of(why) or 1) if why else 0
-
-
-main = main_of(parser, run)

@@ -2,10 +2,11 @@
 
 import argparse
 
-from gate_racer.common.command import main_of
 from gate_racer.common.errors import say
 from gate_racer.race.run_mpc import flight_parser
 from gate_racer.race.settings import SURVEY
+
+WORK = "gate_racer.race.explore"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +26,3 @@ def run(arguments: argparse.Namespace) -> int:
     found = explore(session)
     say(summary(found))
     return 0 if found.status == "explored" else exit_code_of(found.cause) or 1
-
-
-main = main_of(parser, run)

@@ -4,10 +4,11 @@ import argparse
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.planner.task import PlanOptions
 
+WORK = "gate_racer.race.planning"
 OPTIONS = {
     "plan": {
         "--vehicle": "vehicle",
@@ -54,6 +55,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, PlanSettings(), OPTIONS, MOVED)
     add_common(arguments, "the certificate")
     return arguments
-
-
-main = main_of(parser, "gate_racer.race.planning")

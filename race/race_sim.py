@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, key
 from gate_racer.link.options import TERMINAL
 from gate_racer.race.settings import PLANT, WorldSettings
 from gate_racer.tracks.track import MOST, SPACING_M
 
+WORK = "gate_racer.race.serving"
 VADR = "vadr"  # protocol of images, by VADR-TS-002
 OPTIONS = {
     "race": {"--vehicle": "vehicle", "--pilots": "rivals.pilots", "--world": "world.file", "--seed": "world.seed"},
@@ -135,6 +136,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, SimulatorSettings(), OPTIONS, MOVED)
     add_common(arguments, "verdict and true path of the last run", "--report")
     return arguments
-
-
-main = main_of(parser, "gate_racer.race.serving")

@@ -3,10 +3,12 @@
 import argparse
 from collections.abc import Mapping
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.errors import say
 from gate_racer.common.settings import add_settings
 from gate_racer.race.settings import MOVED, RACE, RunSettings
+
+WORK = "gate_racer.race.run_mpc"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,6 +39,3 @@ def run(arguments: argparse.Namespace) -> int:
 
     result = fly(session, lambda result: say(table(result)))
     return 0 if result.status == "finished" else exit_code_of(result.cause) or 1
-
-
-main = main_of(parser, run)

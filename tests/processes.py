@@ -1,7 +1,6 @@
 """Commands as tests run them: in a process of their own, or here, which spares them the loading."""
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -16,12 +15,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from gate_racer.common.command import main
 from tests.conftest import ROOT
 
 
 def command(module: str, *arguments: object) -> list[str]:
     """Return the command line of a module for `subprocess`. As when installed, child processes do not load the command again."""
-    return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
+    return [sys.executable, "-c", f"from gate_racer.common.command import main; main({module!r})", *map(str, arguments)]
 
 
 def run(module: str, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -41,7 +41,7 @@ def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess
         contextlib.redirect_stderr(err),
     ):
         try:
-            importlib.import_module(module).main()
+            main(module)
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -105,8 +105,20 @@ sys.exit(launch.launch('slow', 'slow'))
 """
 
 
+PARSED = """
+import argparse
+from gate_racer.common.command import add_common
+WORK = "slow"
+def parser():
+    add_common(line := argparse.ArgumentParser(), "nothing")
+    return line
+"""
+
+
 def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path):
-    (tmp_path / "slow.py").write_text("import time\ndef main():\n    time.sleep(1)\n    print('done')\n")
+    (tmp_path / "slow.py").write_text(
+        f"{PARSED}import time\ndef run(arguments):\n    time.sleep(1)\n    print('done')\n"
+    )
     terminal, end = pty.openpty()
     asked = [sys.executable, "-c", SLOW, str(tmp_path)]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=end) as shown:
@@ -129,14 +141,14 @@ class Handle:
         self.pointer = 1
     def __del__(self):
         del self.pointer
-def main():
+def run(arguments):
     Handle()
 """
 
 
 def test_an_interrupt_within_a_constructor_ends_in_one_word(tmp_path):
     """As while Numba compiles: the finalizer of what is half made fails, of which Python would tell at length."""
-    (tmp_path / "slow.py").write_text(HALF_MADE)
+    (tmp_path / "slow.py").write_text(PARSED + HALF_MADE)
     done = subprocess.run([sys.executable, "-c", SLOW, str(tmp_path)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 

@@ -130,7 +130,7 @@ from gate_racer.commands import COMMANDS
 scripts = [entry for entry in entry_points(group="console_scripts") if entry.module.startswith("gate_racer")]
 print(*sorted(entry.name for entry in scripts if callable(entry.load())))
 for name, module in COMMANDS.items():
-    assert import_module(module).parser().prog == name and callable(import_module(module).main)
+    assert import_module(module).parser().prog == name and callable(import_module(import_module(module).WORK).run)
 """
 
 
@@ -168,7 +168,7 @@ START = """
 import subprocess
 from gate_racer.common.process import command_line
 
-subprocess.run(command_line("gate_racer.race.plan_track", "--help"), check=True)
+subprocess.run(command_line("from gate_racer.commands import plan_track; plan_track()", "--help"), check=True)
 """
 
 

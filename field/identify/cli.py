@@ -4,9 +4,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 
+WORK = "gate_racer.field.identify.run"
 OPTIONS = {"records": {"--out": "out"}}
 MOVED = {"--name": "--out NAME.yaml"}  # former options
 
@@ -31,6 +32,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, IdentificationSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the fitted parameters, with 95 % half widths")
     return arguments
-
-
-main = main_of(parser, "gate_racer.field.identify.run")

@@ -4,12 +4,13 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, key
 from gate_racer.perception.registry import DETECTORS, TAUGHT
 from gate_racer.tracks.track import VADR_FRAME, GateFrame
 
+WORK = "gate_racer.field.mapping.run"
 OPTIONS = {"course": {"--gates": "gates"}, "records": {"--out": "out"}}
 
 
@@ -55,6 +56,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, MappingSettings(), OPTIONS, file=False)
     add_common(arguments, "the gates with their covariances, and the estimated parameters of camera and IMU")
     return arguments
-
-
-main = main_of(parser, "gate_racer.field.mapping.run")

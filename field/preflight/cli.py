@@ -4,10 +4,11 @@ import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.link.options import ConsentSettings
 
+WORK = "gate_racer.field.preflight.run"
 DEFAULT = "betaflight"  # profile
 OPTIONS = {
     "aircraft": {"--profile": "profile"},
@@ -42,6 +43,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, PreflightSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the values read and the checks")
     return arguments
-
-
-main = main_of(parser, "gate_racer.field.preflight.run")

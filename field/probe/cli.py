@@ -4,10 +4,11 @@ import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.link.options import LinkSettings
 
+WORK = "gate_racer.field.probe.run"
 AUTO = "auto"
 OPTIONS = {"records": {"--out": "out"}}
 MOVED = {"--no-fly": "--set fly=false", "--msp": "the command preflight"}  # former options
@@ -40,6 +41,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, ProbeSettings(), OPTIONS, MOVED, file=False)
     add_common(arguments, "the checks")
     return arguments
-
-
-main = main_of(parser, "gate_racer.field.probe.run")

@@ -4,9 +4,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 
+WORK = "gate_racer.field.report.run"
 OPTIONS = {"records": {"--out": "out"}}
 
 
@@ -37,6 +38,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(arguments, ReportSettings(), OPTIONS, file=False)
     add_common(arguments, "figures and findings of the flights")
     return arguments
-
-
-main = main_of(parser, "gate_racer.field.report.run")

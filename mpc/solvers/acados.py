@@ -290,7 +290,7 @@ def _build(job: tuple[str, Formulate, Path, Path]) -> None:
     Raises:
         AcadosMissingError: generation or compilation failed, or the solver crashed.
     """
-    command = command_line("gate_racer.mpc.solvers.acados")
+    command = command_line("from gate_racer.mpc.solvers.acados import main; main()")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:

@@ -4,9 +4,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 
+WORK = "gate_racer.perception.training.run"
 OPTIONS = {"records": {"--out": "out"}}
 
 
@@ -28,6 +29,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(p, TeachingSettings(), OPTIONS, file=False)
     add_common(p, "the figures of the held-out images")
     return p
-
-
-main = main_of(parser, "gate_racer.perception.training.run")

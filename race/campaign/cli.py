@@ -4,12 +4,13 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.race.campaign.choice import USUAL, BenchSettings
 
+WORK = "gate_racer.race.campaign.run"
 OPTIONS = {
     "axes, whose combinations are all flown": {
         "--tracks": "tracks",
@@ -75,6 +76,3 @@ def parser() -> argparse.ArgumentParser:
     for command in commands.choices.values():
         add_common(command, "the tables", within=True)
     return arguments
-
-
-main = main_of(parser, "gate_racer.race.campaign.run")

@@ -16,6 +16,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+from gate_racer.common.command import main
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import keys_of, settings_of
@@ -24,7 +25,7 @@ from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.race.request import require_seen, require_wire
-from gate_racer.race.run_mpc import main, parser
+from gate_racer.race.run_mpc import parser
 from gate_racer.race.settings import RunSettings
 from gate_racer.tracks.track import FOLDER as TRACKS
 from gate_racer.tracks.track import Track, load_track
@@ -180,7 +181,7 @@ def _command(words: list[str], errors: Path) -> None:
         with file.open("w") as target:
             os.dup2(target.fileno(), stream.fileno())
     sys.argv = words
-    main()
+    main("gate_racer.race.run_mpc")
 
 
 def ended(code: int, stderr: str, result: dict[str, Any] | None) -> Ending:

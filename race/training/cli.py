@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gate_racer.common.command import add_common, main_of
+from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.sim.environment.racing import Randomisation
 
 if TYPE_CHECKING:
     pass
+WORK = "gate_racer.race.training.run"
 OPTIONS = {
     "training": {"--vehicle": "vehicle"},
     "records": {"--out": "out"},
@@ -51,6 +52,3 @@ def parser() -> argparse.ArgumentParser:
     add_settings(p, TrainingSettings(), OPTIONS, MOVED)
     add_common(p, "the curves")
     return p
-
-
-main = main_of(parser, "gate_racer.race.training.run")

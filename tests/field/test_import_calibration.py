@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.field.calibration import run
-from gate_racer.field.import_calibration import parser
+from gate_racer.field.import_calibration import parser, run
 from gate_racer.vehicle.vehicle import load_vehicle
 
 K, D = (424.0, 426.0, 322.0, 168.0), (-0.25, 0.12, 0.001, -0.002, 0.02)

@@ -16,7 +16,8 @@ import gate_racer.doctor
 from gate_racer import about, answers
 from gate_racer.about import SHELLS
 from gate_racer.answers import completion
-from gate_racer.commands import ABOUT, COMMANDS
+from gate_racer.commands import COMMANDS
+from gate_racer.common.command import main
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.doctor import examine
@@ -68,29 +69,6 @@ def test_every_help_page_is_plain_text(name):
     assert "--quiet" in page and "--json FILE" in page, "which all have"
 
 
-LARGE = (
-    "acados_template casadi cv2 dask email filelock jax lz4 matplotlib mcap moderngl multiprocessing numba onnx plotly"
-    " platformdirs pymavlink pyulog rosbags scipy torch zstandard"
-)
-HELPING = """
-import sys
-from importlib import import_module
-from gate_racer.commands import ABOUT, COMMANDS
-for module in (ABOUT, *COMMANDS.values()):
-    before = set(sys.modules)
-    import_module(module).parser().format_help()
-    print(module, *sorted(set(sys.argv[1:]) & set(sys.modules) - before))
-"""
-
-
-def test_help_loads_nothing_of_what_the_work_needs():
-    """What help offers are names; what they name is loaded, and compiled, once the command line is understood."""
-    told = subprocess.run(
-        [sys.executable, "-c", HELPING, *LARGE.split()], capture_output=True, text=True, check=True
-    ).stdout
-    assert told.splitlines() == [ABOUT, *COMMANDS.values()]
-
-
 def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
     told = run(tmp_path, "gate-racer", "race")
     assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
@@ -120,7 +98,7 @@ MISSPELT = [
 def test_an_option_that_is_wrong_is_one_clear_line(words, line, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["run-mpc", *words])
     with pytest.raises(SystemExit) as end:
-        import_module(COMMANDS["run-mpc"]).main()
+        main(COMMANDS["run-mpc"])
     assert end.value.code == 2 and capsys.readouterr().err == line
 
 
