@@ -1,5 +1,7 @@
 """The estimators by name."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,12 +21,12 @@ IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axi
 
 def make_estimator(
     name: str,
-    start: "Start",
-    vehicle: "Vehicle",
-    look: "GateAppearance | None" = None,
+    start: Start,
+    vehicle: Vehicle,
+    look: GateAppearance | None = None,
     in_air: bool = False,
     patience_s: float = PATIENCE_S,
-) -> "MapEstimator":
+) -> MapEstimator:
     """Return one of `ESTIMATORS`, or one around a user's class, at rest on the pad.
 
     `look` describes how drawn gates differ from ideal ones, by default not.

@@ -1,5 +1,7 @@
 """Detectors by name, or by the file of a network that `train-detector` taught."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ DETECTORS = CLASSICAL, LEARNED
 TAUGHT = ".onnx"  # suffix of a network's file
 
 
-def open_detector(name: str, camera: "Camera", patience_s: float = PATIENCE_S) -> "Detector":
+def open_detector(name: str, camera: Camera, patience_s: float = PATIENCE_S) -> Detector:
     """Return the detector called `name`, or of the network's file or the user's class `name`, for the images of a camera.
 
     Raises:
@@ -35,7 +37,7 @@ def open_detector(name: str, camera: "Camera", patience_s: float = PATIENCE_S) -
     return detector
 
 
-def _opened(name: str, camera: "Camera", patience_s: float) -> "Detector":
+def _opened(name: str, camera: Camera, patience_s: float) -> Detector:
     if name == CLASSICAL:
         from gate_racer.perception.classical.detector import ColourDetector
 

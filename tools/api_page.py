@@ -32,7 +32,7 @@ def definition(name: str) -> ast.FunctionDef | ast.ClassDef:
 def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
     """Return the signature as in a call; the fields of a class without its own `__init__`."""
     if isinstance(node, ast.FunctionDef):
-        return f"{node.name}({', '.join(_arguments(node.args))}) -> {_kind(node.returns)}"
+        return f"{node.name}({', '.join(_arguments(node.args))}) -> {ast.unparse(node.returns) if node.returns else 'None'}"
     made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
     if made:
         return f"{node.name}({', '.join(_arguments(made[0].args)[1:])})"
@@ -40,18 +40,10 @@ def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
     return f"{node.name}({', '.join(fields)})"
 
 
-def _kind(annotation: ast.expr | None) -> str:
-    """Return an annotation, without the quotes of a name that is loaded late."""
-    return (
-        str(annotation.value) if isinstance(annotation, ast.Constant) else ast.unparse(annotation or ast.Constant(None))
-    )
-
-
 def _arguments(given: ast.arguments) -> list[str]:
     defaults = [None] * (len(given.args) - len(given.defaults)) + given.defaults
     return [
-        (f"{one.arg}: {_kind(one.annotation)}" if one.annotation else one.arg)
-        + (f" = {ast.unparse(default)}" if default is not None else "")
+        ast.unparse(one) + (f" = {ast.unparse(default)}" if default is not None else "")
         for one, default in zip(given.args, defaults, strict=True)
     ]
 

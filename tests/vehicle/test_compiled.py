@@ -99,7 +99,7 @@ started("gate_racer.about", "gate-racer", "doctor")
 
 
 def test_no_start_loads_what_compiles_or_draws():
-    """In one process: what none of them loads is not there after the last. Help needs but the names of what a command works with."""
+    """In one process: what none of them loads is not there after the last. Help needs names only, not what they name."""
     done = run(STARTS)
     assert (done.returncode, done.stderr) == (0, "")
 
