@@ -18,6 +18,10 @@ QUALITY = 92  # of 100, JPEG quality of the log's images
 KEPT = 8  # images buffered, of which the newest is used
 
 
+def _size(width_px: int, height_px: int) -> str:
+    return f"{width_px}x{height_px} px"
+
+
 class CameraReceiver:
     """Receiver of a camera, in place of `link.udp.VideoReceiver`; a film plays at its own speed, once."""
 
@@ -36,11 +40,14 @@ class CameraReceiver:
         for what, value in (*wanted, (cv2.CAP_PROP_BUFFERSIZE, 1)):
             self._capture.set(what, value)
         good, image = self._capture.read()
-        found = (image.shape[1], image.shape[0]) if good else None
-        if found != size_px:
+        if not good or image.shape[1::-1] != size_px:
             self._capture.release()
-            lacks = f"its images have {found[0]}x{found[1]} px" if found else "cannot be read"
-            raise LinkError(f"link.video {source}: {lacks}; the vehicle's camera has {size_px[0]}x{size_px[1]} px")
+            sizes = (
+                f"its images have {_size(*image.shape[1::-1])}; the vehicle's camera has {_size(*size_px)}"
+                if good
+                else ""
+            )
+            raise LinkError(f"link.video {source}: {sizes or 'cannot be read'}")
         self.counters, self.successor = StreamCounters(), partial(CameraReceiver, source, size_px, hz)
         self._frames: deque[tuple[VideoFrame, float]] = deque(maxlen=KEPT)
         self._arrived, self._closed = threading.Event(), threading.Event()

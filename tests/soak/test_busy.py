@@ -39,7 +39,7 @@ def fly(plan, profile, seed, folder, *more):
     """The result of one race in the embedded simulator."""
     folder.mkdir(exist_ok=True)
     flags = "--profile", profile, "--seed", seed, "--log", folder / "logs", "--json", folder / "result.json"
-    command = [sys.executable, "-m", "gate_racer.race.run_mpc", plan, *flags, *more]
+    command = [sys.executable, "-m", "gate_racer", "run-mpc", plan, *flags, *more]
     stolen_s = stolen()
     subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, timeout=LIMIT_S, check=False)
     stolen_s = stolen() - stolen_s

@@ -39,7 +39,7 @@ def fly(plan: Path, folder: Path, ports: tuple[int, int]) -> tuple[Sample, dict]
     mavlink, video = ports
     flags = "--live", "--profile", "dcl", "--set", f"link.listen=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
     pilot = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer.race.run_mpc", plan, *flags, "--log", folder / "logs",
+        [sys.executable, "-m", "gate_racer", "run-mpc", plan, *flags, "--log", folder / "logs",
          "--json", folder / "result.json"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
     ports, races = (free_port(), free_port()), []
     client = "--set", f"link.client=127.0.0.1:{ports[0]}", f"link.video=127.0.0.1:{ports[1]}"
     simulator = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer.race.race_sim", "--profile", "dcl", "--set", "link.bind=127.0.0.1:0", *client],
+        [sys.executable, "-m", "gate_racer", "race-sim", "--profile", "dcl", "--set", "link.bind=127.0.0.1:0", *client],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
