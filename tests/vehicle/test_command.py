@@ -17,7 +17,7 @@ from tests.processes import run_here
 
 TOY = """
 import argparse, os, subprocess, sys
-from gate_racer.common.command import add_common, complain, perform, remark, write_json
+from gate_racer.common.command import add_common, complain, remark, write_json
 from gate_racer.common.errors import UserError
 
 def run(arguments):
@@ -32,14 +32,16 @@ def run(arguments):
         raise UserError("what: is wrong")
     return 0
 
-def main():
-    parser = argparse.ArgumentParser(prog="toy")
-    parser.add_argument("what")
-    parser.add_argument("--out")
-    parser.add_argument("--set", nargs="+")
-    parser.add_argument("--config")
-    add_common(parser, "the result")
-    sys.exit(perform(parser, run))
+WORK = "toy"
+
+def parser():
+    line = argparse.ArgumentParser(prog="toy")
+    line.add_argument("what")
+    line.add_argument("--out")
+    line.add_argument("--set", nargs="+")
+    line.add_argument("--config")
+    add_common(line, "the result")
+    return line
 """
 FOUND, REMARKS, FAULT = {"a result", "a library", "a child"}, {"a remark", "progress"}, {"a fault"}
 WRONG = {"error: what: is wrong"}
@@ -144,11 +146,22 @@ def test_names_from_files_steer_no_terminal_and_are_printed_in_any_encoding(enco
 # Start: NumPy with one thread unless configured otherwise; Ctrl-C is effective at any time.
 
 
+PARSED = """
+import argparse
+
+from gate_racer.common.command import add_common
+
+WORK = "probe"
+
+def parser():
+    add_common(line := argparse.ArgumentParser(), "nothing")
+    return line
+"""
 PROBE = """
 import numpy
 from threadpoolctl import threadpool_info
 
-def main():
+def run(arguments):
     print(max(pool["num_threads"] for pool in threadpool_info()))
 """
 DROPPING = """
@@ -158,7 +171,7 @@ class Dropping:
     def __del__(self):
         raise {}
 
-def main():
+def run(arguments):
     Dropping()
     time.sleep({})
 """
@@ -173,7 +186,7 @@ if __name__ == "__main__":
 BEGINNING = """
 import multiprocessing
 
-def main():
+def run(arguments):
     process = multiprocessing.get_context("{}").Process(target=print, args=("begun",))
     process.start()
     process.join()
@@ -182,7 +195,7 @@ def main():
 
 def launched(folder, text, **environment):
     """A process in which a module of this text was launched as a command, as by an installed script."""
-    (folder / "probe.py").write_text(text)
+    (folder / "probe.py").write_text(PARSED + text)
     env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | environment
     env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
     (folder / "script.py").write_text(LAUNCH)
