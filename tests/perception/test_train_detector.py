@@ -69,7 +69,7 @@ def test_without_pytorch_it_says_what_to_install(folder):
 
 @needs_torch
 def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
-    from gate_racer.pilot import detect_gates
+    from gate_racer.pilot import detect_gates, gates_in_images
 
     out, said = tmp_path / "out" / "gates.onnx", tmp_path / "figures.json"
     done = run_here("gate_racer.perception.training.cli", folder, "--out", out, "--json", said, "--set", "steps=150")
@@ -77,7 +77,7 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
     figures = json.loads(said.read_text())
     assert figures["recall"] >= 0.5 and out.with_suffix(".png").is_file()
     found = tmp_path / "found.json"
-    detect_gates.run(detect_gates.parser().parse_args([str(folder), "--detector", str(out), "--json", str(found)]))
+    gates_in_images.run(detect_gates.parser().parse_args([str(folder), "--detector", str(out), "--json", str(found)]))
     assert sum(len(gates) for gates in json.loads(found.read_text()).values()) >= 10
     (folder / "mine.yaml").write_bytes(out.with_suffix(".yaml").read_bytes())
     (folder / "mine.onnx").write_bytes(out.read_bytes()[:1000])

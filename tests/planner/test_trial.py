@@ -10,7 +10,7 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.trial import Trial
-from gate_racer.race import plan_track
+from gate_racer.race import plan_track, planning
 from gate_racer.race.trial import clearance_m, fly_trial
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -30,7 +30,7 @@ def hop(sprint, tmp_path_factory):
 
 def planned(folder, track, vehicle, *options):
     given = [str(track), "--vehicle", str(vehicle), "--set", "guesses=1", "--out", str(folder), *options]
-    return plan_track.run(plan_track.parser().parse_args(given))
+    return planning.run(plan_track.parser().parse_args(given))
 
 
 def flown(plan, task, cause="", margin_m=0.4):
