@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -23,7 +22,7 @@ import numpy as np
 from gate_racer.common.config import read_fields
 from gate_racer.common.errors import UserError, exit_code, nearest, say
 from gate_racer.common.files import require_output, write_file
-from gate_racer.common.launch import QUIET
+from gate_racer.common.launch import QUIET, load
 
 STDOUT = Path("-")
 TRACK_OPTIONS, TRACK_ARGUMENTS = ("--track", "--tracks"), ("track", "what")  # a course, by option or by place
@@ -56,8 +55,8 @@ def main(module: str) -> NoReturn:
 
     It has a `parser`, and in WORK the name of the module whose `run` does the work, loaded once the command line is understood.
     """
-    line = import_module(module)
-    sys.exit(perform(line.parser(), lambda arguments: import_module(line.WORK).run(arguments)))
+    line = load(module)
+    sys.exit(perform(line.parser(), lambda arguments: load(line.WORK).run(arguments)))
 
 
 def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:

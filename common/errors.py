@@ -36,13 +36,12 @@ def meant(name: str, known: Iterable[str], what: str, otherwise: str) -> str:
     Raises:
         UserError: there is none; the message offers the nearest.
     """
-    by_spelling = {one.casefold(): one for one in known}
-    if name in by_spelling.values():
-        return name
-    if name.casefold() in by_spelling:
-        return by_spelling[name.casefold()]
-    near = nearest(name, by_spelling.values())
-    raise UserError(f"no {what} {reprlib.repr(name)};{near} known: {', '.join(by_spelling.values())}, or {otherwise}")
+    known = list(known)
+    found = [one for one in known if one.casefold() == name.casefold()]
+    if not found:
+        text = f"no {what} {reprlib.repr(name)};{nearest(name, known)} known: {', '.join(known)}, or {otherwise}"
+        raise UserError(text)
+    return name if name in found else found[0]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

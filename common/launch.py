@@ -32,8 +32,6 @@ def launch(module: str, name: str) -> int:
     for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
     os.environ[BACKEND] = "agg"
-    import gc
-    import importlib
     import sys
 
     from gate_racer.common.errors import exit_code, say
@@ -50,12 +48,9 @@ def launch(module: str, name: str) -> int:
     sign = None if silent else ProgressDots(name)
 
     def run() -> int | None:
-        gc.disable()  # collections took a seventh of the loading, and found nothing
         from gate_racer.common.command import main
 
-        importlib.import_module(module)
-        gc.freeze()
-        gc.enable()
+        load(module)
         _signal.signal(_signal.SIGINT, _interrupt)
         try:
             main(module)
@@ -69,6 +64,24 @@ def launch(module: str, name: str) -> int:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # the answer stands; what is left is the interpreter's end
         if sign is not None:
             sign.close()
+
+
+def load(module: str) -> Any:
+    """Return a module. While a command loads it, Ctrl-C ends the process at once, and no garbage is collected."""
+    import gc
+    import importlib
+
+    handler = _signal.getsignal(_signal.SIGINT)
+    if handler not in (_leave, _interrupt):  # of a command that runs in another program
+        return importlib.import_module(module)
+    _signal.signal(_signal.SIGINT, _leave)
+    gc.disable()  # collections took a seventh of the loading, and found nothing
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
+        _signal.signal(_signal.SIGINT, handler)
 
 
 def _leave(*_: object) -> None:
