@@ -18,10 +18,6 @@ QUALITY = 92  # of 100, JPEG quality of the log's images
 KEPT = 8  # images buffered, of which the newest is used
 
 
-def _size(width_px: int, height_px: int) -> str:
-    return f"{width_px}x{height_px} px"
-
-
 class CameraReceiver:
     """Receiver of a camera, in place of `link.udp.VideoReceiver`; a film plays at its own speed, once."""
 
@@ -42,12 +38,9 @@ class CameraReceiver:
         good, image = self._capture.read()
         if not good or image.shape[1::-1] != size_px:
             self._capture.release()
-            sizes = (
-                f"its images have {_size(*image.shape[1::-1])}; the vehicle's camera has {_size(*size_px)}"
-                if good
-                else ""
-            )
-            raise LinkError(f"link.video {source}: {sizes or 'cannot be read'}")
+            (w, h), (width, height) = image.shape[1::-1] if good else size_px, size_px
+            sizes = f"its images have {w}x{h} px; the vehicle's camera has {width}x{height} px"
+            raise LinkError(f"link.video {source}: {sizes if good else 'cannot be read'}")
         self.counters, self.successor = StreamCounters(), partial(CameraReceiver, source, size_px, hz)
         self._frames: deque[tuple[VideoFrame, float]] = deque(maxlen=KEPT)
         self._arrived, self._closed = threading.Event(), threading.Event()
