@@ -1,7 +1,12 @@
 """Shared fixtures: the real track and vehicle, and plans made once."""
 
-import gc
 import os
+
+from gate_racer.common.launch import ONE_THREAD
+
+os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # as commands do, before NumPy is loaded
+
+import gc
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
