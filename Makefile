@@ -30,7 +30,7 @@ test: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
-	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link
+	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link tests/planner
 
 dist: setup
 	rm -rf dist

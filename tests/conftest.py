@@ -128,5 +128,11 @@ def sprint(tmp_path_factory, dcl) -> Path:
 
 
 @pytest.fixture(scope="session")
+def pillars_folder(tmp_path_factory, dcl) -> Path:
+    """A folder with the plan of the hall of pillars."""
+    return with_plan(tmp_path_factory.mktemp("pillars"), tmp_path_factory, load_track("pillars"), dcl)
+
+
+@pytest.fixture(scope="session")
 def plan(plan_folder) -> Plan:
     return read_plan(plan_folder / "vq1.csv")

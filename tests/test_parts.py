@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -242,7 +243,7 @@ def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_pa
     """The detector fails in a process of its own, and the controller in the flight loop."""
     out, detector, profile = tmp_path / "result.json", f"{wrong}:Undefined", few_images("dcl", tmp_path)
     text = profile.read_text(encoding="utf-8")  # a flight that misses its gate goes on to the limit
-    profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 10.0", text), encoding="utf-8")
+    profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 4.0", text), encoding="utf-8")
     done = run(
         RUN, sprint / "sprint.csv", "--set", "perception.pose=true", "--controller", f"{wrong}:Stalling", "--detector", detector,
         "--profile", profile, "--log", tmp_path, "--json", out,
@@ -266,6 +267,7 @@ def test_a_detector_written_from_the_page_sees_the_gates(mine, vq1, dcl):
 def test_a_campaign_compares_parts_in_one_table(mine, sprint, tmp_path):
     """In worker processes, with settings of one's own."""
     tuned, out = tmp_path / "tuned.yaml", tmp_path / "tables.json"
+    shutil.copytree(sprint, tmp_path / "c/plans")
     tuned.write_text((ROOT / "mpc/tracking.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     done = run(
         "gate_racer.race.campaign.cli", "--tracks", sprint / "sprint.yaml", "--controllers", f"{mine}:Geometric", tuned,

@@ -11,7 +11,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.options import Axes, covering, ended, named, refusal, words_of
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.processes import run_here
+from tests.processes import few_images, run_here
 
 AXES = Axes.of(["vq1"])
 TEXTS = [text for axis in [*AXES.governed[1:], *AXES.free] for text in axis if text]
@@ -37,7 +37,10 @@ def test_each_value_of_each_option_finishes_a_short_course(row, sprint, tmp_path
     for name, value in map(named, row):
         if name == "vehicle" and (vehicle := load_vehicle(value)).grey_box:
             write_slow_plan(vehicle, sprint)
-    words = words_of((*texts, f"plan.folder={sprint}"))
+    keys = [f"plan.folder={sprint}"]
+    if PROJECTED not in row:  # drawing images is what takes the time
+        keys.append(f"link.profile={few_images('spec', tmp_path)}")
+    words = words_of((*texts, *keys))
     done = run_here("gate_racer.race.run_mpc", *words, "--log", tmp_path)
     assert done.returncode == (2 if refusal(texts) else 0), done.stdout + done.stderr
 

@@ -1,14 +1,14 @@
-"""Flights by camera and IMU without ATTITUDE, in lock-step: the second qualifier's course, and a wrong map."""
+"""Flights by camera and IMU without ATTITUDE, in lock-step: by the map, and by a wrong one."""
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
-from tests.conftest import ROOT
 from tests.flights import SPEC, flown_by, racer_of
 
 SEED = 0
@@ -21,8 +21,9 @@ def fly(track, world, plan, vehicle):
     return flown_by(pilot, as_believed(world, vehicle), vehicle, profile, SEED), pilot
 
 
+@pytest.mark.soak
 def test_gyro_alone_finishes_the_second_course(dcl):
-    track = load_track(ROOT / "tracks/vq2.yaml")
+    track = load_track("vq2")
     plan, _ = make_plan(track, dcl, PlanOptions(guesses=1))
     verdict, pilot = fly(track, track, plan, dcl)
     assert verdict.status == "finished" and min(verdict.gate_margins_m) > 0.25

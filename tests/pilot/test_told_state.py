@@ -6,7 +6,7 @@ from gate_racer.planner.plan import read_plan
 from tests.conftest import ROOT
 from tests.processes import raced
 
-FLIGHTS = [("spec", "mpcc"), ("dcl", "tracking"), ("px4", "tracking")]
+FLIGHTS = [("spec", "mpcc"), ("px4", "tracking"), pytest.param("dcl", "tracking", marks=pytest.mark.soak)]
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 

@@ -8,6 +8,7 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.model.states import B_A, B_G, S_A, S_G, THETA, P, V
 from gate_racer.planner.certificate.certificate import certify
+from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.uncertainty.covariance import (
@@ -250,11 +251,9 @@ def test_too_small_an_opening_is_one_line_with_what_would_fit(dcl):
         make_plan(track, dcl, replace(ONE, risk=1e-6, margin_m=0.1))
 
 
-def test_a_solid_near_the_path_is_counted_by_its_name(dcl):
-    pillars = load_track("pillars")
-    plan, _ = make_plan(pillars, dcl, ONE)
-    task = Task(pillars, dcl, ONE)
-    risk = stated(predict(plan, task, DOUBT), task)
+def test_a_solid_near_the_path_is_counted_by_its_name(pillars_folder, dcl):
+    task = Task(load_track("pillars"), dcl, ONE)
+    risk = stated(predict(read_plan(pillars_folder / "pillars.csv"), task, DOUBT), task)
     assert any(name.startswith("obstacles[") for name in risk.solids) and 0 < risk.total < 1
 
 

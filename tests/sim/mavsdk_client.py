@@ -44,7 +44,7 @@ async def fly(port: str) -> dict:
         await wait(telemetry, 1.0)
         seen["flight_pitch_deg"] = (await telemetry.attitude_euler()).pitch_deg
         await offboard.set_position_ned(PositionNedYaw(0.0, 0.0, -4.0, 180.0))
-        await wait(telemetry, 5.0)
+        await wait(telemetry, 3.0)
         seen["offboard"] = await offboard.is_active()
         await action.disarm()
     return seen

@@ -13,7 +13,7 @@ from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
 from tests.conftest import ROOT
-from tests.processes import command, free_port
+from tests.processes import command, few_images, free_port
 
 
 @contextmanager
@@ -42,8 +42,8 @@ def race_sim(*arguments):
 
 @pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
 def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
-    report, record = tmp_path / "report.json", tmp_path / "flight.mcap"
-    with race_sim("--report", report, "--set", f"record={record}") as (port, simulator):
+    report, record, profile = tmp_path / "report.json", tmp_path / "flight.mcap", few_images("spec", tmp_path)
+    with race_sim("--report", report, "--profile", profile, "--set", f"record={record}") as (port, simulator):
         client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -61,7 +61,8 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
 def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path):
     pytest.importorskip("yamspy")
     there = "--track", "pq", "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
-    simulator = command("gate_racer.race.race_sim", "--profile", "betaflight", "--vehicle", "archer", *there)
+    profile = few_images("betaflight", tmp_path)
+    simulator = command("gate_racer.race.race_sim", "--profile", profile, "--vehicle", "archer", *there)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1]

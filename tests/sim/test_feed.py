@@ -42,6 +42,7 @@ def exposed(drawing_s, late_s):
             with contextlib.suppress(TimeoutError):
                 while True:
                     arrived.append(wire.recv(10)[0])
+                    wire.settimeout(2.0 if arrived[-1] < IMAGES - 1 else 0.3)
             return arrived, feed.trouble
 
 
