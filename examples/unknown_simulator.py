@@ -101,9 +101,8 @@ class Afternoon:
         self.run("identify-vehicle", log, "--out", vehicle)
         self.run("plan-track", track, "--vehicle", vehicle, "--out", out, *CAREFUL)
         flown[-1] = out / "raced.json"
-        self.with_simulator(
-            2, "run-mpc", track, "--vehicle", vehicle, "--set", f"plan.folder={out}", *flown, may_differ=True
-        )
+        keys = f"plan.folder={out}", f"record.log={out}"
+        self.with_simulator(2, "run-mpc", track, "--vehicle", vehicle, "--set", *keys, *flown, may_differ=True)
 
     def compared(self) -> dict[str, object]:
         """Compare the estimates with the truth, and the race with a plan for the true vehicle and course."""

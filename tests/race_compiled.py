@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from gate_racer.common.compiled import CompiledFunction
@@ -26,7 +27,8 @@ def code() -> dict[str, int]:
 
 def main(folder: Path, estimator: str, camera: str) -> None:
     """Fly the course of a folder with its plan."""
-    track, vehicle, profile = load_track(folder / "sprint.yaml"), load_vehicle("dcl"), load_profile("spec")
+    track, vehicle = load_track(folder / "sprint.yaml"), load_vehicle("dcl")
+    profile = replace(load_profile("spec"), video_hz=10.0)
     controller = make_controller("tracking", read_plan(folder / "sprint.csv"), vehicle, track)
     pilot = build_racer(PilotModels.of(track, vehicle, profile, estimator), controller, FlightOptions())
     world, at_go = as_believed(track, vehicle), {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.processes import few_images
 
-SEED, GATES, IMAGES_HZ = "48", "2", 6.0
+SEED, GATES, IMAGES_HZ = "48", "2", 4.0
 
 
 def free_ports(count):

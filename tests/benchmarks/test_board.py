@@ -1,6 +1,7 @@
 """The board: levels flown by configurations, standings that show edits, and tests between rows that are paired by flights."""
 
 import argparse
+import shutil
 from dataclasses import replace
 from decimal import Decimal
 
@@ -112,6 +113,8 @@ def test_a_board_is_flown_written_and_stands_beside_another(sprint, tmp_path, mo
         assert module.run(given) == 0
         return Board.load(given.json)
 
+    for folder in ("a", "b"):
+        shutil.copytree(sprint, tmp_path / folder / "plans")
     first = fly("--controllers", "tracking", "--out", tmp_path / "a", "--json", tmp_path / "a.json")
     (row,) = first.rows
     assert (

@@ -101,7 +101,7 @@ def test_the_model_agrees_with_fresh_rendered_images(dcl):
     """Other poses, another hall than those of the fit; sizes with too few gates to judge are left out."""
     vq1 = load_track(Path(__file__).parents[2] / "tracks/vq1.yaml")
     try:
-        rows, cut, _ = sample(vq1, dcl, "race", 17, 260)
+        rows, cut, _ = sample(vq1, dcl, "race", 17, 200)
     except CameraError as error:
         pytest.skip(str(error))
     fresh, model = fit(rows, cut, "test"), load(NOISE, CornerNoise)
