@@ -10,7 +10,7 @@ import pytest
 from tests.processes import run_here
 
 FREE = ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
-SHORT = ["--set", "link.timeout_s=1"]
+SHORT = ["--set", "link.timeout_s=0.3"]
 BF = ["pq", "--profile", "betaflight", "--vehicle", "archer"]
 SPLITS = ["--controller", "splits_swift"]
 CONSENT = "may be a real aircraft: read docs/safety.md"
@@ -24,7 +24,7 @@ WRONG = [
     ("gate_racer.race.plan_track", ["figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
     (SIM, ["--track", "figure8", "--set", "laps=1000000000"], "must lie between 1 and 1000"),
     (RUN, ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
-    (RUN, ["PLAN", "--live", "--lockstep", *FREE, *SHORT], "no simulator in lock-step within 1 s"),
+    (RUN, ["PLAN", "--live", "--lockstep", *FREE, *SHORT], "no simulator in lock-step within 0.3 s"),
     (RUN, ["PLAN", "--lockstep", "--set", "link.video=v4l2:/dev/video0"], "needs --live without --lockstep"),
     (RUN, ["PLAN", "--live", *FREE[:-1], "link.video=film:none.avi"], "link.video film:none.avi: cannot be read"),
     ("gate_racer.field.probe.cli", ["--set", "link.video=v4l2:/dev/video0"], "expected HOST:PORT"),
