@@ -27,7 +27,7 @@ plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.
 # Every process that a test starts would compile the same files anew where bytecode is not kept.
 test: setup
 	$(MAKE) --no-print-directory -j 2 --output-sync check compiled solvers
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile
 
 soak: setup
 	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link tests/planner
