@@ -5,14 +5,15 @@ direction at that attitude; a place that has not been seen gets room for where i
 can still be met. So a gate that shows itself elsewhere is only a parameter of the next step, 20 ms later.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.level import Places, rules
-from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, GRAVITY, NU, NX, TORQUES, F, P, V, drone, predicted
+from gate_racer.race.lsy.loop import Spin, at_rest, tilt_for, tilted, turned
+from gate_racer.race.lsy.model import DT, DT_NEXT, FC, GRAVITY, NU, NX, RATES, F, P, Q, V, drone
 from gate_racer.race.lsy.rotations import rotation
 from gate_racer.race.lsy.shapes import OPENING_M, boxes_of, support
 from gate_racer.race.lsy.solver import (
@@ -27,7 +28,6 @@ from gate_racer.race.lsy.solver import (
     SHORTEST_S,
     STEPS,
     U_REF,
-    YAW,
     Solver,
 )
 from gate_racer.vehicle.rotation import Array
@@ -37,7 +37,7 @@ SPEED_ROW = 6  # of the half-spaces: those before are the window's, those behind
 FARTHEST_M = 8.0  # m, of a sane iterate
 # Another flight is sought where this one hangs between half-spaces: after SLOW_S at less than SLOW_M_S, or where it violates one
 # by TOUCH_M; at most every SEEK_S.
-SLOW_M_S, SLOW_S, SEEK_S, TOUCH_M = 0.5, 0.2, 0.1, 0.02
+SLOW_M_S, SLOW_S, SEEK_S, TOUCH_M = 0.5, 0.2, 0.1, 0.04
 DETOUR_M = 0.3  # by which the first leg of the guesses for it is bent
 TOUCH_S_M = 100.0  # s/m, price of violated half-spaces in their comparison
 # How much room the flight keeps, by flights of seeds from 1000 on.
@@ -45,8 +45,9 @@ MARGIN_M = 0.015  # m, between body and edges of a seen opening
 CLEAR_M = 0.015  # m, between body and frames, stands, poles
 UNSEEN_HALF_M = 0.05  # m, half-width of the window at an unseen gate's centre
 UNSEEN_CLEAR_M = 0.1  # m, more room about what has not been seen
-UNSEEN_M_S = 2.4  # m/s, where an unseen gate may show itself
+UNSEEN_M_S = 2.8  # m/s, where an unseen gate may show itself
 UNSEEN_SLANT = 3.0  # weight of the square of speed across the gate's axis in that, against 1 along
+UNSEEN_PRICE_S = 0.02  # m of a violated half-space that 1 m/s beyond that costs as much as
 UNSEEN_SLOPE_1_S = 5.0  # 1/s, by which that grows with the distance to there
 FLOOR_M = 0.05  # m
 THROUGH_M = 0.05  # m before and behind a gate's plane, within which the body is in the opening
@@ -96,26 +97,6 @@ def legs_left(first: int, gates: int, done: int) -> list[Leg]:
     return legs
 
 
-def bodies(angles: Array, yaw: Array) -> Array:
-    """Return rotations (n, 3, 3) of roll and pitch (n, 2) and yaw (n,)."""
-    return rotation().from_euler("xyz", np.column_stack([angles, yaw])).as_matrix()
-
-
-def turned_to(R: Array, up: Array) -> Array:
-    """Return the roll, pitch and yaw (3,) nearest to a rotation that point the thrust along `up` (3,), and little yaw.
-
-    The on-board loop gives yaw errors more of the rotors' range than all else, and commands of roll and pitch at once are
-    such errors; the shortest turn is none.
-    """
-    now = R[:, 2]
-    axis = np.cross(now, up)
-    size = float(np.linalg.norm(axis))
-    turn = axis / max(size, 1e-9) * np.arctan2(size, now @ up)
-    aimed = rotation().from_rotvec(turn) * rotation().from_matrix(R)
-    back = -np.clip(aimed.as_euler("xyz")[2], -YAW_STEP, YAW_STEP)
-    return (aimed * rotation().from_euler("z", back)).as_euler("xyz")
-
-
 class Flyer:
     """One drone's controller: `command = flyer.step(observation)`."""
 
@@ -124,8 +105,8 @@ class Flyer:
         self._flight: Iterate | None = None
         self._legs: list[Leg] = []
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
-        self._thrust, self._torques = 0.0, np.zeros(2)
-        self._last: tuple[Observation, Array] | None = None
+        self._spin = at_rest()
+        self._last: tuple[Observation, Array, float] | None = None  # and the command: rotation (3, 3), N
         self._seen: tuple[bool, ...] = ()
         self._moved_t = self._sought_t = 0.0  # s, when it last was not slow, and last sought another flight
 
@@ -138,13 +119,13 @@ class Flyer:
 
     def step(self, o: Observation) -> Array:
         """Return the command (4,): roll, pitch, yaw in rad and thrust in N."""
-        yaw = self._estimate(o)
+        self._estimate(o)
         x0 = self._state(o)
         gates = len(o.places.centres)
         if self._flight is None:
             self._legs = legs_left(0, gates, 0)
             self._flight, self._moved_t = self._guess(x0, o.places), o.t + SLOW_S
-            self._seek(x0, o, yaw, FIRST_SOLVES)
+            self._seek(x0, o, FIRST_SOLVES)
         elif o.target >= 0:
             self._advance(o)
         if o.target >= 0:
@@ -152,20 +133,31 @@ class Flyer:
             solves = SOLVES if seen == self._seen else SOLVES_NEW
             self._seen = seen
             for _ in range(solves):
-                self._iterate(x0, o, yaw)
+                self._iterate(x0, o)
             if np.linalg.norm(o.velocity) > SLOW_M_S:
                 self._moved_t = max(o.t, self._moved_t)
             slow = o.t - self._moved_t > SLOW_S
-            if o.t > self._sought_t + SEEK_S and (slow or self._touch_m(self._flight, o, yaw) > TOUCH_M):
-                self._seek(x0, o, yaw, SEEK_SOLVES)
+            if o.t > self._sought_t + SEEK_S and (slow or self._touch_m(self._flight, o) > TOUCH_M):
+                self._seek(x0, o, SEEK_SOLVES)
                 self._moved_t = self._sought_t = o.t
-        u = self._flight.u[0]
-        self._last = (o, u)
-        return np.array(
-            [*turned_to(o.rotation, bodies(u[None, :2], np.array([yaw]))[0, :, 2]), u[FC] * drone().mass_kg]
-        )
+        return self._command(o)
 
-    def _seek(self, x0: Array, o: Observation, yaw: float, solves: int) -> None:
+    def _command(self, o: Observation) -> Array:
+        """Return the command by which the on-board loop gets the rates that are planned for the next step.
+
+        The loop gives yaw errors more of the rotors' range than all else, and commands of roll and pitch at once are such
+        errors; the shortest turn is none.
+        """
+        assert self._flight is not None
+        thrust = float(self._flight.u[0, FC]) * drone().mass_kg
+        tilt = tilt_for(self._spin, self._flight.x[1, RATES], thrust, rules().control_s)
+        aimed = o.rotation @ tilted(tilt[None])[0]
+        yaw = float(np.arctan2(aimed[1, 0], aimed[0, 0]))
+        aimed = rotation().from_euler("z", -np.clip(yaw, -YAW_STEP, YAW_STEP)).as_matrix() @ aimed
+        self._last = o, aimed, thrust
+        return np.array([*rotation().from_matrix(aimed).as_euler("xyz"), thrust])
+
+    def _seek(self, x0: Array, o: Observation, solves: int) -> None:
         """Take the best of the present flight and of those from other guesses."""
         assert self._flight is not None
         ahead = self._goal(self._legs[0], o.places) - o.position
@@ -177,51 +169,44 @@ class Flyer:
         for guess in (*bent, self._guess(x0, o.places)):
             self._flight = guess
             for _ in range(solves):
-                self._iterate(x0, o, yaw)
+                self._iterate(x0, o)
             found.append(self._flight)
-        self._flight = min(found, key=lambda flight: self._cost_s(flight, o, yaw))
+        self._flight = min(found, key=lambda flight: self._cost_s(flight, o))
 
-    def _touch_m(self, flight: Iterate, o: Observation, yaw: float) -> float:
+    def _touch_m(self, flight: Iterate, o: Observation) -> float:
         """Return by how much a flight violates a half-space of place at most, m."""
-        rows = self._parameters(flight, o, yaw)[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
+        rows = self._parameters(flight, o)[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
         rows = np.delete(rows, SPEED_ROW, axis=1)
         room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
         return float(np.maximum(-room, 0.0).max())
 
-    def _cost_s(self, flight: Iterate, o: Observation, yaw: float) -> float:
+    def _cost_s(self, flight: Iterate, o: Observation) -> float:
         """Return a flight's duration with the price of violated half-spaces, s."""
-        return float(flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o, yaw))
+        return float(flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o))
 
-    def _estimate(self, o: Observation) -> float:
-        """Update thrust gain, thrust and rotor torques over the last step; return the yaw, rad."""
-        angles = rotation().from_matrix(o.rotation).as_euler("xyz")
+    def _estimate(self, o: Observation) -> None:
+        """Update rotors and thrust gain over the last step."""
+        before = self._spin
         if self._last is not None:
-            before, u = self._last
-            dt, d = o.t - before.t, drone()
-            old = np.array(
-                [*before.position, *before.velocity, *self._angles(before), *self._torques, self._thrust, dt]
-            )
-            new = predicted(old, u, 0.0, self._gain, dt)
-            mean = u[FC] + (self._thrust - u[FC]) * d.thrust_lag_s / dt * (1 - np.exp(-dt / d.thrust_lag_s))
-            up = (before.rotation + o.rotation)[:, 2] / 2
-            felt = (o.velocity - before.velocity) / dt + (0.0, 0.0, GRAVITY)
-            felt += d.drag_1_s * (o.velocity + before.velocity) / 2
-            self._thrust, self._torques = new[F], new[TORQUES]
+            last, aimed, thrust = self._last
+            dt, d = o.t - last.t, drone()
+            after = turned(replace(before, rates=last.rates), (last.rotation.T @ aimed)[None], thrust, dt)
+            self._spin = Spin(after.rotors[0], o.rates, after.slope[0])
+            mean = (before.thrust + self._spin.thrust) / 2
+            up = (last.rotation + o.rotation)[:, 2] / 2
+            felt = (o.velocity - last.velocity) / dt + (0.0, 0.0, GRAVITY)
+            felt += d.drag_1_s * (o.velocity + last.velocity) / 2
             if o.t > 0.15:
                 weight = (mean / 0.6) ** 2
                 self._sureness += weight
-                self._gain += weight / self._sureness * (felt @ up / mean - self._gain)
-        return float(angles[2])
-
-    def _angles(self, o: Observation) -> Array:
-        """Return roll, pitch and their rates (4,)."""
-        roll, pitch, _ = rotation().from_matrix(o.rotation).as_euler("xyz")
-        w = o.rates
-        turning = np.sin(roll) * w[1] + np.cos(roll) * w[2]
-        return np.array([roll, pitch, w[0] + np.tan(pitch) * turning, np.cos(roll) * w[1] - np.sin(roll) * w[2]])
+                self._gain += weight / self._sureness * (float(felt @ up) / mean - self._gain)
 
     def _state(self, o: Observation) -> Array:
-        return np.array([*o.position, *o.velocity, *self._angles(o), *self._torques, self._thrust, rules().control_s])
+        attitude = rotation().from_matrix(o.rotation).as_quat(scalar_first=True)
+        torques = self._spin.slope[:2] / drone().torque_1_s2
+        return np.array(
+            [*o.position, *o.velocity, *attitude, *o.rates[:2], *torques, self._spin.thrust, rules().control_s]
+        )
 
     def _guess(self, x0: Array, places: Places) -> Iterate:
         """Return straight flight from plane to plane at a moderate speed."""
@@ -229,6 +214,7 @@ class Flyer:
         lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in pairwise(points)]
         x, u = np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
         x[:, F] = u[:, FC] = GRAVITY
+        x[:, Q] = x0[Q]
         k = 1
         x[1, P] = x0[P]
         for leg, (a, b), length in zip(self._legs, pairwise(points), lengths, strict=True):
@@ -279,10 +265,10 @@ class Flyer:
         along = (o.position - o.places.centres[leg.gate]) @ o.places.rotations[leg.gate][:, 0]
         return leg.gate < o.target and (leg.ahead < 0 or bool(along > leg.ahead))
 
-    def _iterate(self, x0: Array, o: Observation, yaw: float) -> None:
+    def _iterate(self, x0: Array, o: Observation) -> None:
         flight = self._flight
         assert flight is not None
-        p = self._parameters(flight, o, yaw)
+        p = self._parameters(flight, o)
         x, u, _ = self._solver(flight.x, flight.u, p, x0)
         sane = np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M
         if not sane:
@@ -291,17 +277,16 @@ class Flyer:
             x[:, DT] = np.clip(x[:, DT], SHORTEST_S, 2 * LONGEST_S)
             self._flight = Iterate(x, u)
 
-    def _parameters(self, flight: Iterate, o: Observation, yaw: float) -> Array:
+    def _parameters(self, flight: Iterate, o: Observation) -> Array:
         """Return the parameters (STEPS + 1, NP) of the program about an iterate."""
-        x, t = flight.x, flight.times
+        x = flight.x
         p = np.zeros((STEPS + 1, NP))
-        p[:, YAW] = yaw * np.exp(-drone().yaw_rate_1_s * t)
         p[:, GAIN] = self._gain
         p[:, DT_REF] = x[:, DT] - 1.0 / PACE
         p[:-1, U_REF] = flight.u[:, :3]
         rows = p[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
         rows[:, :, 6] = 1.0
-        R = bodies(x[:, ANGLES], p[:, YAW])
+        R = rotation().from_quat(x[:, Q], scalar_first=True).as_matrix()
         self._fill_obstacles(rows, x, R, o)
         k = 1
         p[0, LAST] = 1.0
@@ -328,6 +313,7 @@ class Flyer:
         growth = (slope / np.maximum(off, 0.1))[:, None] * away
         rows[:, SPEED_ROW, :2], rows[:, SPEED_ROW, 3:6] = growth, -weighted / speed[:, None]
         rows[:, SPEED_ROW, 6] = UNSEEN_M_S + slope * (off - rules().sensor_m) - np.einsum("ki,ki->k", growth, x[:, :2])
+        rows[:, SPEED_ROW] *= UNSEEN_PRICE_S
 
     def _fill_window(self, rows: Array, R: Array, leg: Leg, o: Observation) -> None:
         """Set the first six half-spaces at the end of a leg: its plane, and the opening."""
@@ -405,6 +391,7 @@ def _resampled(flight: Iterate, times: Array, durations: Array) -> Iterate:
     late = np.clip(times, t[0], t[-1])
     new = np.stack([np.interp(late, t, x[:, i]) for i in range(NX)], axis=1)
     new[:, P] = CubicHermiteSpline(t, x[:, P], x[:, V])(late) + (times - late)[:, None] * x[-1, V]
+    new[:, Q] /= np.linalg.norm(new[:, Q], axis=1, keepdims=True)
     u = flight.u[np.clip(np.searchsorted(flight.times, late[:-1] + 1e-6, side="right") - 1, 0, STEPS - 1)].copy()
     new[:-1, DT], new[-1, DT] = durations, durations[-1]
     u[:-1, DT_NEXT], u[-1, DT_NEXT] = durations[1:], durations[-1]

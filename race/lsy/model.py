@@ -1,11 +1,10 @@
-"""The drone as its controller sees it, identified from flights in crazyflow (`cf21b.yaml`), and its discrete step.
+"""The drone as the time-optimal problem sees it: inputs are what its rotors are asked for, within their limits.
 
-The on-board loop turns towards the commanded roll and pitch at a rate k sin(error), through the lag of the rotors:
+    q' = q * (0, rates) / 2,  rates' = largest * torque,  tau d torque/dt = asked - torque,  tau df/dt = thrust asked - f
 
-    d rate/dt = torque,  T d torque/dt = K sin(command - angle) - D rate - torque,  tau df/dt = command - f
-
-State: position, velocity (m, m/s, world z up), roll and pitch, their rates, their accelerations, thrust per nominal mass
-(m/s^2), and the duration of the interval that begins here (s), which is free: each leg of the course shares one.
+about x and y of the body, which does not turn about z; the on-board loop that stands between commands and rotors is inverted
+in `loop.py`. State: position, velocity (m, m/s, world z up), attitude (w, x, y, z), rates, torques as shares of the largest,
+thrust per nominal mass (m/s^2), and the duration of the interval that begins here (s), which is free: each leg shares one.
 """
 
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from gate_racer.common.config import load
 from gate_racer.vehicle.dynamics import rk4
 from gate_racer.vehicle.rotation import Array
 
-NX, NU = 14, 4
-P, V, ANGLES, RATES, TORQUES, F, DT = slice(0, 3), slice(3, 6), slice(6, 8), slice(8, 10), slice(10, 12), 12, 13
-FC, DT_NEXT = 2, 3  # of the inputs: roll, pitch, thrust per nominal mass, duration of the next interval
+NX, NU = 16, 4
+P, V, Q, RATES, TORQUES, F, DT = slice(0, 3), slice(3, 6), slice(6, 10), slice(10, 12), slice(12, 14), 14, 15
+FC, DT_NEXT = 2, 3  # of the inputs: torques about x and y, thrust per nominal mass, duration of the next interval
 GRAVITY = 9.81
 
 
@@ -32,14 +31,33 @@ class Drone:
 
     source: str
     mass_kg: float
-    thrust_n: tuple[float, float]  # least and largest, in all
-    attitude_gain_1_s2: float  # K
-    attitude_damping_1_s: float  # D
-    torque_lag_s: float  # T
-    thrust_lag_s: float  # tau
+    inertia_kg_m2: tuple[float, float, float]
+    arm_m: float
+    yaw_arm_m: float
+    rotor_n: float
+    pwm: tuple[float, float]
+    rotor_lag_s: float
+    angle_gains: tuple[float, float, float]
+    rate_gains: tuple[float, float, float]
+    slope_gains: tuple[float, float, float]
+    torque_pwm: float
     thrust_gain: float
     drag_1_s: float
-    yaw_rate_1_s: float  # at which yaw returns to its command
+
+    @property
+    def thrust_n(self) -> tuple[float, float]:
+        """Least and largest thrust, N, in all."""
+        return 4 * self.rotor_n * self.pwm[0] / self.pwm[1], 4 * self.rotor_n
+
+    @property
+    def torque_1_s2(self) -> Array:
+        """Largest accelerations (2,) of roll and pitch that the loop asks for."""
+        return 2 * self.rotor_n * self.torque_pwm / self.pwm[1] * self.arm_m / np.array(self.inertia_kg_m2[:2])
+
+    @property
+    def turn_1_s(self) -> float:
+        """Rate, rad/s, that the loop keeps up under the largest error."""
+        return 2 * self.angle_gains[0] / self.rate_gains[0]
 
 
 @cache
@@ -48,21 +66,23 @@ def drone() -> Drone:
     return load(Path(__file__).with_name("cf21b.yaml"), Drone)
 
 
-def slope(x: Any, u: Any, yaw: Any, gain: Any, d: Drone) -> Any:
-    """Return dx/dt of the first 13 states, symbolic; `gain` scales the thrust, yaw in rad."""
-    roll, pitch = x[6], x[7]
-    sr, cr, sp, cp, sy, cy = ca.sin(roll), ca.cos(roll), ca.sin(pitch), ca.cos(pitch), ca.sin(yaw), ca.cos(yaw)
-    up = ca.vertcat(cy * sp * cr + sy * sr, sy * sp * cr - cy * sr, cp * cr)
+def slope(x: Any, u: Any, gain: Any, d: Drone) -> Any:
+    """Return dx/dt of all states but the last, symbolic; `gain` scales the thrust."""
+    w, a, b, c = ca.vertsplit(x[Q])
+    up = ca.vertcat(2 * (a * c + w * b), 2 * (b * c - w * a), 1 - 2 * (a**2 + b**2))
     dv = gain * x[F] * up - d.drag_1_s * x[V] - ca.vertcat(0.0, 0.0, GRAVITY)
-    turn = d.attitude_gain_1_s2 * ca.sin(u[:2] - x[ANGLES]) - d.attitude_damping_1_s * x[RATES] - x[TORQUES]
-    return ca.vertcat(x[V], dv, x[RATES], x[TORQUES], turn / d.torque_lag_s, (u[FC] - x[F]) / d.thrust_lag_s)
+    p, q = ca.vertsplit(x[RATES])
+    dq = ca.vertcat(-a * p - b * q, w * p - c * q, w * q + c * p, a * q - b * p) / 2
+    lag = d.rotor_lag_s
+    turn = ca.vertcat(ca.DM(d.torque_1_s2) * x[TORQUES], (u[:2] - x[TORQUES]) / lag)
+    return ca.vertcat(x[V], dv, dq, turn, (u[FC] - x[F]) / lag)
 
 
-def step(x: Any, u: Any, yaw: Any, gain: Any, dt: Any, d: Drone, parts: int = 4) -> Any:
-    """Return the first 13 states after dt, symbolic, by Runge-Kutta."""
+def step(x: Any, u: Any, gain: Any, dt: Any, d: Drone, parts: int = 4) -> Any:
+    """Return all states but the last after dt, symbolic, by Runge-Kutta."""
 
     def f(y: Any, u: Any, d: Drone) -> Any:
-        return ca.vertsplit(slope(ca.vertcat(*y), u, yaw, gain, d))
+        return ca.vertsplit(slope(ca.vertcat(*y), u, gain, d))
 
     y = ca.vertsplit(x[:DT])
     for _ in range(parts):
@@ -70,13 +90,21 @@ def step(x: Any, u: Any, yaw: Any, gain: Any, dt: Any, d: Drone, parts: int = 4)
     return ca.vertcat(*y)
 
 
-@cache
-def stepper() -> Any:
-    """Return the numeric step: (x (14,), u (4,), yaw, gain, dt) -> first 13 states."""
-    x, u, yaw, gain, dt = ca.SX.sym("x", NX), ca.SX.sym("u", NU), ca.SX.sym("yaw"), ca.SX.sym("k"), ca.SX.sym("dt")
-    return ca.Function("step", [x, u, yaw, gain, dt], [step(x, u, yaw, gain, dt, drone())])
+# A deviation (3) of an attitude is twice the vector part of the quaternion that turns it, in the body's frame: what a program
+# that moves all attitudes at once has for a state, since steps on quaternions leave the unit sphere.
 
 
-def predicted(x: Array, u: Array, yaw: float, gain: float, dt: float) -> Array:
-    """Return the state (14,) after dt, s, with the duration as it was."""
-    return np.append(np.asarray(stepper()(x, u, yaw, gain, dt)).ravel(), x[DT])
+def deviated(q: Any, deviation: Any) -> Any:
+    """Return the quaternion q (4) moved by a deviation (3), symbolic."""
+    v = deviation / 2
+    return product(q, ca.vertcat(ca.sqrt(1 - ca.sumsqr(v)), v))
+
+
+def deviation(q: Any, moved: Any) -> Any:
+    """Return the deviation (3) of a moved quaternion from q (4), symbolic; both on one half of the sphere."""
+    return 2 * product(ca.vertcat(q[0], -q[1:]), moved)[1:]
+
+
+def product(a: Any, b: Any) -> Any:
+    """Return the product of two quaternions, symbolic."""
+    return ca.vertcat(a[0] * b[0] - ca.dot(a[1:], b[1:]), a[0] * b[1:] + b[0] * a[1:] + ca.cross(a[1:], b[1:]))

@@ -13,20 +13,24 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.solvers.acados import bound, load_generated, silence, with_tick
-from gate_racer.race.lsy.model import ANGLES, DT, DT_NEXT, FC, NU, NX, F, drone, step
+from gate_racer.race.lsy.model import DT, DT_NEXT, FC, NU, NX, F, Q, deviated, deviation, drone, step
+from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
 NAME = "lsy"  # of the problem, in C
 STEPS = 40  # intervals
 ROWS = 12  # half-spaces a node
-# Parameters of a stage: yaw, thrust gain, whether a leg ends here, reference of dt, weights of a row (6) and its offset.
-YAW, GAIN, LAST, DT_REF, U_REF, HALFSPACES = 0, 1, 2, 3, slice(4, 7), 7
+# Parameters of a stage: thrust gain, whether a leg ends here, reference of dt, of inputs, of the attitudes here and at the
+# next node, weights of a row (6) and its offset.
+GAIN, LAST, DT_REF, U_REF, Q_REF, Q_NEXT, HALFSPACES = 0, 1, 2, slice(3, 6), slice(6, 10), slice(10, 14), 14
 NP = HALFSPACES + 7 * ROWS
+E, NE = slice(6, 9), NX - 1  # of the program's states, in which a deviation stands for the attitude
+FARTHEST = 1.0  # rad, that an attitude moves in one iteration
 SHORTEST_S, LONGEST_S = 0.0005, 0.2  # s, of an interval
 PACE = 20.0  # 1/s, weight of changes of durations from the last iterate, against the 1 of the time itself
-EFFORT = np.array([0.004, 0.004, 0.00004])  # of commands beyond the present roll, pitch, thrust
-INERTIA = np.array([0.03, 0.03, 0.0002])  # of changes of commands from the last iterate
-TILT, THRUST_SHARE = 1.1, 0.95  # rad; of the largest thrust: the rest steers
+EFFORT = np.array([0.004, 0.004, 0.00004])  # of torques, and of thrust beyond the present one
+INERTIA = np.array([0.02, 0.02, 0.0002])  # of changes of inputs from the last iterate
+TORQUE_SHARE, TURN_SHARE = 0.9, 0.8  # of the loop's largest torques and rates: the rest corrects
 PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
 
 
@@ -37,36 +41,37 @@ class Solver:
         """Load the compiled solver; the first time on a machine it is generated and compiled, in ten seconds."""
         self._solver = solver = _load()
         silence()
-        least, most = np.array(drone().thrust_n) / drone().mass_kg
-        low = np.array([-TILT, -TILT, least * 1.3, SHORTEST_S])
-        high = np.array([TILT, TILT, most * THRUST_SHARE, LONGEST_S])
-        for k in range(STEPS):
-            solver.constraints_set(k, "lbu", low)
-            solver.constraints_set(k, "ubu", high)
         self._p = np.zeros((STEPS + 1, NP))
-        self._x0, self._x, self._u = np.zeros(NX), np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
+        self._x0, self._x, self._u = np.zeros(NE), np.zeros((STEPS + 1, NE)), np.zeros((STEPS, NU))
         calls = (("start", (self._x, self._u)), ("prepare", (self._p,)), ("feedback", (self._x0, self._x, self._u)))
         self._start, self._prepare, self._feedback = (bound(solver, f"tick_{name}", given) for name, given in calls)
 
     def __call__(self, x: Array, u: Array, p: Array, x0: Array) -> tuple[Array, Array, int]:
         """Return the next iterate x (STEPS + 1, NX), u (STEPS, NU) from x0 (NX,), and acados's status, 0 if good."""
-        self._x[:], self._u[:], self._p[:], self._x0[:] = x, u, p, x0
+        self._x[:] = np.delete(x, Q.start, axis=1)
+        self._x[:, E], self._u[:], self._p[:], self._x0[:] = 0.0, u, p, np.delete(x0, Q.start)
+        self._p[:, Q_REF], self._p[:-1, Q_NEXT] = x[:, Q], x[1:, Q]
+        self._x0[E] = np.asarray(deviation(x[0, Q], x0[Q] * np.sign(x[0, Q] @ x0[Q]))).ravel()
         self._start()
         self._prepare()
         status = self._feedback()
-        return self._x.copy(), self._u.copy(), int(status)
+        new = np.insert(self._x, Q.start, 0.0, axis=1)
+        turn = self._x[:, E] / np.maximum(1.0, np.linalg.norm(self._x[:, E], axis=1, keepdims=True) / FARTHEST)
+        turn = np.column_stack([np.sqrt(1.0 - (turn**2).sum(axis=1) / 4), turn / 2])
+        before, by = (rotation().from_quat(q, scalar_first=True) for q in (x[:, Q], turn))
+        new[:, Q] = (before * by).as_quat(scalar_first=True)
+        return new, self._u.copy(), int(status)
 
 
 def _formulate(template: Any, folder: Path) -> Any:
     model, ocp, d = template.AcadosModel(), template.AcadosOcp(), drone()
-    x, u, p = ca.SX.sym("x", NX), ca.SX.sym("u", NU), ca.SX.sym("p", NP)
-    model.name, model.x, model.u, model.p = NAME, x, u, p
-    model.disc_dyn_expr = ca.vertcat(
-        step(x, u, p[YAW], p[GAIN], x[DT], d), (1 - p[LAST]) * x[DT] + p[LAST] * u[DT_NEXT]
-    )
-    model.cost_y_expr = ca.vertcat(
-        x[DT] - p[DT_REF], u[:2] - x[ANGLES], u[FC] - x[F], u[DT_NEXT] - x[DT], u[:3] - p[U_REF]
-    )
+    e, u, p = ca.SX.sym("x", NE), ca.SX.sym("u", NU), ca.SX.sym("p", NP)
+    model.name, model.x, model.u, model.p = NAME, e, u, p
+    x = ca.vertcat(e[: E.start], deviated(p[Q_REF], e[E]), e[E.stop :])
+    after = step(x, u, p[GAIN], x[DT], d)
+    after = ca.vertcat(after[: Q.start], deviation(p[Q_NEXT], after[Q]), after[Q.stop :])
+    model.disc_dyn_expr = ca.vertcat(after, (1 - p[LAST]) * x[DT] + p[LAST] * u[DT_NEXT])
+    model.cost_y_expr = ca.vertcat(x[DT] - p[DT_REF], u[:2], u[FC] - x[F], u[DT_NEXT] - x[DT], u[:3] - p[U_REF])
     model.cost_y_expr_e = x[DT] - p[DT_REF]
     rows = ca.reshape(p[HALFSPACES:], 7, ROWS)
     model.con_h_expr = model.con_h_expr_e = ca.mtimes(rows[:6, :].T, x[:6]) + rows[6, :].T
@@ -76,13 +81,22 @@ def _formulate(template: Any, folder: Path) -> Any:
     ocp.cost.W, ocp.cost.W_e = np.diag([PACE, *EFFORT, 0.01, *INERTIA]), np.array([[1e-3]])
     ocp.cost.yref, ocp.cost.yref_e = np.zeros(8), np.zeros(1)
     c = ocp.constraints
-    c.x0, c.idxbu, c.lbu, c.ubu = np.zeros(NX), np.arange(NU), -np.ones(NU), np.ones(NU)
+    least, most = np.array(d.thrust_n) / d.mass_kg
+    torque = np.full(2, TORQUE_SHARE)
+    c.x0, c.idxbu = np.zeros(NE), np.arange(NU)
+    c.lbu, c.ubu = np.array([*-torque, least, SHORTEST_S]), np.array([*torque, most, LONGEST_S])
+    # Each rotor's thrust, per a quarter of the nominal mass.
+    roll, pitch = np.array(d.inertia_kg_m2[:2]) * d.torque_1_s2 / d.arm_m / d.mass_kg
+    c.C, c.D = np.zeros((4, NE)), np.array([[a * roll, b * pitch, 1.0, 0.0] for a in (-1, 1) for b in (-1, 1)])
+    c.lg, c.ug = np.full(4, least), np.full(4, most)
+    c.idxbx, c.ubx = np.array([E.stop, E.stop + 1]), np.full(2, TURN_SHARE * d.turn_1_s)
+    c.lbx, c.idxsbx = -c.ubx, np.arange(2)
     c.lh = c.lh_e = np.zeros(ROWS)
     c.uh = c.uh_e = np.full(ROWS, 1e6)
     c.idxsh = c.idxsh_e = np.arange(ROWS)
-    for end in ("", "_e"):
+    for end, rows in (("", 2 + ROWS), ("_e", ROWS)):
         for slack, value in (("Zl", WEIGHT), ("Zu", WEIGHT), ("zl", PRICE), ("zu", PRICE)):
-            setattr(ocp.cost, slack + end, np.full(ROWS, value))
+            setattr(ocp.cost, slack + end, np.full(rows, value))
     o = ocp.solver_options
     o.tf = float(STEPS)
     o.nlp_solver_type, o.qp_solver, o.hessian_approx, o.integrator_type = (

@@ -13,9 +13,10 @@ from gate_racer.race.lsy import bench
 from gate_racer.race.lsy.arena import Observation, Referee
 from gate_racer.race.lsy.bench import missing
 from gate_racer.race.lsy.flights import observed
-from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, bodies, legs_left, turned_to
+from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, legs_left
 from gate_racer.race.lsy.level import LEVELS, draw, rules
-from gate_racer.race.lsy.model import FC, GRAVITY, NX, RATES, F, P, V, drone, predicted
+from gate_racer.race.lsy.loop import Spin, tilt_for, tilted, turned
+from gate_racer.race.lsy.model import FC, GRAVITY, NX, F, P, Q, V, deviated, deviation, drone, step
 from gate_racer.race.lsy.shapes import boxes_of, support
 from gate_racer.race.lsy.solver import STEPS
 from tests.processes import run_here
@@ -57,23 +58,48 @@ def test_boxes_leave_the_openings_free_and_fill_the_frames():
         assert gap(centre + R @ (0, 0.28, 0)) == gap(centre + R @ (0, 0, -0.5)) == 0
 
 
-def test_hover_is_an_equilibrium_and_a_command_is_reached():
+HOVER = Spin(np.full(4, GRAVITY * drone().mass_kg / 4), np.zeros(3), np.zeros(3))
+
+
+def test_hover_is_an_equilibrium_of_the_model_and_of_the_loop():
     x, u = np.zeros(NX), np.zeros(4)
     x[F] = u[FC] = GRAVITY
-    assert np.allclose(predicted(x, u, 0.0, 1.0, 0.1)[:13], x[:13])
-    u[0] = 0.3
+    x[Q.start] = 1.0
+    assert np.allclose(np.asarray(step(x, u, 1.0, 0.1, drone())).ravel(), x[:-1], atol=1e-12)
+    after = turned(HOVER, np.eye(3)[None], GRAVITY * drone().mass_kg, 0.1)
+    assert np.allclose(after.rotors, HOVER.rotors) and np.allclose(after.rates, 0.0)
+
+
+def test_a_tilt_is_reached_and_held():
+    rotation, spin, thrust = np.eye(3), HOVER, GRAVITY * drone().mass_kg
+    aimed = tilted(np.array([[0.3, -0.2]]))[0]
     for _ in range(50):
-        x = predicted(x, u, 0.0, 1.0, 0.02)
-    assert x[6] == pytest.approx(0.3, abs=0.01) and np.allclose(x[RATES], 0.0, atol=0.02)
+        after = turned(spin, (rotation.T @ aimed)[None], thrust, 0.02)
+        middle = (spin.rates + after.rates[0]) / 2
+        rotation = rotation @ Rotation.from_rotvec(0.02 * middle).as_matrix()
+        spin = Spin(after.rotors[0], after.rates[0], after.slope[0])
+    assert np.allclose(rotation, aimed, atol=0.01) and np.abs(spin.rates).max() < 0.05
 
 
-def test_the_shortest_turn_points_the_thrust_as_asked_and_turns_yaw_back():
-    rotation = Rotation.from_euler("xyz", [0.3, -0.2, 0.4]).as_matrix()
-    up = bodies(np.array([[-0.5, 0.6]]), np.array([0.4]))[0, :, 2]
-    commanded = Rotation.from_euler("xyz", turned_to(rotation, up)).as_matrix()
-    assert np.allclose(commanded[:, 2], up)
-    level = Rotation.from_euler("z", 0.4).as_matrix()
-    assert 0.3 < turned_to(level, np.array([0.0, 0.0, 1.0]))[2] < 0.4
+@pytest.mark.parametrize("wanted", [(0.4, -0.2), (-0.5, 0.5), (0.0, 0.1)])
+def test_the_loop_is_inverted(wanted):
+    thrust = GRAVITY * drone().mass_kg
+    tilt = tilt_for(HOVER, np.array(wanted), thrust, 0.02)
+    reached = turned(HOVER, tilted(tilt[None]), thrust, 0.02).rates[0, :2]
+    assert np.allclose(reached, wanted, atol=0.02)
+
+
+def test_rates_beyond_reach_get_all_that_the_rotors_give():
+    thrust = GRAVITY * drone().mass_kg
+    tilt = tilt_for(HOVER, np.array([5.0, 0.0]), thrust, 0.02)
+    most = turned(HOVER, tilted(np.array([[1.1, 0.0]])), thrust, 0.02).rates[0, 0]
+    assert turned(HOVER, tilted(tilt[None]), thrust, 0.02).rates[0, 0] == pytest.approx(most, abs=0.02)
+
+
+def test_a_deviation_is_found_again():
+    q, by = np.array([0.5, -0.5, 0.5, 0.5]), np.array([0.1, -0.4, 0.7])
+    moved = np.asarray(deviated(q, by)).ravel()
+    assert np.linalg.norm(moved) == pytest.approx(1.0) and np.allclose(np.asarray(deviation(q, moved)).ravel(), by)
 
 
 def test_legs_share_all_intervals_but_the_first_of_any_rest():
