@@ -27,7 +27,6 @@ EXTRAS = {  # use by distribution
     "foxglove-sdk": "--view",
     "shtab": "gate-racer completion",
     "cma": "tools/tune_mpc.py of a checkout",
-    "distributed": "race-bench --scheduler",
     "torch": "train-detector and train-policy",
 }
 

@@ -1,25 +1,18 @@
 """What our pages and messages say to start listens on loopback, by the sockets that the system lists."""
 
 import contextlib
-import re
 import shlex
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from gate_racer.race.campaign.campaign import SCHEDULER
 from tests.conftest import ROOT
-from tests.processes import command, free_port
+from tests.processes import command
 
 PROC = Path("/proc/net")
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("tools/**/*.md")]
-DASK = {span for page in PAGES for span in re.findall(r"`(dask [^`]+)`", page.read_text(encoding="utf-8"))} | {
-    SCHEDULER
-}
 LISTENING = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}  # states of bound sockets (net/tcp_states.h)
 
 pytestmark = pytest.mark.skipif(not PROC.exists(), reason="sockets are listed by Linux only")
@@ -63,25 +56,6 @@ def opened(words: list[str], least: int) -> set[tuple[str, int]]:
             program.terminate()
             program.wait(30)
     raise AssertionError(f"{shlex.join(words)}: too few sockets")
-
-
-def test_every_dask_command_that_we_print_listens_on_loopback_only():
-    pytest.importorskip("distributed")
-    ports = {"8786": str(free_port()), "8787": str(free_port())}
-    scheduler, worker = sorted(DASK, key=lambda line: "worker" in line)
-    lines = [re.sub("8786|8787", lambda port: ports[port[0]], line) for line in (scheduler, worker)]
-    start, serve = (
-        [sys.executable, "-m", *shlex.split(line.replace("--nworkers=-1", "--nworkers=1"))] for line in lines
-    )
-    begin = [*start, "--port", ports["8786"]]
-    with subprocess.Popen(begin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        try:
-            found = opened(serve, least=3)
-            found |= bound(running.pid)
-        finally:
-            running.terminate()
-            running.wait(30)
-    assert len(found) >= 5 and {host for host, _ in found} == {"127.0.0.1"}, found
 
 
 @pytest.mark.parametrize(

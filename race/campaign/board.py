@@ -103,7 +103,7 @@ def run(arguments: Any) -> int:
         board = board.with_rows_of(Path(path))  # raises before any flight
     revision = commit()
     folder = settings.out or Path("logs") / f"board-{revision}"
-    how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
+    how = settings.workers or os.cpu_count() or 1, settings.retry
     store, rows = campaign(known.tracks, choices, folder, *how)
     named = {(level.setting, level.world): level.name for level in levels}
     entries = entries_of(rows, revision, lambda case: named[case.setting, case.world], _content)

@@ -1,8 +1,7 @@
-"""Execution of a campaign: its courses, and its cases over the processes of this machine or Dask workers.
+"""Execution of a campaign: its courses, and its cases over the processes of this machine.
 
 A course is prepared once per campaign folder: plan, bound and observation errors, shared by its cases. Each outcome is
-stored at once. The result of a case does not depend on where it runs. Cases of a lost worker are flown again by
-another.
+stored at once. The result of a case does not depend on the process that flies it.
 """
 
 import hashlib
@@ -164,8 +163,6 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
 Work = Callable[[Case, Any], Flown]  # (case, course) -> result
 FlightJob = tuple[Case, Any]
 LINE_S = 0.5  # s between updates of the progress line
-CONNECT_S = 10.0  # s, time limit for a scheduler to answer
-SCHEDULER = "dask scheduler --host 127.0.0.1 --dashboard-address 127.0.0.1:8787"  # Dask's own default is all interfaces
 
 
 def lost(course: Any, reason: str) -> Flown:
@@ -216,37 +213,6 @@ def _begin() -> None:
     end_with_parent()
 
 
-def _itself(course: Any) -> Any:
-    return course
-
-
-def on_cluster(work: Work, jobs: list[FlightJob], address: str) -> Iterator[tuple[Case, Flown]]:
-    """Yield results as they complete, from the workers of a Dask scheduler, which reassigns a lost worker's cases.
-
-    Raises:
-        UserError: Dask is not installed, or no scheduler answers.
-    """
-    try:
-        from distributed import Client, as_completed
-    except ImportError:
-        raise UserError("--scheduler: Dask is missing: pip install 'dask[distributed]'") from None
-    try:
-        client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one with: {SCHEDULER}") from None
-    with client:
-        # As results of their own tasks, courses are sent once, and recreated when the worker that has one is lost.
-        courses = {
-            id(course): client.submit(_itself, course, pure=False) for course in {id(c): c for _, c in jobs}.values()
-        }
-        flying = {client.submit(work, case, courses[id(course)], pure=False): (case, course) for case, course in jobs}
-        for future in as_completed(flying):  # type: ignore[no-untyped-call]
-            case, course = flying.pop(future)
-            problem = future.exception()
-            yield case, future.result() if problem is None else lost(course, f"{type(problem).__name__}")
-            future.release()
-
-
 class CampaignProgress:
     """Progress line: cases done, failed, and time left."""
 
@@ -279,7 +245,6 @@ def campaign(
     choices: Sequence[Choice],
     folder: Path,
     workers: int,
-    scheduler: str = "",
     retry: bool = False,
 ) -> tuple[Store, list[Row]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
@@ -288,7 +253,7 @@ def campaign(
         The campaign's file, which may contain further cases, and the requested rows, in order.
 
     Raises:
-        UserError: unknown names, no plan, a file of another commit, or no scheduler.
+        UserError: unknown names, no plan, or a file of another commit.
     """
     loaded = [load_track(track) for track in tracks]
     for choice in choices:
@@ -313,8 +278,7 @@ def campaign(
         remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")
     if jobs:
         progress = CampaignProgress(len(jobs))
-        flights = on_cluster(attempt, jobs, scheduler) if scheduler else in_processes(attempt, jobs, workers)
-        for case, flown in flights:
+        for case, flown in in_processes(attempt, jobs, workers):
             store.add(case, flown)
             progress(flown)
     by_id = {row.case.id: row for row in store.rows()}

@@ -260,7 +260,6 @@ class BenchSettings(Choice):
 
     tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
     workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
-    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
     out: Path | None = key(
         None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
     )

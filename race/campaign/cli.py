@@ -39,7 +39,6 @@ class BoardSettings:
     beside: tuple[str, ...] = key((), "JSON files of other boards, whose rows stand beside")
     retry: bool = key(False, "repeat failed flights")
     workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
-    scheduler: str = key("", "fly on the workers of this Dask scheduler, `tcp://HOST:PORT`")
     out: Path | None = key(None, "folder, which is continued if it exists; else logs/board-COMMIT", "FOLDER")
 
 

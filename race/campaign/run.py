@@ -24,7 +24,7 @@ from gate_racer.sim.worlds.world import NOMINAL
 
 def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
     """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
-    how = settings.workers or os.cpu_count() or 1, settings.scheduler, settings.retry
+    how = settings.workers or os.cpu_count() or 1, settings.retry
     try:
         return campaign(settings.tracks, [settings], folder, *how)
     except KeyboardInterrupt:

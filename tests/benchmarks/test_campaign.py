@@ -16,7 +16,7 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
 from gate_racer.race.campaign import choice as registry
-from gate_racer.race.campaign.campaign import campaign, commit, prepare
+from gate_racer.race.campaign.campaign import commit, prepare
 from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.choice import Choice, PreparedCourse
 from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, own_line, why
@@ -214,40 +214,6 @@ def test_a_case_that_kills_its_process_fails_alone(tmp_path):
     found = outcomes(run.in_processes(note, [job(seed, place) for seed in range(4)], 2))
     assert {seed: o.status for seed, o in found.items()} == {0: "finished", 1: "failed", 2: "finished", 3: "finished"}
     assert found[1].cause == "the worker process died" and found[3].race_s == 3.0
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started:
-        yield started
-
-
-@pytest.mark.filterwarnings("default")
-def test_two_workers_of_a_cluster_fly_what_one_process_flies(cluster, course, sprint, tmp_path):
-    shutil.copytree(sprint, tmp_path / "plans")
-    choice = Choice(["dcl"], ["1", "projected"], ["tracking"], ["drift"], 1, 1, ["as_believed"])
-    store, rows = campaign([str(sprint / "sprint.yaml")], [choice], tmp_path, 1, cluster.scheduler_address)
-    assert {row.case.id for row in store.rows()} == {row.case.id for row in rows} and len(rows) == 2
-    for row in rows:
-        assert row.outcome.finished
-        assert timeless(row.outcome) == timeless(attempt(row.case, course).outcome)
-
-
-@pytest.mark.filterwarnings("default")
-def test_the_cases_of_a_lost_worker_are_flown_by_another(cluster, tmp_path):
-    place = Place(tmp_path, deadly_once=2)
-    found = outcomes(run.on_cluster(note, [job(seed, place) for seed in range(5)], cluster.scheduler_address))
-    assert sorted(found) == list(range(5)) and all(o.finished for o in found.values())
-    assert (tmp_path / "noted").read_text().split().count("2") == 2
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_silent_scheduler_is_one_clear_line(monkeypatch, tmp_path):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr(run, "CONNECT_S", 0.3)
-    with pytest.raises(UserError, match=r"no scheduler answers.*dask scheduler"):
-        list(run.on_cluster(note, [], "tcp://127.0.0.1:9"))
 
 
 def test_a_repository_around_an_installed_program_does_not_name_its_commit(tmp_path, monkeypatch):

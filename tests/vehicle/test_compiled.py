@@ -79,7 +79,7 @@ from gate_racer.commands import COMMANDS
 from gate_racer.common.command import main
 
 SLOW = {"numba", "scipy", "matplotlib", "plotly"}
-LARGE = {"acados_template", "casadi", "cv2", "dask", "email", "filelock", "jax", "lz4", "mcap", "moderngl", "onnx", "torch"}
+LARGE = {"acados_template", "casadi", "cv2", "email", "filelock", "jax", "lz4", "mcap", "moderngl", "onnx", "torch"}
 LARGE |= {"multiprocessing", "platformdirs", "pymavlink", "pyulog", "rosbags", "ruamel", "zstandard"}
 
 def started(module, *words, without=SLOW):
