@@ -42,7 +42,7 @@ DETOUR_M = 0.3  # by which the first leg of the guesses for it is bent
 TOUCH_S_M = 100.0  # s/m, price of violated half-spaces in their comparison
 # How much room the flight keeps, by flights of seeds from 1000 on.
 MARGIN_M = 0.015  # m, between body and edges of a seen opening
-CLEAR_M = 0.015  # m, between body and frames, stands, poles
+CLEAR_M = 0.025  # m, between body and frames, stands, poles
 UNSEEN_HALF_M = 0.05  # m, half-width of the window at an unseen gate's centre
 UNSEEN_CLEAR_M = 0.1  # m, more room about what has not been seen
 UNSEEN_M_S = 2.8  # m/s, where an unseen gate may show itself
