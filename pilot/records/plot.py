@@ -33,7 +33,8 @@ def draw_flight(
     figure.subplots_adjust(**MARGINS)
     planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
-        axis.plot(planned[:, i], planned[:, j], color="black", linewidth=0.8, linestyle="--", label="planned")
+        line = {"color": "black", "linewidth": 0.8, "linestyle": "--", "zorder": 3}  # above the path flown
+        axis.plot(planned[:, i], planned[:, j], label="planned", **line)
         lines = draw_path(axis, flown, np.linalg.norm(v, axis=1), i, j)
         draw_gates(axis, track, i, j)
         axis.set(xlabel=x_label, ylabel=y_label)
@@ -53,7 +54,8 @@ def draw_flight(
         axis.set(xlabel="time since GO [s]; red: gates, green: sightings")
         _mark(axis, verdict.gate_times_s, color="tab:red", linewidth=0.8)
     axes[4].bar(range(len(verdict.gate_margins_m)), verdict.gate_margins_m)
-    axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--")
+    axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--", label="contact")
+    axes[4].legend(loc="upper right")
     axes[4].set(xlabel="gate", ylabel="gate margin [m]", xticks=range(len(verdict.gate_margins_m)))
     last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
     planned_s = f" (planned {plan.passage_times_s(track)[-1]:.3f} s)" if plan is not None else ""
