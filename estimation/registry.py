@@ -66,7 +66,6 @@ def make_estimator(
         "drift-swift": drift.SWIFT_NOISE,
         "drift-released": drift.RELEASED_NOISE,
     }
-    fix = (
-        drift.PoseFix(vehicle.camera, np.random.default_rng(0)) if name in PUBLISHED else None
-    )  # a replay draws the same
+    fixed_seed = np.random.default_rng(0)  # a replay draws the same
+    fix = drift.PoseFix(vehicle.camera, fixed_seed) if name in PUBLISHED else None
     return drift.DriftEstimator(start, noises[name], fix)

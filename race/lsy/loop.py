@@ -13,6 +13,7 @@ import numpy as np
 
 from gate_racer.race.lsy.level import rules
 from gate_racer.race.lsy.model import drone
+from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
 MIX = np.array([[-1.0, -1.0, 1.0, 1.0], [-1.0, 1.0, 1.0, -1.0], [-1.0, 1.0, -1.0, 1.0]])  # of torques about x, y, z
@@ -65,12 +66,7 @@ def turned(spin: Spin, error: Array, thrust: float, duration: float) -> Spin:
 
 def tilted(tilts: Array) -> Array:
     """Return rotations (n, 3, 3) by the shortest turns of the thrust, about x and y of the body, (n, 2) rad."""
-    size = np.linalg.norm(tilts, axis=1)
-    x, y = (tilts / np.maximum(size, 1e-12)[:, None]).T
-    s, c = np.sin(size), np.cos(size)
-    rest = 1.0 - c
-    rows = [[c + x * x * rest, x * y * rest, y * s], [x * y * rest, c + y * y * rest, -x * s], [-y * s, x * s, c]]
-    return np.array(rows).transpose(2, 0, 1)
+    return rotation().from_rotvec(np.column_stack([tilts, np.zeros(len(tilts))])).as_matrix()
 
 
 def tilt_for(spin: Spin, wanted: Array, thrust: float, duration: float) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gate_racer.common.config import load
 from gate_racer.vehicle.dynamics import rk4
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, conjugate, product, rate, rotate
 
 NX, NU = 16, 4
 P, V, Q, RATES, TORQUES, F, DT = slice(0, 3), slice(3, 6), slice(6, 10), slice(10, 12), slice(12, 14), 14, 15
@@ -68,14 +68,11 @@ def drone() -> Drone:
 
 def slope(x: Any, u: Any, gain: Any, d: Drone) -> Any:
     """Return dx/dt of all states but the last, symbolic; `gain` scales the thrust."""
-    w, a, b, c = ca.vertsplit(x[Q])
-    up = ca.vertcat(2 * (a * c + w * b), 2 * (b * c - w * a), 1 - 2 * (a**2 + b**2))
-    dv = gain * x[F] * up - d.drag_1_s * x[V] - ca.vertcat(0.0, 0.0, GRAVITY)
-    p, q = ca.vertsplit(x[RATES])
-    dq = ca.vertcat(-a * p - b * q, w * p - c * q, w * q + c * p, a * q - b * p) / 2
+    q, (p, r) = ca.vertsplit(x[Q]), ca.vertsplit(x[RATES])
+    dv = gain * x[F] * ca.vertcat(*rotate(q, (0.0, 0.0, 1.0))) - d.drag_1_s * x[V] - ca.vertcat(0.0, 0.0, GRAVITY)
     lag = d.rotor_lag_s
     turn = ca.vertcat(ca.DM(d.torque_1_s2) * x[TORQUES], (u[:2] - x[TORQUES]) / lag)
-    return ca.vertcat(x[V], dv, dq, turn, (u[FC] - x[F]) / lag)
+    return ca.vertcat(x[V], dv, *rate(q, (p, r, 0.0)), turn, (u[FC] - x[F]) / lag)
 
 
 def step(x: Any, u: Any, gain: Any, dt: Any, d: Drone, parts: int = 4) -> Any:
@@ -94,17 +91,11 @@ def step(x: Any, u: Any, gain: Any, dt: Any, d: Drone, parts: int = 4) -> Any:
 # that moves all attitudes at once has for a state, since steps on quaternions leave the unit sphere.
 
 
-def deviated(q: Any, deviation: Any) -> Any:
+def deviated(q: Any, by: Any) -> Any:
     """Return the quaternion q (4) moved by a deviation (3), symbolic."""
-    v = deviation / 2
-    return product(q, ca.vertcat(ca.sqrt(1 - ca.sumsqr(v)), v))
+    return ca.vertcat(*product(q, ca.vertcat(ca.sqrt(1 - ca.sumsqr(by) / 4), by / 2)))
 
 
 def deviation(q: Any, moved: Any) -> Any:
     """Return the deviation (3) of a moved quaternion from q (4), symbolic; both on one half of the sphere."""
-    return 2 * product(ca.vertcat(q[0], -q[1:]), moved)[1:]
-
-
-def product(a: Any, b: Any) -> Any:
-    """Return the product of two quaternions, symbolic."""
-    return ca.vertcat(a[0] * b[0] - ca.dot(a[1:], b[1:]), a[0] * b[1:] + b[0] * a[1:] + ca.cross(a[1:], b[1:]))
+    return 2 * ca.vertcat(*product(conjugate(q), moved)[1:])
