@@ -7,7 +7,7 @@ the opposite edge the direction.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,15 +129,6 @@ def overlap(a: Array, b: Array) -> float:
 def decode(data: bytes, camera: Camera) -> Image | None:
     """Decode an image (H, W, 3) BGR; None if the bytes are not an image of the camera's size."""
     return decode_image(data, (camera.width_px, camera.height_px))
-
-
-def suppress_duplicates(found: list[Detection], same_gate: Callable[[Detection, Detection], bool]) -> list[Detection]:
-    """Return detections without duplicates, best first. More visible corners take precedence, then the higher score."""
-    kept: list[Detection] = []
-    for one in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
-        if not any(same_gate(one, other) for other in kept):
-            kept.append(one)
-    return sorted(kept, key=lambda d: -d.score)
 
 
 STEEPEST_RAD = math.radians(80)  # rad, greatest tilt of a racing quadrotor (chosen)

@@ -43,9 +43,10 @@ def _opened(name: str, camera: Camera, patience_s: float) -> Detector:
 
         return ColourDetector(camera)
     if name == LEARNED:
-        from gate_racer.perception.learned.detector import LearnedDetector
+        from gate_racer.perception.classical.detector import ColourDetector
+        from gate_racer.perception.taught.network import SHIPPED, GateNetwork
 
-        return LearnedDetector(camera)
+        return ColourDetector(camera, network=GateNetwork(SHIPPED))
     if is_part(name):
         from gate_racer.perception.part import NEEDED, PartDetector
 

@@ -1,23 +1,24 @@
 """Training of the network on samples: loss, schedule and averaged weights, the same for the same seed and number of steps."""
 
 import math
+import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from gate_racer.perception.training.labels import Photograph
 from gate_racer.perception.training.samples import draw_sample
 from gate_racer.perception.training.unet import GateUNet, stacked
 
 # Training of the network. Chosen.
-BATCH = 8  # samples per step
-AHEAD = 8  # steps for which samples are drawn in advance
+AHEAD = 4  # batches that each process has drawn in advance
 RATE = 6e-3  # greatest learning rate of AdamW
 WARM = 0.08  # share of the steps in which it rises; it falls along a cosine
 DECAY = 1e-4  # weight decay
@@ -42,16 +43,19 @@ class Losses:
     offsets: float
 
 
-def fit(photographs: list[Photograph], steps: int, seed: int, tell: Callable[[Losses], None]) -> GateUNet:
-    """Return the network trained on photographs, on a GPU if there is one, else on one core beside one that draws the samples."""
+def fit(photographs: list[Photograph], steps: int, batch: int, seed: int, tell: Callable[[Losses], None]) -> GateUNet:
+    """Return the network trained on photographs, on a GPU if there is one, else on one core; the others draw the samples."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = GateUNet().to(device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-    average = torch.optim.swa_utils.AveragedModel(net, avg_fn=_averaged, use_buffers=True)
+    average = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=_average, use_buffers=True)
     optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
-    begin, sums, reported = time.monotonic(), np.zeros(3), 0
-    for step, (images, heat, *heads) in enumerate(batches(photographs, steps, seed), 1):
+    begin, sums, reported = time.monotonic(), torch.zeros(3, device=device), 0
+    drawing = max((os.cpu_count() or 1) - 1, 1)
+    samples = Samples(photographs, steps * batch, seed)
+    loader = DataLoader(samples, batch, num_workers=drawing, prefetch_factor=AHEAD, worker_init_fn=_one_thread)
+    for step, (images, heat, *heads) in enumerate(loader, 1):
         done = step / steps
         optimiser.param_groups[0]["lr"] = RATE * min(done / WARM, 0.5 * (1 + math.cos(math.pi * done))) + 1e-5
         x = stacked(images.to(device)).contiguous(memory_format=torch.channels_last)
@@ -61,17 +65,22 @@ def fit(photographs: list[Photograph], steps: int, seed: int, tell: Callable[[Lo
         nn.utils.clip_grad_norm_(net.parameters(), GRADIENT)
         optimiser.step()
         average.update_parameters(net)
-        sums += [float(part.detach()) for part in losses]
+        sums += torch.stack(losses).detach()
         if step * REPORTS // steps > (step - 1) * REPORTS // steps:
-            tell(Losses(step, time.monotonic() - begin, *(sums / (step - reported))))
-            sums, reported = np.zeros(3), step
+            tell(Losses(step, time.monotonic() - begin, *(sums / (step - reported)).tolist()))
+            sums, reported = torch.zeros_like(sums), step
     trained: GateUNet = average.module.eval().cpu()  # type: ignore[assignment]
     return trained
 
 
-def _averaged(average: Tensor, now: Tensor, count: Tensor | int) -> Tensor:
-    """Return the moving average of a weight; of the first steps, which differ most, it is soon free."""
-    return average + (now - average) * max(1 - KEPT, 9 / (10 + float(count)))
+def _average(averages: list[Tensor], now: list[Tensor], count: Tensor | int) -> None:
+    """Move the averages of the weights towards those of now; of the first steps, which differ most, they are soon free."""
+    if averages[0].is_floating_point():
+        torch._foreach_lerp_(averages, now, max(1 - KEPT, 9 / (10 + float(count))))  # type: ignore[attr-defined]
+
+
+def _one_thread(_: int) -> None:
+    cv2.setNumThreads(1)
 
 
 def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,27 +110,18 @@ def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[
     return corners, gates / count, offsets / count
 
 
-def batches(photographs: list[Photograph], steps: int, seed: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield batches of images (B, 3, h, w), corner maps and the targets of each head, drawn ahead by another thread.
+class Samples(Dataset[tuple[Any, ...]]):
+    """Samples by number: which image is drawn, and how, follows from the seed and the number alone."""
 
-    Which image is drawn, and how, follows from the seed and the number of the sample alone.
-    """
-    count = len(photographs)
+    def __init__(self, photographs: list[Photograph], count: int, seed: int):
+        self._photographs, self._count, self._seed = photographs, count, seed
 
-    def draw(step: int) -> tuple[Tensor, ...]:
-        rows = []
-        for number in range(step * BATCH, (step + 1) * BATCH):
-            order = np.random.default_rng([seed, number // count]).permutation(count)
-            sample = draw_sample(photographs[order[number % count]], np.random.default_rng([seed, number, 1]))
-            rows.append((sample.image, sample.heat, *sample.heads))
-        return tuple(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+    def __len__(self) -> int:
+        return self._count
 
-    with ThreadPoolExecutor(1) as drawing:
-        ahead = deque(drawing.submit(draw, step) for step in range(min(AHEAD, steps)))
-        try:
-            for step in range(steps):
-                if step + AHEAD < steps:
-                    ahead.append(drawing.submit(draw, step + AHEAD))
-                yield ahead.popleft().result()
-        finally:
-            drawing.shutdown(cancel_futures=True)
+    def __getitem__(self, number: int) -> tuple[Any, ...]:
+        """Return an image (3, h, w), its corner map and the targets of each head."""
+        epoch, place = divmod(number, len(self._photographs))
+        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._photographs))
+        sample = draw_sample(self._photographs[order[place]], np.random.default_rng([self._seed, number, 1]))
+        return sample.image, sample.heat, *sample.heads

@@ -14,6 +14,7 @@ of a gate that the image cuts: its other corners are learned, its place is not.
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def read_photographs(folder: Path) -> list[Photograph]:
     )
     if not files:
         raise UserError(f"{folder}: no images ({', '.join(IMAGE_SUFFIXES)}) inside")
-    images = {file.name: _read(file) for file in files}
+    with ThreadPoolExecutor() as reading_ahead:
+        images = dict(zip((file.name for file in files), reading_ahead.map(_read, files), strict=True))
     if len(images) < len(files):
         raise UserError(f"{folder}: {len(files) - len(images)} images have the name of another one; labels go by names")
     openings = {Path(name).name: quads for name, quads in _labels(folder, images).items()}

@@ -30,7 +30,7 @@ UNCALIBRATED = NetworkCard("", "", 0.5, 1.0, 0.02, 0.1)
 def run(arguments: argparse.Namespace) -> int:
     """Train as the command line requests. Raises UserError for unusable images or labels, or without PyTorch."""
     settings = settings_of(arguments, TeachingSettings)
-    out, steps, seed = settings.out, settings.steps, settings.seed
+    out, steps, batch, seed = settings.out, settings.steps, settings.batch, settings.seed
     if out.suffix != TAUGHT:
         raise UserError(f"--out {out}: must end in {TAUGHT}")
     sheet, card_file = out.with_suffix(".png"), out.with_suffix(".yaml")
@@ -58,11 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
             f" offsets {now.offsets:.3f}; {left_s / 60:.0f} minutes left"
         )
 
-    net = fit(taught, steps, seed, tell)
+    net = fit(taught, steps, batch, seed, tell)
     out.parent.mkdir(parents=True, exist_ok=True)
     with drafted(out) as draft:
         export(net, draft)
-    command = f"train-detector {arguments.folder} --set steps={steps} seed={seed}"
+    command = f"train-detector {arguments.folder} --set steps={steps} batch={batch} seed={seed}"
     source = f"{len(taught)} images of {arguments.folder} with {openings(taught)} openings"
     network = GateNetwork(out, replace(UNCALIBRATED, source=source, command=command))
     all_found = [(find_gates(network, one.image), one.corners_px) for one in held_out]

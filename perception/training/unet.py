@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gate_racer.perception.networks import PART, STRIDE
-from gate_racer.perception.taught.network import HEAD_STRIDES, INPUT, OUTPUTS
+from gate_racer.perception.taught.network import HEAD_STRIDES, INPUT, OUTPUTS, PART, STRIDE
 
 FILTERS = 8, 16, 24, 32, 48, 48  # per level; wider ones found no more in photographs, and took longer (measured)
 SLOPE = 0.01  # of the LeakyReLU below zero

@@ -97,7 +97,7 @@ def changed(model, *entries):
     return sealed(with_metadata(model, dict(entries)))
 
 
-DETECTOR = ROOT / "perception/learned/gate_net.onnx"
+DETECTOR = ROOT / "perception/taught/gates.onnx"
 BROKEN = {
     "'observation' is missing": lambda model: sealed(SMALL.read_bytes()),
     "does not have its digest": lambda model: model.replace(b"onnx", b"onny"),

@@ -9,7 +9,6 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection, overlap
-from gate_racer.perception.networks import to_image
 from gate_racer.perception.taught.detector import SAME_IOU, merge, snap
 from gate_racer.perception.taught.network import (
     HEAD_STRIDES,
@@ -17,6 +16,7 @@ from gate_racer.perception.taught.network import (
     Proposals,
     cell_centres,
     find_peaks,
+    to_image,
 )
 from gate_racer.perception.training.evaluation import corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, in_order, read_photographs

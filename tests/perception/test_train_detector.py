@@ -98,7 +98,7 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
 )
 def test_what_is_no_detector_is_refused_in_a_line(tmp_path, monkeypatch, name, says):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bare.onnx").write_bytes((ROOT / "tests/perception/orange.onnx").read_bytes())
+    (tmp_path / "bare.onnx").write_bytes((ROOT / "perception/taught/gates.onnx").read_bytes())
     with pytest.raises(UserError, match=says):
         open_detector(name, load_vehicle("dcl").camera)
 
@@ -109,7 +109,7 @@ from pathlib import Path
 from gate_racer.perception.training.fit import fit
 from gate_racer.perception.training.labels import read_photographs
 photographs = read_photographs(Path(sys.argv[1]))
-one, other = (fit(photographs, 3, 5, lambda losses: None).state_dict() for _ in range(2))
+one, other = (fit(photographs, 3, 4, 5, lambda losses: None).state_dict() for _ in range(2))
 assert all(torch.equal(one[name], other[name]) for name in one)
 """
 TURNED = """
