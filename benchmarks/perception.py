@@ -311,17 +311,18 @@ class DetectionTally:
             | {"range bias %": 100 * np.median(bias), "NEES of fixes": nees.mean()}
         )
 
-    def by_size(self) -> Iterator[dict[str, Any]]:
-        """Yield the figures by size of the opening."""
-        for low, high in pairwise(SIZES_PX):
-            group = [one for one in self.demanded if low <= one.opening.size_px < high]
-            hits = [one for one in group if len(one.nees)]
-            if hits:
-                corner, nees = (np.concatenate([getattr(one, key) for one in hits]) for key in ("errors_px", "nees"))
-                yield {"from px": low, "n": len(group), "recall": len(hits) / len(group)} | {
-                    "corner error px median": np.median(corner), "p90": np.percentile(corner, 90),
-                    "edge offset px": np.nanmedian([one.edge_offset_px for one in hits]), "NEES of corners": nees.mean(),
-                }  # fmt: skip
+
+def by_size(demanded: list[OpeningMatch]) -> Iterator[dict[str, Any]]:
+    """Yield the figures of demanded openings by size."""
+    for low, high in pairwise(SIZES_PX):
+        group = [one for one in demanded if low <= one.opening.size_px < high]
+        hits = [one for one in group if len(one.nees)]
+        if hits:
+            corner, nees = (np.concatenate([getattr(one, key) for one in hits]) for key in ("errors_px", "nees"))
+            yield {"from px": low, "n": len(group), "recall": len(hits) / len(group)} | {
+                "corner error px median": np.median(corner), "p90": np.percentile(corner, 90),
+                "edge offset px": np.nanmedian([one.edge_offset_px for one in hits]), "NEES of corners": nees.mean(),
+            }  # fmt: skip
 
 
 def _mean(values: list[bool]) -> float:
@@ -357,7 +358,7 @@ def main() -> int:
     a, vehicle = parser.parse_args(), load_vehicle("dcl")
     cv2.setNumThreads(1)
     rows: list[dict[str, Any]] = []
-    sizes: list[dict[str, Any]] = []
+    demanded: dict[tuple[str, str], list[OpeningMatch]] = {}
     for course, style, shots, associator in image_sets(a, vehicle):
         tallies = [
             DetectionTally(open_detector(name, vehicle.camera), np.random.default_rng(a.seed)) for name in a.detectors
@@ -366,9 +367,13 @@ def main() -> int:
             for tally in tallies:
                 tally.look(shot, associator)
         for name, tally in zip(a.detectors, tallies, strict=True):
-            about = {"detector": name, "course": course, "style": style}
-            rows.append(about | tally.row())
-            sizes += [about | row for row in tally.by_size()]
+            rows.append({"detector": name, "course": course, "style": style} | tally.row())
+            demanded.setdefault((name, style), []).extend(tally.demanded)
+    sizes = [
+        {"detector": name, "style": style} | row
+        for (name, style), all_of in demanded.items()
+        for row in by_size(all_of)
+    ]
     conclude(a.json, *(Result.of(f"Detectors, {kind}", found, "", f"{a.seed}")
                        for kind, found in (("all sizes", rows), ("by size of the opening", sizes))))  # fmt: skip
     return 0
