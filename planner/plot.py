@@ -28,8 +28,18 @@ MARGINS = {"left": 0.07, "right": 0.88, "bottom": 0.04, "top": 0.96, "hspace": 0
 VIEWS = ((0, 1, "x north [m]", "y east [m]"), (0, 2, "x north [m]", "z down [m]"))
 
 
-def draw_gates(axes: Axes, track: Track, i: int, j: int) -> None:
-    """Draw openings (thick) and frames (thin) of all gates, projected on world axes i and j."""
+def view_heights(track: Track) -> Array:
+    """Return the heights (2,) of the two views of a course over that of a profile: as the gates extend, within limits."""
+    gates = np.array([track.start.position_m, *(gate.p_wg for gate in track.gates)])
+    span_m = 1 + np.ptp(gates, axis=0)[[j for _, j, _, _ in VIEWS]]
+    return np.asarray(6 * np.clip(span_m / span_m.sum(), 0.3, 0.7))
+
+
+def draw_course(axes: Axes, track: Track, i: int, j: int) -> None:
+    """Draw solids, openings (thick) and frames (thin) of all gates, projected on world axes i and j."""
+    for solid in track.obstacles:
+        low, size = np.array(solid.low_m)[[i, j]], np.subtract(solid.high_m, solid.low_m)[[i, j]]
+        axes.add_patch(plt.Rectangle(tuple(low), *size, color="0.8", zorder=0))
     for number, gate in enumerate(track.gates):
         if gate.is_ball:
             axes.add_patch(plt.Circle((gate.p_wg[i], gate.p_wg[j]), gate.half, fill=False, color="tab:red"))
@@ -102,13 +112,13 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: Flig
     whole = plt.figure(figsize=(12, 15 + high))
     parts = whole.subfigures(1 + (high > 0), 1, squeeze=False, height_ratios=[15.0, high][: 1 + (high > 0)]).ravel()
     figure = parts[0]
-    axes = figure.subplots(5, 1, height_ratios=[3, 3, 1, 1, 1])
+    axes = figure.subplots(5, 1, height_ratios=[*view_heights(track), 1, 1, 1])
     figure.subplots_adjust(**MARGINS)
     if risk is not None and high > 0:
         draw_tube(parts[1], plan, gates, risk, vehicle.contact_radius_m)
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
         lines = draw_path(axis, x[:, RATES_X["p"].at], speed, i, j)
-        draw_gates(axis, track, i, j)
+        draw_course(axis, track, i, j)
         axis.set(xlabel=x_label, ylabel=y_label)
         axis.invert_yaxis()
         add_speed_bar(axis, lines)
