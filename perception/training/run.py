@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from ruamel.yaml import YAML
 
 from gate_racer.common.command import remark, require_outputs, write_json
+from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted
 from gate_racer.common.settings import settings_of
@@ -48,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gate_racer.perception.training.fit import Losses, fit
     from gate_racer.perception.training.unet import export
 
+    warm_up()  # the processes that draw samples find all compiled
     curve: list[Losses] = []
 
     def tell(now: Losses) -> None:

@@ -1,1 +1,1 @@
-"""Training of the learned gate detector (random frames, a U-Net, one ONNX file) and of racing policies. See README.md."""
+"""Labelled frames of random courses, from which a detector is taught. See README.md."""
