@@ -134,6 +134,14 @@ def sprint(tmp_path_factory, dcl) -> Path:
 
 
 @pytest.fixture(scope="session")
+def hop(tmp_path_factory) -> Path:
+    """The file of a course of one gate, the first of VQ1."""
+    path, text = tmp_path_factory.mktemp("hop") / "hop.yaml", (ROOT / "tracks/vq1.yaml").read_text(encoding="utf-8")
+    path.write_text("\n".join(text.replace("name: vq1", "name: hop").splitlines()[:-5]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
 def pillars_folder(tmp_path_factory, dcl) -> Path:
     """A folder with the plan of the hall of pillars."""
     return with_plan(tmp_path_factory.mktemp("pillars"), tmp_path_factory, load_track("pillars"), dcl)
