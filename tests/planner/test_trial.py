@@ -19,15 +19,6 @@ from tests.conftest import ROOT, refused
 ONE = PlanOptions(guesses=1)
 
 
-@pytest.fixture(scope="module")
-def hop(sprint, tmp_path_factory):
-    """A course of one gate."""
-    path = tmp_path_factory.mktemp("hop") / "hop.yaml"
-    lines = (sprint / "sprint.yaml").read_text(encoding="utf-8").replace("name: sprint", "name: hop").splitlines()
-    path.write_text("\n".join(lines[:-1]), encoding="utf-8")
-    return path
-
-
 def planned(folder, track, vehicle, *options):
     given = [str(track), "--vehicle", str(vehicle), "--set", "guesses=1", "--out", str(folder), *options]
     return planning.run(plan_track.parser().parse_args(given))
