@@ -14,7 +14,6 @@ from drawing import CAMERA, View, corners_px, looking_at, render, square_gate
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
 from gate_racer.perception.learned.detector import LearnedDetector, completed
-from gate_racer.perception.learned.network import NET
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.taught.detector import TaughtDetector
 from gate_racer.vehicle.camera import Camera
@@ -46,10 +45,6 @@ def detector(opened) -> Detector:
 def clockwise(px) -> bool:
     u, v = px[2] - px[0], px[3] - px[1]
     return bool(u[0] * v[1] > u[1] * v[0])
-
-
-def test_the_file_is_small():
-    assert NET.stat().st_size < 1_000_000
 
 
 @pytest.mark.parametrize("range_m", [4.0, 7.0, 12.0, 17.0])
