@@ -277,11 +277,10 @@ def test_a_look_that_cannot_be_drawn_is_refused_by_name(tmp_path, change, words)
 
 
 @pytest.mark.parametrize("name", STYLES)
-def test_every_look_shows_gates_on_every_course(draw, name):
-    for course in (track("vq1"), track("vq2")):
-        gate = course.gates[1]
-        image = draw(course, style=load_style(name)).image(*facing(gate, VADR, 6.0, 0.0, 0.0))
-        assert ((image[..., 2] > 200) & (image[..., 1] < 110)).mean() > 0.02
+def test_every_look_shows_gates(draw, name):
+    course = track("vq2")
+    image = draw(course, style=load_style(name)).image(*facing(course.gates[1], VADR, 6.0, 0.0, 0.0))
+    assert ((image[..., 2] > 200) & (image[..., 1] < 110)).mean() > 0.02
 
 
 DEVELOPED = [
