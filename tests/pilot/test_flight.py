@@ -174,17 +174,3 @@ def test_an_interrupted_plan_leaves_nothing_behind(tmp_path):
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130 and "Traceback" not in errors
     assert not (tmp_path / "plans").exists()
-
-
-def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
-    server = subprocess.Popen(
-        command("gate_racer.race.race_sim", "--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{free_port()}",
-                f"link.video=127.0.0.1:{free_port()}"),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert server.stdout is not None
-    assert "race-sim: vq1, dcl" in server.stdout.readline()
-    time.sleep(0.5)
-    os.kill(server.pid, signal.SIGINT)
-    _, errors = server.communicate(timeout=20)
-    assert server.returncode == 0 and "Traceback" not in errors
