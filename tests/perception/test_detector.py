@@ -32,7 +32,7 @@ def corner_errors_px(detections: list[Detection], truth_px) -> np.ndarray | None
 def test_corners_are_found_to_a_fraction_of_a_pixel(detector, range_m, corridor):
     rng = np.random.default_rng(round(10 * range_m))
     errors = []
-    for _ in range(6):
+    for _ in range(3):
         gate = square_gate(yaw_deg=rng.uniform(-35, 35))
         p_wb = [-range_m, *rng.uniform(-0.1, 0.1, 2) * range_m]
         view = View(p_wb, gate, off_px=rng.uniform(-15, 15, 2), roll=rng.uniform(-0.7, 0.7))
