@@ -31,26 +31,26 @@ LONGEST = (  # first, since a core would wait for what is last
     "test_unknown_simulator.py",
     "test_flight.py",
     "test_crew.py",
-    "test_msp_flight.py",
-    "test_class.py",
-    "test_courses.py",
     "test_parts.py",
-    "test_hard_courses.py",
-    "test_install.py",
-    "test_campaign.py",
-    "test_mapping.py",
-    "test_options.py",
-    "test_identify_real.py",
-    "test_clients.py",
-    "test_live_flight.py",
-    "test_commands.py",
-    "test_acados.py",
-    "test_killed_campaign.py",
-    "test_trial.py",
-    "test_compiled.py",
-    "test_msp_guard.py",
+    "test_readme.py",
+    "test_msp_flight.py",
+    "test_certificate.py",
+    "test_class.py",
     "test_races.py",
+    "test_install.py",
+    "test_acados.py",
+    "test_hard_courses.py",
+    "test_trial.py",
+    "test_true_state.py",
+    "test_identify_real.py",
+    "test_mapping.py",
     "test_peer.py",
+    "test_options.py",
+    "test_view.py",
+    "test_clients.py",
+    "test_compiled.py",
+    "test_killed_campaign.py",
+    "test_commands.py",
 )
 
 
@@ -131,6 +131,14 @@ def sprint(tmp_path_factory, dcl) -> Path:
     two = text.replace("name: vq1", "name: sprint").splitlines()[:-4]
     (folder / "sprint.yaml").write_text("\n".join(two), encoding="utf-8")
     return with_plan(folder, tmp_path_factory, load_track(folder / "sprint.yaml"), dcl)
+
+
+@pytest.fixture(scope="session")
+def hop(tmp_path_factory) -> Path:
+    """The file of a course of one gate, the first of VQ1."""
+    path, text = tmp_path_factory.mktemp("hop") / "hop.yaml", (ROOT / "tracks/vq1.yaml").read_text(encoding="utf-8")
+    path.write_text("\n".join(text.replace("name: vq1", "name: hop").splitlines()[:-5]), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -165,6 +165,7 @@ OVERWRITING = {
     "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],
     "replay-flight": lambda f: [f / "flight.mcap", "--set", f"track={f / 'report.json'}", "--out", f / "report"],
     "detect-gates": lambda f: [f / "gate.jpg", "--json", f / "gate.jpg"],
+    "import-calibration": lambda f: [f / "track.yaml", "--out", f / "track.yaml"],
 }
 
 

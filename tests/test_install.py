@@ -148,12 +148,12 @@ def test_public_names_and_rooms_are_found_within(site, run):
     assert Path(track) == site / "gate_racer/tracks/vq1.yaml" and module == HOMES["Plan"]
 
 
-def test_a_new_user_flies_reports_and_learns_in_an_empty_folder(site, run, sprint, tmp_path):
+def test_a_new_user_flies_reports_and_learns_in_an_empty_folder(site, run, hop, tmp_path):
     """Fly with CasADi and without Numba, whose compiled code would serve this folder only."""
-    shutil.copy(sprint / "sprint.yaml", tmp_path)
-    course, own = "sprint.yaml", ("--set", "controller.solver=casadi", "--log", "logs/flight.mcap")
+    shutil.copy(hop, tmp_path)
+    course, own = hop.name, ("--set", "controller.solver=casadi", "--log", "logs/flight.mcap")
     run(site / "bin/plan-track", course, "--set", "guesses=1")
-    assert "2 of 2" in run(site / "bin/run-mpc", course, "--lockstep", "--camera", "projected", *own)
+    assert "1 of 1" in run(site / "bin/run-mpc", course, "--lockstep", "--camera", "projected", *own)
     run(site / "bin/fly-report", "logs/flight.mcap", "--out", "flight.html")
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"flight.mcap", "flight.png"}
     assert run(site / "bin/gate-racer", "examples").endswith("files written to examples/ and docs/bootcamp/\n")

@@ -249,8 +249,6 @@ WRONG = [
     (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
     (["--controllers", "magic"], "no controller 'magic'; known: mpcc, tracking"),
     (["--set", "estimators=magic"], "estimators magic: must be one of eskf, drift"),
-    (["--set", "vehicles=dlc"], "no vehicle 'dlc'; did you mean dcl? known: archer, cpc, dcl, kolibri, swift"),
-    (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (["--set", "laps=2"], "not closed"),
     (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
     (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),

@@ -193,9 +193,8 @@ def test_a_program_that_sends_what_is_no_message_is_named(job):
 
 
 def test_a_copy_of_a_worker_that_a_program_forks_takes_no_part(job):
-    crew = crew_of(
-        job(HEAD + "def decide(report, pads):\n    os.fork()\n    return Land() if report.step == 5 else Null()\n")
-    )
+    text = "def decide(report, pads):\n    if report.step < 3: os.fork()\n"
+    crew = crew_of(job(HEAD + text + "    return Land() if report.step == 5 else Null()\n"))
     outcome = crew.fly(lambda report: None)
     ended(crew)
     assert outcome.end is ProgramEnd.LANDED and outcome.terminated == []

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.cuts import STEP_S
@@ -15,7 +14,6 @@ from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.processes import run_here
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +133,6 @@ def test_a_log_without_what_is_needed_is_one_clear_line(name, text, words, tmp_p
     with pytest.raises(UserError, match=words) as error:
         read_signals(tmp_path / name)
     assert "\n" not in str(error.value)
-
-
-def test_the_command_writes_vehicle_and_plot(log_of_unknown, tmp_path):
-    done = run_here(COMMANDS["identify-vehicle"], log_of_unknown, "--out", tmp_path / "v.yaml")
-    assert done.returncode == 0 and "drag" in done.stdout
-    assert (tmp_path / "v.png").stat().st_size > 10_000
 
 
 def csv_of_steps(path, throttle=lambda u: u, v_z=lambda v: v, thrust=lambda u: 9.81 * u / 0.3):

@@ -177,6 +177,7 @@ def test_contact_with_the_ground_is_not_thrust(tmp_path):
     code, said, _ = run(landing(tmp_path / "a.ulg"), tmp_path)
     assert code == 0
     assert float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
+    assert (tmp_path / "v.png").stat().st_size > 10_000, "it is drawn"
 
 
 def test_a_motor_at_its_limit_is_cut_but_not_where_the_throttle_is_what_the_motors_give(tmp_path):

@@ -89,11 +89,3 @@ def test_a_lens_that_folds_the_picture_is_refused_with_its_file(tmp_path):
     kalibr(tmp_path / "camchain.yaml", "radtan", (-2.5, 0.0, 0.0, 0.0))
     with pytest.raises(UserError, match=r"camchain.yaml: the lens \(radtan: k1 -2.5\) folds the picture"):
         run(parser().parse_args([str(tmp_path / "camchain.yaml")]))
-
-
-def test_no_output_overwrites_an_input(tmp_path):
-    kalibr(tmp_path / "camchain.yaml")
-    file = str(tmp_path / "camchain.yaml")
-    for arguments in ([file, "--json", file], [file, "--out", file], [file, "--out", "a.yaml", "--json", "a.yaml"]):
-        with pytest.raises(UserError, match="would overwrite"):
-            run(parser().parse_args(arguments))

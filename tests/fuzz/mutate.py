@@ -2,9 +2,6 @@
 
 import random
 from collections.abc import Callable
-from pathlib import Path
-
-from gate_racer.common.errors import UserError
 
 WORDS = (
     b"\0", b"\xff" * 4, b"\xff" * 8, b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"nan", b"-inf", b"1e999", b"9" * 5000, b"-",
@@ -71,17 +68,3 @@ def mutant(data: bytes, rng: random.Random) -> bytes:
         if changed:
             rng.choice(WAYS)(rng, changed)
     return bytes(changed[:MOST_BYTES])
-
-
-def refused(read: Callable[[Path], object], path: Path, mutants: int) -> int:
-    """Return the number of mutants that a reader refuses, each in one line; other exceptions propagate."""
-    whole, rng, count = path.read_bytes(), random.Random(0), 0
-    changed = path.with_stem("mutant")
-    for _ in range(mutants):
-        changed.write_bytes(mutant(whole, rng))
-        try:
-            read(changed)
-        except UserError as error:
-            assert "\n" not in str(error)
-            count += 1
-    return count

@@ -9,6 +9,7 @@ from tests.fuzz.corpus import make_corpus
 from tests.fuzz.readers import CODECS, FILE_READERS
 
 MUTANTS, SEED, LONGEST_S = 8, 1, 120.0
+MORE = dict.fromkeys(("logs of others", "bags of ROS"), 60)  # whose forms others have made
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +26,6 @@ def test_the_sound_files_are_read(reader, corpus):
 
 @pytest.mark.parametrize("name", [*(reader.name for reader in FILE_READERS), *CODECS])
 def test_every_mutant_is_answered(name, corpus):
-    tally = fuzz(name, MUTANTS, SEED, corpus, time.monotonic() + LONGEST_S)
-    assert tally.failures == [] and tally.counts.total() == MUTANTS
+    mutants = MORE.get(name, MUTANTS)
+    tally = fuzz(name, mutants, SEED, corpus, time.monotonic() + LONGEST_S)
+    assert tally.failures == [] and tally.counts.total() == mutants

@@ -141,13 +141,6 @@ def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, caps
     assert (here / "lessons/1_hear.py").read_text() == (source / "lessons/1_hear.py").read_text()
 
 
-def test_a_track_without_a_file_names_those_that_have_one():
-    with pytest.raises(
-        UserError, match=r"no track 'vq3'; did you mean vq2\? known: .*vq1, vq2, or the path of a YAML file"
-    ):
-        load_track("vq3")
-
-
 def findings(folder: Path) -> dict:
     return {finding.what: finding for finding in examine(folder)}
 

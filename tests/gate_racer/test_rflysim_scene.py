@@ -37,6 +37,13 @@ from gate_racer.vehicle.rotation import from_euler, matrix
 from tests.sim.rflysim_requests import LOCAL_HOST, at
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """On loopback states come within milliseconds; the client waits for those of boxes that are not there."""
+    monkeypatch.setattr("gate_racer.link.rflysim.scene.ASK_S", 0.4)
+    monkeypatch.setattr("gate_racer.link.rflysim.scene.PAUSE_S", 1e-4)
+
+
 class Server:
     """The stand-in, whose states come to the client's port instead of STATE_PORT, and may be lost or changed."""
 

@@ -155,12 +155,6 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(protocol, datagram
 # Video, VADR-TS-002 4.6.
 
 
-def test_the_header_is_24_bytes_in_the_specified_order():
-    assert chunks(7, 1.5, b"abc", 2)[1] == b"".join([
-        b"\x07\0\0\0", b"\x01\0", b"\x02\0", b"\x03\0\0\0", b"\x01\0\0\0", (1_500_000_000).to_bytes(8, "little"), b"c",
-    ])  # fmt: skip
-
-
 @given(contents, st.integers(1, 50))
 def test_chunks_are_full_but_for_the_last(jpeg, payload_bytes):
     sizes = [len(datagram) - HEADER.size for datagram in chunks(0, 0.0, jpeg, payload_bytes)]

@@ -256,24 +256,6 @@ def test_clouds_and_ranges_as_ros_has_them():
     assert said_of(seen, sensor(5)) == {"data": 7.25}
 
 
-def test_topics_are_spelt_right_and_can_be_renamed():
-    assert ros.RosMessages().topic(sensor(21)) == "/rflysim/sensor2/global_lidar"
-    assert ros.RosMessages("/uav3").topic(sensor(4)) == "/uav3/rflysim/sensor2/img_Segmentation"
-    assert ros.RosMessages(names={1: "/cam{seq}/image"}).topic(sensor(1)) == "/cam2/image"
-
-
-def test_a_dictionary_fills_a_message_of_the_same_fields():
-    class Stamp:
-        sec = nanosec = 0
-
-    class Head:
-        def __init__(self):
-            self.stamp, self.frame_id = Stamp(), ""
-
-    filled = ros.fill(Head(), ros.header(1.25, "here"))
-    assert (filled.stamp.sec, filled.stamp.nanosec, filled.frame_id) == (1, 250_000_000, "here")
-
-
 def test_commands_and_the_beginning_of_time():
     long = "RflyReqObjData " + "x" * 100
     assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256

@@ -19,7 +19,7 @@ from gate_racer.perception.taught.network import (
     to_image,
 )
 from gate_racer.perception.training.evaluation import corner_deviations, match
-from gate_racer.perception.training.labels import Photograph, in_order, read_photographs
+from gate_racer.perception.training.labels import Photograph, read_photographs
 from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target
 
 QUAD = np.array([[10.0, 20.0], [60.0, 22.0], [58.0, 70.0], [12.0, 68.0]])
@@ -72,10 +72,6 @@ def test_hidden_and_unknown_corners_are_told_apart(tmp_path):
     (found,) = read_photographs(folder_of(tmp_path, *coco(QUAD, (2, 1, 0, 2))))
     assert found.visible.tolist() == [[True, False, False, True]]
     assert np.isfinite(found.corners_px[0]).all(-1).tolist() == [True, True, False, True]
-
-
-def test_numbers_in_names_count():
-    assert sorted(["f10.png", "f9.png", "f1.png"], key=in_order) == ["f1.png", "f9.png", "f10.png"]
 
 
 @pytest.mark.parametrize(

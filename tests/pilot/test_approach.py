@@ -24,12 +24,6 @@ def along(aim):
     return float(aim.v_w @ GATE.ahead)
 
 
-def test_offsets_are_those_of_the_gates_axes():
-    beyond, across = offset(before(4.0, 1.5, -2.0), GATE)
-    assert beyond == pytest.approx(-4.0)
-    assert across @ GATE.ahead == pytest.approx(0.0) and np.linalg.norm(across) == pytest.approx(2.5)
-
-
 @pytest.mark.parametrize("ahead_m", [1.0, 3.0, 6.0])
 def test_a_gate_just_seen_from_two_places_is_flown_through(ahead_m):
     aim = approach(before(ahead_m), GATE, NOW, 1.0)

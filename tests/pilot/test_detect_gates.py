@@ -51,12 +51,6 @@ def test_a_gate_in_an_image_of_another_size_has_no_distance(folder, capsys):
     np.testing.assert_allclose(gate["corners"][0], [139.5, 79.5], atol=0.3)
 
 
-def test_unknown_gates_are_said_to_be_unknown(folder, capsys):
-    run(parser().parse_args([str(folder / "empty.jpg")]))
-    said = capsys.readouterr().err
-    assert "`classical` knows only frames of the simulator's orange" in said and "train-detector" in said
-
-
 def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder):
     log = FlightLog(folder / "flight.mcap")
     log.image(0.5, (folder / "gate.jpg").read_bytes())

@@ -12,7 +12,6 @@ from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.velocity import Aim, Landing, VelocityController
-from gate_racer.race.exploration import Exploration, FoundGate, summary
 from gate_racer.vehicle.dynamics import GRAVITY, drag
 from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
 from tests.exploring import explored
@@ -81,12 +80,6 @@ def test_a_thrust_that_is_not_as_told_is_learned_while_speed_is_gained(dcl):
         u, q_wb = controller.input(x, aim, 0.01)
         lift.append(u[3] * matrix(q_wb)[2, 2])
     assert lift[-1] - lift[0] == pytest.approx(0.3, abs=0.05)  # TRIM_GAIN for a second
-
-
-def test_a_summary_is_for_people():
-    gates = [FoundGate([1.0, 2.0, 3.0], 40.0)]
-    text = summary(Exploration("explored", "done", 1, 1, 9.0, gates, None, {}, "l.mcap", {}))
-    assert "gate 0: about (1.0, 2.0, 3.0) m" in text and "l.mcap" in text
 
 
 @pytest.mark.parametrize(("above_m", "landed"), [(0.1, True), (3.0, False)], ids=["near the floor", "in the air"])

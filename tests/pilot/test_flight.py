@@ -32,19 +32,28 @@ def flown(track, plans, folder, camera, seed):
 
 
 @pytest.fixture(scope="module")
-def lockstep(plan_folder, tmp_path_factory):
+def lockstep(sprint, tmp_path_factory):
     """Results of flights in lock-step by camera."""
     folder = tmp_path_factory.mktemp("lockstep")
-    return {camera: flown("tracks/vq1.yaml", plan_folder, folder, camera, 3) for camera in ("rendered", "projected")}
+    return {camera: flown(sprint / "sprint.yaml", sprint, folder, camera, 3) for camera in ("rendered", "projected")}
 
 
-def test_vq1_is_finished_by_sight_with_room_at_every_gate(lockstep):
+def require_sound(outcome, gates):
+    assert outcome.keys() >= KEYS
+    assert outcome["status"] == "finished" and outcome["gates_passed"] == outcome["gates_total"] == gates
+    assert outcome["race_time_s"] < 1.1 * outcome["planned_time_s"] and outcome["min_margin_m"] >= 0.25
+    assert outcome["vision"]["sightings"] > 20 and outcome["estimate_rmse_m"] < 0.5
+    assert outcome["command_hz_max_1s"] < 100 and 50 < outcome["command_hz"] < 100
+
+
+def test_a_course_is_finished_by_sight_with_room_at_every_gate(lockstep):
     for outcome in lockstep.values():
-        assert outcome.keys() >= KEYS
-        assert outcome["status"] == "finished" and outcome["gates_passed"] == outcome["gates_total"] == 6
-        assert outcome["race_time_s"] <= 9.0 and outcome["min_margin_m"] >= 0.25
-        assert outcome["vision"]["sightings"] > 20 and outcome["estimate_rmse_m"] < 0.5
-        assert outcome["command_hz_max_1s"] < 100 and 50 < outcome["command_hz"] < 100
+        require_sound(outcome, 2)
+
+
+@pytest.mark.soak  # drawing the whole course takes a while
+def test_vq1_is_finished_by_sight(plan_folder, tmp_path):
+    require_sound(flown("vq1", plan_folder, tmp_path, "rendered", 3), 6)
 
 
 def test_the_same_seed_flies_the_same_flight(sprint, tmp_path, undrawn):
@@ -73,7 +82,7 @@ def test_the_log_holds_every_channel_with_its_schema(lockstep):
             assert set(json.loads(schema.data)["properties"]) >= set(record)
             seen[channel.topic] = seen.get(channel.topic, 0) + 1
     steps, vision = seen["/command"], lockstep["rendered"]["vision"]
-    assert steps > 300 and seen["/state"] == seen["/reference"] == steps
+    assert steps > 150 and seen["/state"] == seen["/reference"] == steps
     assert seen["/camera"] == vision["frames"] and seen["/sighting"] == vision["sightings"]
     assert {"/truth", "/referee", "/phase", "/flight"} <= seen.keys()
     assert Path(lockstep["rendered"]["log"]).with_suffix(".png").read_bytes().startswith(b"\x89PNG"), "it is drawn"
@@ -91,10 +100,11 @@ def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(plan_fol
     assert outcome["command_hz_max_1s"] < 100
 
 
-def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep, tmp_path):
+def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep, sprint, tmp_path):
     figures = []
     for estimator, detector in (("eskf", "classical"), ("drift", "logged"), ("eskf", "logged")):
-        options = "--set", f"estimator={estimator}", f"detector={detector}", "--out", tmp_path / estimator
+        keys = f"track={sprint / 'sprint.yaml'}", f"estimator={estimator}", f"detector={detector}"
+        options = "--set", *keys, "--out", tmp_path / estimator
         done = run_here("gate_racer.pilot.replay_flight", lockstep["rendered"]["log"], *options)
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
@@ -106,12 +116,13 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
     )
 
 
-def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockstep, tmp_path):
+def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockstep, sprint, tmp_path):
     flight = lockstep["projected"]
-    done = run_here("gate_racer.pilot.replay_flight", flight["log"], "--out", tmp_path / "again")
+    options = "--set", f"track={sprint / 'sprint.yaml'}", "--out", tmp_path / "again"
+    done = run_here("gate_racer.pilot.replay_flight", flight["log"], *options)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads((tmp_path / "again.json").read_text())
-    assert figures["detector"] == "logged" and figures["gates_used"] >= 0.95 * flight["vision"]["sightings"]
+    assert figures["detector"] == "logged" and figures["gates_used"] >= flight["vision"]["sightings"] - 5
     assert figures["from_logged_rms_m"] < 0.02 and figures["attitude_deg"] < 0.5
 
 
@@ -174,17 +185,3 @@ def test_an_interrupted_plan_leaves_nothing_behind(tmp_path):
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130 and "Traceback" not in errors
     assert not (tmp_path / "plans").exists()
-
-
-def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
-    server = subprocess.Popen(
-        command("gate_racer.race.race_sim", "--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{free_port()}",
-                f"link.video=127.0.0.1:{free_port()}"),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert server.stdout is not None
-    assert "race-sim: vq1, dcl" in server.stdout.readline()
-    time.sleep(0.5)
-    os.kill(server.pid, signal.SIGINT)
-    _, errors = server.communicate(timeout=20)
-    assert server.returncode == 0 and "Traceback" not in errors

@@ -116,26 +116,13 @@ def test_a_plan_from_the_floor_rises_before_it_leans(hall):
     assert np.all(rim <= start.p_wb[2] - plan.x[early][:, 2] + 0.06)
 
 
-def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
-    world = tmp_path / "loud.yaml"
-    world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
-    raced(tmp_path, hall / "hall.csv", *MSP, "--world", world)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ("camera: {focal_scale: 0.75}", ("camera", "focal_scale", 0.75)),
-        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.126)),  # modes lie 10 ms apart
-    ],
-    ids=["a field of view of 90 deg where 74 are believed", "50 ms more delay"],
-)
-def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, hall, tmp_path):
-    """Published of one: 42 and 55 crashes in 100 gates."""
-    (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {{{wrong}}}\n", encoding="utf-8")
+def test_a_wrong_field_of_view_and_a_long_delay_are_found_before_the_first_gate(hall, tmp_path):
+    """90 deg where 74 are believed, and 50 ms more delay: of a learned policy 42 and 55 crashes in 100 gates are published."""
+    wrong = "{camera: {focal_scale: 0.75}, plant: {command_delay_s: 0.05}}"
+    (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {wrong}\n", encoding="utf-8")
     outcome = raced(tmp_path, hall / "hall.csv", *MSP, "--world", tmp_path / "wrong.yaml", "--seed", 3)
-    whose, what, value = told
-    assert outcome[whose][what] == pytest.approx(value, rel=0.08)
+    assert outcome["camera"]["focal_scale"] == pytest.approx(0.75, rel=0.08)
+    assert outcome["learned"]["delay_s"] == pytest.approx(0.126, rel=0.08)  # modes lie 10 ms apart
 
 
 def found(where: str, name: Path, folder: Path) -> Path:

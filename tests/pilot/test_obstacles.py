@@ -27,7 +27,7 @@ def pillars():
 def test_every_straight_line_behind_the_first_gate_is_blocked(pillars, dcl):
     world, body = Colliders(pillars), body_of(dcl)
     for a, b in pairwise([gate.p_wg for gate in pillars.gates]):
-        points = np.linspace(a, b, 400)
+        points = np.linspace(a, b, 150)
         met = (kind for p in points for kind, _ in world.touched(body, p, np.array([1.0, 0, 0, 0])))
         assert ColliderKind.OBSTACLE in met, (a, b)
 

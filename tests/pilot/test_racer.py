@@ -8,7 +8,6 @@ import pytest
 from gate_racer import Racer, RacerOptions, State, UserError
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import Arm, Attitude, Imu
-from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.pilot.flight import DetectedImage, EndReason, set_point
 from gate_racer.pilot.racer import rotor_thrusts
 from gate_racer.pilot.records.recorder import Recorder
@@ -160,14 +159,6 @@ def test_a_track_of_other_gates_is_refused(sprint_course, vq1, dcl):
     track, plan = sprint_course
     with pytest.raises(UserError, match="vq1: has 6 gates, not those of sprint"):
         Racer(track, dcl, plan=plan).update(vq1)
-
-
-def test_a_policy_flies_without_a_plan():
-    policy = load_policy("splits_swift")
-    track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
-    racer = Racer(track, vehicle, RacerOptions(controller="splits_swift"))
-    flown(racer, track, vehicle)
-    assert racer.plan is None and racer.end.reason is EndReason.FINISHED
 
 
 def test_nonsense_for_a_state_is_a_counted_fall_back(sprint_course, dcl):

@@ -10,7 +10,7 @@ from gate_racer.link.messages import RaceStatus
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.flight import EndReason, Passages
 from gate_racer.pilot.guidance import incidents
-from gate_racer.pilot.guidance.incidents import LostWatch, StatusWatch, brakes, missed_margin
+from gate_racer.pilot.guidance.incidents import StatusWatch, brakes, missed_margin
 from gate_racer.pilot.guidance.recovery import ACCEL_M_S2, TRY_S, GateRetries, Recovery, RecoveryStage
 from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
 from gate_racer.tracks.track import bars, load_track
@@ -76,12 +76,6 @@ def test_a_delay_that_differs_from_gate_to_gate_hardly_ever_makes_a_miss():
             missed.append(watch.missed(passed[passed <= t].tolist(), GO) is not None)
         false += any(missed)
     assert false <= 3
-
-
-def test_an_estimate_is_lost_for_as_long_as_it_is_on_end():
-    watch = LostWatch()
-    assert [watch.seconds(True, t) for t in (0.0, 1.0)] == [0.0, 1.0]
-    assert watch.seconds(False, 2.0) == watch.seconds(True, 3.0) == 0.0 and watch.seconds(True, 5.0) == 2.0
 
 
 @pytest.mark.parametrize("speed", [4.0, 12.0, 25.0])

@@ -20,8 +20,8 @@ from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, refused
 from tests.planner.test_planner import gate, straight
 
-ONE = PlanOptions(guesses=1)
-TWO_GATES = straight(gate(12.0), gate(30.0))
+ONE = PlanOptions(guesses=1, see=0.0)  # what a camera sees changes none of these laws, and takes twice as long
+ONE_GATE, TWO_GATES = straight(gate(20.0)), straight(gate(12.0), gate(30.0))
 PEERS = ROOT.parent / "shared" / "data" / "timeopt_splits19_aos_refined.csv"
 
 
@@ -39,7 +39,6 @@ planned = cache(certified)
     [
         ("a thin wall with a way around it", ((20.0, -3.0, -30.0), (20.1, 30.0, 30.0))),
         ("a wall with a way below it", ((20.0, -50.0, -50.0), (20.5, 50.0, 1.5))),
-        ("a block across the whole leg", ((17.0, -5.0, -5.0), (25.0, 4.0, 5.0))),
     ],
 )
 def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
@@ -60,9 +59,9 @@ def test_the_faster_side_of_a_wall_is_taken_though_longer(dcl):
     gates = gate(12.0, z=-2.0), gate(40.0, z=-2.0, yaw=70.0), gate(44.0, 16.0, z=-2.0, yaw=80.0)
     bounds = Bounds((-10.0, -20.0, -9.0), (70.0, 30.0, 0.5))
     course = replace(straight(*gates, start=(0, 0, -1)), bounds=bounds)
-    free, closed = replace(ONE, see=0.0), replace(wall, high_m=(26.0, 30.0, 0.5))
-    plan, certificate = make_plan(replace(course, obstacles=(wall,)), dcl, free)
-    left = planned(replace(course, obstacles=(closed,)), dcl, free)
+    closed = replace(wall, high_m=(26.0, 30.0, 0.5))
+    plan, certificate = make_plan(replace(course, obstacles=(wall,)), dcl, ONE)
+    left = planned(replace(course, obstacles=(closed,)), dcl)
     assert plan.total_time == pytest.approx(left.total_time, rel=2e-3)
     assert certificate.effort.point_mass_bound_s < plan.total_time
 
@@ -95,17 +94,6 @@ def test_a_plan_begins_in_any_state_and_stops_where_it_is_told(dcl):
     assert plan.x[-1, P] == pytest.approx([36, 2, 0], abs=1e-4) and np.abs(plan.x[-1, V]).max() < 1e-4
 
 
-def test_the_rest_of_a_course_is_planned_from_a_state_within_it(dcl):
-    whole = planned(TWO_GATES, dcl)
-    k = whole.gate_nodes[0]
-    begin = Initial(
-        tuple(whole.x[k, P]), tuple(whole.x[k, V]), pitch_deg=-45.0, thrust_m_s2=whole.x[k, 13], next_gate=1
-    )
-    rest = planned(TWO_GATES, dcl, replace(ONE, start=begin))
-    assert len(rest.gate_nodes) == 1
-    assert rest.total_time == pytest.approx(whole.total_time - whole.t[k], rel=0.1)
-
-
 def test_a_plan_may_begin_in_the_plane_of_the_gate_before(dcl):
     begin = Initial(TWO_GATES.gates[0].centre_m, (8.0, 0.0, 0.0), next_gate=1)
     rest = planned(TWO_GATES, dcl, replace(ONE, start=begin))
@@ -113,25 +101,25 @@ def test_a_plan_may_begin_in_the_plane_of_the_gate_before(dcl):
 
 
 def test_slower_motors_and_a_speed_limit_are_obeyed_and_cost_time(dcl):
-    free = planned(TWO_GATES, dcl)
+    free = planned(ONE_GATE, dcl)
     slow_motors = replace(dcl, thrust_rate_max_m_s3=150.0)
-    plan = planned(TWO_GATES, slow_motors)
+    plan = planned(ONE_GATE, slow_motors)
     rate = np.abs(np.diff(plan.x[:, C.start]) / np.diff(plan.t))
     assert 149.0 < rate.max() < 150.2, "all of the rate is used"
-    slower = planned(TWO_GATES, slow_motors, replace(ONE, reserve=0.7))
+    slower = planned(ONE_GATE, slow_motors, replace(ONE, reserve=0.7))
     assert free.total_time < plan.total_time < slower.total_time
-    plan = planned(TWO_GATES, replace(dcl, speed_max_m_s=12.0))
+    plan = planned(ONE_GATE, replace(dcl, speed_max_m_s=12.0))
     assert np.linalg.norm(plan.x[:, V], axis=1).max() <= 12.001
 
 
 def test_rotor_thrusts_change_no_faster_than_the_motors():
     cpc = load_vehicle("cpc")
-    options = PlanOptions(model="rotors", reserve=1.0, see=0.0, guesses=1)
-    plan = planned(TWO_GATES, replace(cpc, thrust_rate_max_m_s3=400.0), options)
+    options = replace(ONE, model="rotors", reserve=1.0)
+    plan = planned(ONE_GATE, replace(cpc, thrust_rate_max_m_s3=400.0), options)
     dt = np.diff(plan.t)
     rate = np.abs(np.diff(plan.u[:-1], axis=0)) / (0.5 * (dt[1:] + dt[:-1]))[:, None]
     assert 399.0 < rate.max() * 4 / cpc.rotors_parameters.mass < 400.0 * 1.001
-    assert plan.total_time > planned(TWO_GATES, cpc, options).total_time
+    assert plan.total_time > planned(ONE_GATE, cpc, options).total_time
 
 
 def test_a_triangle_is_passed_inside_and_a_prism_costs_more(dcl):
@@ -142,10 +130,9 @@ def test_a_triangle_is_passed_inside_and_a_prism_costs_more(dcl):
     assert prism.total_time > hole.total_time
 
 
-@pytest.mark.parametrize("guesses", [1, 3])
-def test_several_guesses_are_as_good_as_the_best_of_them(guesses, dcl):
-    plan, certificate = make_plan(straight(gate(12.0, 1.0)), dcl, PlanOptions(guesses=guesses))
-    assert certificate.ok and len(certificate.effort.guesses_s) == guesses
+def test_several_guesses_are_as_good_as_the_best_of_them(dcl):
+    plan, certificate = make_plan(straight(gate(12.0, 1.0)), dcl, PlanOptions(guesses=3))
+    assert certificate.ok and len(certificate.effort.guesses_s) == 3
     assert plan.total_time <= min(T for T in certificate.effort.guesses_s.values() if T is not None) * 1.02
 
 

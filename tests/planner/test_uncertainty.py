@@ -264,8 +264,3 @@ def test_a_solid_near_the_path_is_counted_by_its_name(pillars_folder, dcl):
 def test_a_risk_that_makes_no_sense_is_refused(options, words):
     with pytest.raises(UserError, match=words):
         PlanOptions(**options)
-
-
-def test_a_doubt_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="drag"):
-        Doubt(drag=0.0)

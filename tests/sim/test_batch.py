@@ -88,12 +88,6 @@ def test_arrays_of_another_shape_are_refused(dcl, omega, throttle, dt):
         Batch(dcl, SETTINGS[1], N).step(np.zeros(omega), np.zeros(throttle), dt)
 
 
-def test_no_vehicle_and_no_thread_are_refused(dcl):
-    for n, threads in ((0, 1), (1, 0)):
-        with pytest.raises(ValueError, match="at least one of each"):
-            Batch(dcl, SETTINGS[1], n, threads=threads)
-
-
 def test_a_vehicle_that_is_not_finite_harms_no_other(dcl):
     batch = Batch(dcl, SETTINGS[1], N)
     batch.state[0] = np.nan

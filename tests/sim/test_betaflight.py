@@ -129,15 +129,6 @@ def test_bytes_take_their_time_and_wait_for_those_before():
     assert line.arrived(1.029) == b"b" and line.arrived(1.5) == b"c" and line.next_t == math.inf
 
 
-def test_it_says_what_it_is_and_how_it_is_set():
-    bench = Bench()
-    assert bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
-    assert bench.ask(Code.FC_VARIANT).name == "BTFL" and bench.ask(Code.BOARD_INFO).target == "STM32H743"
-    tuning = bench.ask(Code.RC_TUNING)
-    assert (tuning.rc_rate_roll, tuning.rate_roll, tuning.expo_roll, tuning.rates_type) == (55, 75, 0, 0)
-    assert bench.ask(110) is None and bench.codec.counters.refused == 1
-
-
 def test_arming_is_the_pilots_alone():
     bench = Bench()
     everything = (1500, 1500, 1000, 1500, *[2000] * 12)

@@ -15,7 +15,6 @@ from gate_racer.link.msp.codec import MspCodec
 from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.profile import load_betaflight, sticks_by_rates
-from gate_racer.link.udp import MavlinkClient
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.station import HANDOVER_S, STREAM_S, BetaflightStation, StationPort, switched
 from gate_racer.sim.referee import RunStatus
@@ -218,11 +217,6 @@ def handed_over():
     companion = Companion().run(4.0)
     assert companion.client.handed_over
     return companion
-
-
-def test_it_has_the_face_of_the_client_for_mavlink():
-    public = {name for name in vars(MavlinkClient) if not name.startswith("_")} | {"counters", "socket", "address"}
-    assert not public - set(dir(Companion().client))
 
 
 def test_telemetry_is_as_fast_as_the_line_with_rising_times():

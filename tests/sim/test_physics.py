@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.contact import NOTHING, body_of
@@ -213,11 +212,6 @@ def test_disarmed_motors_run_down_and_forget(name):
     before = plant.x[OMEGA].copy()
     plant.advance(0.3 + vehicle.motors.time_constant_s)
     assert plant.x[OMEGA] == pytest.approx(before * math.exp(-1), rel=1e-6) and not plant.x[LOOP].any()
-
-
-def test_a_vehicle_without_grey_box_sections_says_so():
-    with pytest.raises(UserError, match="dcl: has no `motors`"):
-        SwiftPlant(load_vehicle("dcl"), Start((0.0, 0.0, 0.0), 0.0))
 
 
 # Every summand of the grey-box polynomial and of the motors' map (Swift, eq. 6) does what its name says.

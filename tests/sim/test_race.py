@@ -66,10 +66,6 @@ def test_images_come_twice_27_7_or_34_7_ms_apart(vq1, dcl):
     assert stamp_ns / 1e9 - seen[0] == pytest.approx(DCL.video_epoch_s, abs=1e-6)
 
 
-def test_the_pose_is_told_only_where_it_is_asked_for(peer):
-    assert not [m for m in peer().ticks(1.0) if isinstance(m, LocalPosition | Odometry)]
-
-
 def raw(profile, message):
     """The fields on the wire."""
     (packet,) = ServerCodec(profile).encode(message)

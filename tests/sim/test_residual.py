@@ -12,8 +12,8 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.race.campaign import cli, run
 from gate_racer.race.campaign import residuals as files
 from gate_racer.sim.physics.plant import RIGID, V
-from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, SwiftPlant, make_plant, natural
-from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations, together
+from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, make_plant, natural
+from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start
@@ -54,16 +54,6 @@ def test_an_unmodelled_acceleration_is_found_and_nothing_else(name, number):
         states, thrusts, accel = residual_accelerations(t, x, commands(vehicle), vehicle, setting)
         assert len(states) == len(thrusts) == pytest.approx((4.0 - 0.3) * 20, abs=3)
         assert accel == pytest.approx(np.tile(put_in, (len(accel), 1)), abs=0.05)
-
-
-def test_aerodynamics_are_lacking_in_the_simple_plant_only():
-    vehicle = load_vehicle("swift")
-    t, x = flown(make_plant(vehicle, AIR, SETTINGS[3]), vehicle)
-    rms = {
-        n: np.sqrt((residual_accelerations(t, x, commands(vehicle), vehicle, SETTINGS[n])[2] ** 2).mean())
-        for n in (1, 3)
-    }
-    assert rms[3] < 0.03 and rms[1] > 0.3
 
 
 def test_a_plant_with_what_it_lacked_flies_as_the_other_one():
@@ -108,14 +98,6 @@ def test_a_plant_with_a_residual_accelerates_by_it_and_feels_it(dcl):
     assert odd.x[V] - plain.x[V] == pytest.approx(0.05 * UNKNOWN, rel=0.01)
     felt = odd.truth.accel_b - plain.truth.accel_b
     assert np.linalg.norm(felt) == pytest.approx(np.linalg.norm(UNKNOWN), rel=0.01)
-
-
-def test_residuals_add_up_and_none_is_none():
-    def one(t, x, c):
-        return UNKNOWN
-
-    assert together(None, None) is None and together(None, one) is one
-    assert together(one, one)(0.0, np.zeros(14), 0.0) == pytest.approx(2 * UNKNOWN)
 
 
 def a_log(path, vehicle, shift=0.0, source=None):
@@ -220,14 +202,6 @@ def test_estimates_are_judged_by_the_truth_interpolated():
     state = [{"t": t, "p": [t + 0.1, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (-1.0, 0.25, 2.0)]
     x, errors = files.odometry_errors(truth, state)
     assert len(x) == 1 and x[0, 0] == pytest.approx(0.25) and errors[0] == pytest.approx([0.1, *[0] * 8])
-
-
-@pytest.mark.parametrize(("number", "plant", "noisy"), [(1, RatesPlant, False), (2, RatesPlant, True),
-                                                        (3, SwiftPlant, False), (4, SwiftPlant, True)])  # fmt: skip
-def test_the_four_settings_of_the_paper(number, plant, noisy):
-    setting = SETTINGS[number]
-    made = make_plant(load_vehicle("kolibri"), AIR, setting)
-    assert type(made) is plant and setting.noisy is noisy
 
 
 def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_racer.common.config import names
-from gate_racer.common.errors import UserError
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.sim.simulator import Sensors
 from gate_racer.vehicle.camera import Camera
@@ -58,11 +57,6 @@ def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
         thrusts = np.where(arms > 0, own.thrust_max_n, 0.0)
         turned = rotors([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], thrusts.tolist(), par)[10:]
         assert turned[axis] == pytest.approx(own.slew_max_rad_s2[axis])
-
-
-def test_a_vehicle_without_rotors_says_so(dcl):
-    with pytest.raises(UserError, match="rotors"):
-        _ = dcl.rotors_parameters
 
 
 @pytest.mark.parametrize(
@@ -167,7 +161,3 @@ def test_what_the_sensor_loses_the_pilot_puts_back(thrust):
     measured = Sensors(vehicle, np.random.default_rng(0)).imu(Truth(0.0, x, np.array([0.4, -0.2, -thrust]))).accel
     assert measured[2] == pytest.approx(-thrust + vehicle.accel_loss(thrust))
     assert vehicle.steadied(measured) == pytest.approx((0.4, -0.2, -thrust), abs=1e-2), "the curve is linear in pieces"
-
-
-def test_a_vehicle_without_it_is_read_as_it_is(dcl):
-    assert dcl.steadied((1.0, 2.0, -30.0)) == (1.0, 2.0, -30.0)
