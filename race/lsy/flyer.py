@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.level import Places, rules
@@ -39,6 +40,7 @@ FARTHEST_M = 8.0  # m, of a sane iterate
 # by TOUCH_M; at most every SEEK_S.
 SLOW_M_S, SLOW_S, SEEK_S, TOUCH_M = 0.5, 0.2, 0.1, 0.04
 DETOUR_M = 0.3  # by which the first leg of the guesses for it is bent
+RETREAT_M = 0.6  # before the first plane, on the gate's axis: by way of there one of them comes back for another try
 TOUCH_S_M = 100.0  # s/m, price of violated half-spaces in their comparison
 # How much room the flight keeps, by flights of seeds from 1000 on.
 MARGIN_M = 0.015  # m, between body and edges of a seen opening
@@ -49,6 +51,10 @@ UNSEEN_M_S = 2.8  # m/s, where an unseen gate may show itself
 UNSEEN_SLANT = 3.0  # weight of the square of speed across the gate's axis in that, against 1 along
 UNSEEN_PRICE_S = 0.02  # m of a violated half-space that 1 m/s beyond that costs as much as
 UNSEEN_SLOPE_1_S = 5.0  # 1/s, by which that grows with the distance to there
+# A pole that may stand in an opening: full room about both leaves no way through, and the iterates wait before it for ever.
+CROWDED_M = 0.4  # m, between such a pole and the gate's centre
+CROWDED_M_S = 2.0  # m/s, instead of UNSEEN_M_S there
+CROWDED_SHARE = 0.1  # of the price of that room
 FLOOR_M = 0.05  # m
 THROUGH_M = 0.05  # m before and behind a gate's plane, within which the body is in the opening
 FINISH_M = 0.03  # m behind the last plane
@@ -166,7 +172,8 @@ class Flyer:
         present = self._flight
         bent = [_bent(present, self._legs[0].steps, DETOUR_M * n) for n in (aside, -aside, up, -up)]
         found = [present]
-        for guess in (*bent, self._guess(x0, o.places)):
+        via = self._goal(self._legs[0], o.places) - RETREAT_M * o.places.rotations[self._legs[0].gate][:, 0]
+        for guess in (*bent, self._guess(x0, o.places), self._guess(x0, o.places, via)):
             self._flight = guess
             for _ in range(solves):
                 self._iterate(x0, o)
@@ -208,20 +215,21 @@ class Flyer:
             [*o.position, *o.velocity, *attitude, *o.rates[:2], *torques, self._spin.thrust, rules().control_s]
         )
 
-    def _guess(self, x0: Array, places: Places) -> Iterate:
-        """Return straight flight from plane to plane at a moderate speed."""
+    def _guess(self, x0: Array, places: Places, via: Array | None = None) -> Iterate:
+        """Return straight flight from plane to plane at a moderate speed, to the first one by way of a point (3,)."""
         points = [x0[P]] + [self._goal(leg, places) for leg in self._legs]
-        lengths = [max(float(np.linalg.norm(b - a)), 0.02) for a, b in pairwise(points)]
         x, u = np.zeros((STEPS + 1, NX)), np.zeros((STEPS, NU))
         x[:, F] = u[:, FC] = GRAVITY
         x[:, Q] = x0[Q]
         k = 1
-        x[1, P] = x0[P]
-        for leg, (a, b), length in zip(self._legs, pairwise(points), lengths, strict=True):
-            dt = float(np.clip(length / 1.6 / leg.steps, SHORTEST_S, LONGEST_S))
-            share = np.arange(1, leg.steps + 1)[:, None] / leg.steps
-            x[k + 1 : k + leg.steps + 1, P] = a + share * (b - a)
-            x[k : k + leg.steps + 1, V] = (b - a) / (dt * leg.steps)
+        for leg, (a, b) in zip(self._legs, pairwise(points), strict=True):
+            corners = np.array([a, b] if via is None or k > 1 else [a, via, b])
+            along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(corners, axis=0), axis=1))])
+            dt = float(np.clip(max(along[-1], 0.02) / 1.6 / leg.steps, SHORTEST_S, LONGEST_S))
+            at = np.linspace(0.0, along[-1], leg.steps + 1)
+            path = np.stack([np.interp(at, along, corner) for corner in corners.T], axis=1)
+            x[k : k + leg.steps + 1, P] = path
+            x[k : k + leg.steps + 1, V] = np.diff(path, axis=0, append=2 * path[-1:] - path[-2:-1]) / dt
             x[k : k + leg.steps, DT] = dt
             u[k - 1, DT_NEXT] = dt
             u[k : k + leg.steps, DT_NEXT] = dt
@@ -307,12 +315,13 @@ class Flyer:
             return
         away, v, slant = x[:, :2] - o.places.centres[leg.gate, :2], x[:, V], UNSEEN_SLANT
         axis, off = o.places.rotations[leg.gate][:, 0], np.linalg.norm(away, axis=1)
+        limit = CROWDED_M_S if _crowded(o)[leg.gate].any() else UNSEEN_M_S
         weighted = slant * v + (1 - slant) * np.outer(v @ axis, axis)
         speed = np.sqrt(np.maximum(np.einsum("ki,ki->k", weighted, v), 0.01))
         slope = np.where(off > rules().sensor_m, UNSEEN_SLOPE_1_S, 0.0)
         growth = (slope / np.maximum(off, 0.1))[:, None] * away
         rows[:, SPEED_ROW, :2], rows[:, SPEED_ROW, 3:6] = growth, -weighted / speed[:, None]
-        rows[:, SPEED_ROW, 6] = UNSEEN_M_S + slope * (off - rules().sensor_m) - np.einsum("ki,ki->k", growth, x[:, :2])
+        rows[:, SPEED_ROW, 6] = limit + slope * (off - rules().sensor_m) - np.einsum("ki,ki->k", growth, x[:, :2])
         rows[:, SPEED_ROW] *= UNSEEN_PRICE_S
 
     def _fill_window(self, rows: Array, R: Array, leg: Leg, o: Observation) -> None:
@@ -328,6 +337,8 @@ class Flyer:
             half = max(half, 0.01) if seen else UNSEEN_HALF_M
             rows[i, :3], rows[i, 6] = axis, half - centre @ axis
             rows[i + 1, :3], rows[i + 1, 6] = -axis, half + centre @ axis
+        if not seen and _crowded(o)[leg.gate].any():
+            rows[2:6] *= CROWDED_SHARE
 
     def _astray(self, x: Array, o: Observation) -> Array:
         """Return how far (STEPS + 1, G) each node is out of the opening's tube: 0 within, 1 from `OPENING_M` / 4 outside."""
@@ -370,8 +381,18 @@ class Flyer:
         rows[:, 7:, 3:6] = np.where(late[..., None], n[k, chosen] * dt[:, None] / 2, 0.0)
         bend = middle - x[:, P] - dt / 2 * x[:, V]
         rows[:, 7:, 6] = np.where(late, np.einsum("kci,ki->kc", n[k, chosen], bend), 0.0) - off[k, chosen]
+        hidden = np.logical_or.reduce(_crowded(o))
+        price = np.ones(count)
+        price[-1 - len(hidden) : -1][hidden] = CROWDED_SHARE  # the poles, before the floor
+        rows[:, 7:] *= np.tile(price, 2)[chosen][..., None]
         rows[0] = 0.0
         rows[0, :, 6] = 1.0
+
+
+def _crowded(o: Observation) -> npt.NDArray[np.bool_]:
+    """Return (G, K) where an unseen pole may stand in the opening of a gate."""
+    apart = np.linalg.norm(o.places.centres[:, None, :2] - o.places.poles[:, :2], axis=-1)
+    return (apart < CROWDED_M) & np.logical_not(o.poles_seen)
 
 
 def _bent(flight: Iterate, steps: int, bend: Array) -> Iterate:

@@ -13,7 +13,8 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.solvers.acados import bound, load_generated, silence, with_tick
-from gate_racer.race.lsy.model import DT, DT_NEXT, FC, NU, NX, F, Q, deviated, deviation, drone, step
+from gate_racer.race.lsy.level import rules
+from gate_racer.race.lsy.model import DT, DT_NEXT, FC, NU, NX, F, P, Q, deviated, deviation, drone, step
 from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
@@ -26,11 +27,14 @@ GAIN, LAST, DT_REF, U_REF, Q_REF, Q_NEXT, HALFSPACES = 0, 1, 2, slice(3, 6), sli
 NP = HALFSPACES + 7 * ROWS
 E, NE = slice(6, 9), NX - 1  # of the program's states, in which a deviation stands for the attitude
 FARTHEST = 1.0  # rad, that an attitude moves in one iteration
+STRETCH, STRETCH_S = 0.3, 0.005  # share of a duration, and s more, by which it changes in one; all else in proportion
+DAMPING = 1e-3  # weight of all changes from the last iterate: at a hundredth of it the iterates cycle
 SHORTEST_S, LONGEST_S = 0.0005, 0.2  # s, of an interval
 PACE = 20.0  # 1/s, weight of changes of durations from the last iterate, against the 1 of the time itself
 EFFORT = np.array([0.004, 0.004, 0.00004])  # of torques, and of thrust beyond the present one
 INERTIA = np.array([0.02, 0.02, 0.0002])  # of changes of inputs from the last iterate
 TORQUE_SHARE, TURN_SHARE = 0.9, 0.8  # of the loop's largest torques and rates: the rest corrects
+ARENA_M = 0.1  # m, kept from walls and ceiling, beyond which a flight ends
 PRICE, WEIGHT = 30.0, 300.0  # s/m, s/m^2, of violated half-spaces
 
 
@@ -48,13 +52,17 @@ class Solver:
 
     def __call__(self, x: Array, u: Array, p: Array, x0: Array) -> tuple[Array, Array, int]:
         """Return the next iterate x (STEPS + 1, NX), u (STEPS, NU) from x0 (NX,), and acados's status, 0 if good."""
-        self._x[:] = np.delete(x, Q.start, axis=1)
-        self._x[:, E], self._u[:], self._p[:], self._x0[:] = 0.0, u, p, np.delete(x0, Q.start)
+        last = np.delete(x, Q.start, axis=1)
+        last[:, E] = 0.0
+        self._x[:], self._u[:], self._p[:], self._x0[:] = last, u, p, np.delete(x0, Q.start)
         self._p[:, Q_REF], self._p[:-1, Q_NEXT] = x[:, Q], x[1:, Q]
         self._x0[E] = np.asarray(deviation(x[0, Q], x0[Q] * np.sign(x[0, Q] @ x0[Q]))).ravel()
         self._start()
         self._prepare()
         status = self._feedback()
+        change = np.abs(self._x[:, -1] - last[:, -1]) / (STRETCH * last[:, -1] + STRETCH_S)
+        part = 1.0 / max(1.0, float(change.max()))
+        self._x[:], self._u[:] = last + part * (self._x - last), u + part * (self._u - u)
         new = np.insert(self._x, Q.start, 0.0, axis=1)
         turn = self._x[:, E] / np.maximum(1.0, np.linalg.norm(self._x[:, E], axis=1, keepdims=True) / FARTHEST)
         turn = np.column_stack([np.sqrt(1.0 - (turn**2).sum(axis=1) / 4), turn / 2])
@@ -89,12 +97,14 @@ def _formulate(template: Any, folder: Path) -> Any:
     roll, pitch = np.array(d.inertia_kg_m2[:2]) * d.torque_1_s2 / d.arm_m / d.mass_kg
     c.C, c.D = np.zeros((4, NE)), np.array([[a * roll, b * pitch, 1.0, 0.0] for a in (-1, 1) for b in (-1, 1)])
     c.lg, c.ug = np.full(4, least), np.full(4, most)
-    c.idxbx, c.ubx = np.array([E.stop, E.stop + 1]), np.full(2, TURN_SHARE * d.turn_1_s)
-    c.lbx, c.idxsbx = -c.ubx, np.arange(2)
+    turn, r = np.full(2, TURN_SHARE * d.turn_1_s), rules()
+    c.idxbx, c.idxsbx = np.array([*range(P.start, P.stop), E.stop, E.stop + 1]), np.arange(5)
+    c.lbx = np.concatenate([np.array(r.low_m) + (ARENA_M, ARENA_M, 0.0), -turn])
+    c.ubx = np.concatenate([np.array(r.high_m) - ARENA_M, turn])
     c.lh = c.lh_e = np.zeros(ROWS)
     c.uh = c.uh_e = np.full(ROWS, 1e6)
     c.idxsh = c.idxsh_e = np.arange(ROWS)
-    for end, rows in (("", 2 + ROWS), ("_e", ROWS)):
+    for end, rows in (("", 5 + ROWS), ("_e", ROWS)):
         for slack, value in (("Zl", WEIGHT), ("Zu", WEIGHT), ("zl", PRICE), ("zu", PRICE)):
             setattr(ocp.cost, slack + end, np.full(rows, value))
     o = ocp.solver_options
@@ -106,10 +116,10 @@ def _formulate(template: Any, folder: Path) -> Any:
         "DISCRETE",
     )
     o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS // 4, 40, 1e-5, "SPEED"
-    o.levenberg_marquardt = 1e-5
+    o.levenberg_marquardt = DAMPING
     return with_tick(ocp, folder)
 
 
 def _load() -> Any:
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), Path(__file__).with_name("model.py"))]
-    return load_generated(NAME, _formulate, [drone(), *sources])
+    return load_generated(NAME, _formulate, [drone(), rules(), *sources])

@@ -18,7 +18,7 @@ from gate_racer.race.lsy.level import LEVELS, draw, rules
 from gate_racer.race.lsy.loop import Spin, tilt_for, tilted, turned
 from gate_racer.race.lsy.model import FC, GRAVITY, NX, F, P, Q, V, deviated, deviation, drone, step
 from gate_racer.race.lsy.shapes import boxes_of, support
-from gate_racer.race.lsy.solver import STEPS
+from gate_racer.race.lsy.solver import ARENA_M, STEPS
 from tests.processes import run_here
 
 
@@ -126,6 +126,25 @@ def test_a_flight_is_planned_through_all_openings_within_the_first_step():
         local = (planned.x[:, P] - centre) @ R
         nearest = np.abs(local[:, 0]) < 0.1
         assert np.abs(local[nearest][:, 1:]).max(axis=1).min() < 0.15
+
+
+def test_a_flight_towards_a_wall_turns_before_it():
+    told = replace(seen_whole(draw(0, 0)), position=np.array([2.2, 0.0, 1.8]), velocity=np.array([2.5, 0.0, 2.0]))
+    flyer = Flyer()
+    flyer.step(told)
+    reached = flyer.planned.x[:, P].max(axis=0)
+    assert reached[0] > 2.25 and np.all(reached < np.array(rules().high_m) - ARENA_M + 0.02)
+
+
+def test_iterates_settle():
+    told = seen_whole(draw(0, 0))
+    flyer = Flyer()
+    flyer.step(told)
+    durations = []
+    for _ in range(10):
+        flyer._iterate(flyer._state(told), told)
+        durations.append(flyer.planned.times[-1])
+    assert np.ptp(durations) < 0.02
 
 
 def test_a_published_observation_is_read_as_ours():
