@@ -139,11 +139,26 @@ class Leg:
     edge_half_m: float = 0.0  # m, half length of the opening's edges along the gate's axis
     # (E,) m, distance from the vehicle's centre to each edge of the opening, or to the ball's surface.
     keep_m: Array = field(default_factory=lambda: np.zeros(0))
+    wall_m: float = 0.0  # m, distance from the vehicle's centre to the walls of the opening's prism
+    slot_m: float | None = None  # m, distance from the body's box to the walls of a slot; None where its sphere passes
+    lean: float = 0.0  # sign of the component of the body's z axis across a slot; 0 for either
 
     @property
     def passes(self) -> bool:
         """Whether the leg ends with the passage of a gate or a stop."""
         return self.plane_m == 0
+
+    @property
+    def in_slot(self) -> bool:
+        """Whether the leg stays within a slot."""
+        return self.inside and self.slot_m is not None
+
+    @property
+    def slot_axes(self) -> Array:
+        """Axes (3, 3) of a slot as rows, world: across its width, along its length, and the gate's."""
+        assert self.gate is not None
+        n_y, n_z, _ = min(self.gate.edges, key=lambda edge: edge[2])
+        return np.array([[0, n_y, n_z], [0, -n_z, n_y], [1, 0, 0]]) @ self.gate.R_wg.T
 
     @property
     def target(self) -> Array:
@@ -188,9 +203,12 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
         return [Leg(gate, keep_m=keep)]
-    edge = edge_half_m(gate, float(keep.min()) - task.radius_m)
+    slot, wall, ball = None, task.body_m, task.radius_m
+    if task.is_slot(gate):
+        slot, wall, ball = task.slot_margin_m(gate), float(keep.min()), task.thinnest_m
+    edge = edge_half_m(gate, float(keep.min()) - ball)
     portal, frame = _portal_m(task, edge), task.landmarks[i]
-    to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
+    to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep, wall_m=wall, slot_m=slot)
     through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)
     return [to, through] if coasts else [to, through, replace(through, plane_m=portal)]
 
@@ -209,7 +227,9 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
         portal = 0.0 if gate.is_ball else _portal_m(task, edge)
         if portal and _within(gate, p0, task.body_m, -portal, portal):
             keep = np.full(len(gate.edges), task.keep_m)
-            out = Leg(gate, plane_m=portal, inside=True, frame=track.landmarks[i], edge_half_m=edge, keep_m=keep)
+            out = Leg(
+                gate, None, portal, True, frame=track.landmarks[i], edge_half_m=edge, keep_m=keep, wall_m=task.body_m
+            )
             return [out, *parts]
     for solid in space.solids:
         off = float(solid.box.distance(p0))
@@ -232,7 +252,7 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     """
     gate, name, keep = parts[0].gate, task.vehicle.name, task.keep_m
     if gate is not None and not gate.is_ball:
-        keep = float(min(parts[0].keep_m))
+        keep = task.thinnest_m if gate.polygon_m is not None else float(min(parts[0].keep_m))
     where = f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball and gate.half <= keep:
         raise UserError(
@@ -267,7 +287,7 @@ def _ends(leg: Leg, task: Task) -> Array:
         radius = gate.half - leg.keep_m[0]
         points = leg.target + radius * np.array([(x, y, z) for x in side for y in side for z in side])
         return points[np.linalg.norm(points - leg.target, axis=1) <= radius]
-    reach, keep = gate.edges[:, 2].max(), leg.keep_m if leg.passes else task.body_m
+    reach, keep = gate.edges[:, 2].max(), leg.keep_m if leg.passes else leg.wall_m
     points = reach * np.array([(0, y, z) for y in side for z in side])
     room = gate.edges[:, 2] - points[:, 1:] @ gate.edges[:, :2].T
     return np.vstack([leg.target, leg.target + points[(room >= keep).all(axis=1)] @ gate.R_wg.T])
@@ -468,6 +488,11 @@ class Course:
             if leg.passes and i + 1 < len(self.legs):
                 result.append([])
         return result
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether an opening lets the body pass only tilted."""
+        return any(leg.in_slot for leg in self.legs)
 
     @cached_property
     def longest_section_m(self) -> float:

@@ -5,7 +5,7 @@ full problem's from below, up to the discretisation, among the paths on the same
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -135,6 +135,10 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[
     flown = Blocks(_step(task.vehicle), ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
     nlp.rows.append(Rows.zero(-X, flown))
     nlp.rows.append(Rows(ca.sum1(U**2).T / c, np.zeros(n), np.full(n, c)))
+    edge_on = [k for k, i in enumerate(nodes.legs) if course.legs[i].in_slot]
+    if edge_on:  # in a slot thrust is across its width
+        across = [ca.DM(course.legs[nodes.legs[k]].slot_axes[1:]) @ U[:, k] for k in edge_on]
+        nlp.rows.append(Rows.zero(ca.vertcat(*across)))
     for term in (ClearOfSolids(course, NEAR_M), WithinPrisms(course), LegEnds(course)):
         nlp.rows += term.rows(nodes)
     found = nlp.minimise(ca.sum1(T), SETTINGS, {}, deadline)
@@ -172,6 +176,21 @@ def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
         thrust.append(np.tile([[0.0], [0.0], [-GRAVITY]], n))
         previous = leg.target
     return PointMass(np.array(durations), p, v, thrust, False)
+
+
+def leaning(course: Course, way: PointMass) -> Course:
+    """Return the course with the side to which the body leans in each slot, that of the point mass's thrust.
+
+    Between both sides lies a level body, which no slot lets pass, and from which an optimiser finds neither.
+    """
+    legs, lean = list(course.legs), 0.0
+    for k, leg in enumerate(legs):
+        if leg.in_slot:
+            if leg.passes:
+                across = leg.slot_axes[0] @ way.thrust[k].sum(axis=1)
+                lean = -math.copysign(1.0, across)
+            legs[k] = replace(leg, lean=lean)
+    return replace(course, legs=tuple(legs))
 
 
 TURN_SHARE = 0.5  # -, largest body rates of the guess over their limits (chosen)

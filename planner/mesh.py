@@ -10,6 +10,7 @@ from gate_racer.vehicle.rotation import Array
 
 NODE_S = 0.07  # s, spacing of the first mesh (chosen)
 NODES_LEAST = 8  # least number of intervals from one gate to the next
+SLOT_LEAST = 4  # least number of intervals before, and behind, the plane of a slot
 EDGE_S = 1e-3  # s, least distance of an end of the visibility window from a leg's ends to insert a node
 
 Mesh = list[Array]
@@ -42,10 +43,11 @@ def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
             ]
             near = course.in_range(parts, np.concatenate(times), np.hstack([paths[i] for i in parts]).T)
             edges = np.array(course.view_window(near, ends[-1]))
-        for T, begin in zip(durations[parts], ends - durations[parts], strict=True):
+        for i, T, begin in zip(parts, durations[parts], ends - durations[parts], strict=True):
             cuts = (edges[(edges > begin + EDGE_S) & (edges < begin + T - EDGE_S)] - begin) / T
             shares = np.concatenate([[0.0], cuts, [1.0]])
-            counts = np.maximum(np.diff(np.round(shares * np.ceil(T / spacing))), 1).astype(int)
+            least = SLOT_LEAST if course.legs[i].in_slot else 1
+            counts = np.maximum(np.diff(np.round(shares * np.ceil(T / spacing))), least).astype(int)
             mesh.append(np.repeat(np.diff(shares) / counts, counts))
     return mesh
 

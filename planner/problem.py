@@ -26,6 +26,7 @@ from gate_racer.planner.terms import (
     Nodes,
     SpeedLimit,
     Term,
+    ThroughSlots,
     ThrustRateLimit,
     TurnLimit,
     WithinPrisms,
@@ -159,6 +160,7 @@ class TimeOptimalProblem:
             TurnLimit(self.model),
             ClearOfSolids(course, NEAR_M),
             WithinPrisms(course),
+            ThroughSlots(course),
             LevelLiftOff(course),
         ]
 

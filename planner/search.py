@@ -27,7 +27,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import shielded
 from gate_racer.planner.course import Course, Leg
-from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, ways_past_solids
+from gate_racer.planner.guess import Guess, PointMass, first_guess, guesses, leaning, ways_past_solids
 from gate_racer.planner.mesh import Duals, Mesh, Point, first_mesh, intervals
 from gate_racer.planner.models import Model, P, V, W
 from gate_racer.planner.nlp import ENDLESS, Deadline
@@ -166,6 +166,7 @@ VERY_LONG = 100
 
 def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int) -> Optimum:
     """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
+    problem = TimeOptimalProblem(leaning(problem.course, point_mass), problem.deadline, problem.progress)
     mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
     start = first_guess(problem.course, point_mass, mesh, guess)
     first = None
@@ -176,7 +177,7 @@ def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess,
 
 
 def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
-    """Solve on the first mesh; for a far gate in view in three steps: without, with soft and with hard visibility constraint.
+    """Solve on the first mesh; for a far gate or a slot in three steps: without, with soft and with hard visibility constraint.
 
     At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
     visibility constraint diverge. The linear penalty bounds them: plans to gates 500 m and 1 km away take 9 and 23 s. With the
@@ -184,7 +185,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
     without the penalty, one course of 500 m converges and another does not.
     """
     course, options = problem.course, problem.course.task.options
-    if not options.gates_in_view or course.longest_section_m <= FAR_M:
+    if not options.gates_in_view or (course.longest_section_m <= FAR_M and not course.has_slots):
         return Optimum.first(mesh, problem.solve(mesh, start, FIRST))
     blind = replace(course, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
     done = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
@@ -271,7 +272,7 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, O
     """
     options = problem.course.task.options
     count = options.guesses or (1 if len(problem.course.sections) > LONG else 2)
-    variants = guesses(options.gates_in_view)
+    variants = guesses(options.gates_in_view and not problem.course.has_slots)
     near = [way for way in ways[1:] if way.total_time < PROMISING * ways[0].total_time][:OTHER_WAYS]
     chosen = [(one.name, ways[0], one) for one in variants[:count]]
     chosen += [(f"{variants[0].name}, way {k}", way, variants[0]) for k, way in enumerate(near, 2)]

@@ -113,6 +113,7 @@ class PlanOptions:
 
 TURNING = 2.0  # -, largest body rate of a start over the largest commanded rate, for starts after a disturbance
 BALL_SHARE = 0.5  # -, largest share of a ball's radius that is margin (chosen)
+SLOT_SHARE = 0.5  # -, largest share of the room beside a body that is edge-on in a slot that is margin (chosen)
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,11 @@ class Task:
             self.track.bounds.require(self.end_m, f"{self.track.name}: the end")
         if not 0 <= self.first < count:
             raise UserError(f"{self.track.name}: next_gate {self.first}: must be a gate from 0 to {count - 1}")
+        for option in ("fast", "risk"):
+            if getattr(self.options, option) and any(map(self.is_slot, self.gates)):
+                raise UserError(
+                    f"{self.track.name}: {option}: takes the body for a sphere, which a slot does not let pass"
+                )
         if self.options.start is not None:
             self._require_possible(self.options.start)
 
@@ -235,8 +241,23 @@ class Task:
         given, gate = self.options.edge_margins_m, self.gates[i]
         if gate.is_ball:
             return np.array([min(self.options.margin_m, BALL_SHARE * gate.half)])
+        if self.is_slot(gate):
+            return np.full(len(gate.edges), self.thinnest_m + self.slot_margin_m(gate))
         margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
         return self.radius_m + margins
+
+    def is_slot(self, gate: Gate) -> bool:
+        """Whether a frameless opening is too narrow for the sphere around the body with its margin, not for its thinnest side."""
+        return gate.polygon_m is not None and self.thinnest_m < gate.half <= self.keep_m
+
+    def slot_margin_m(self, gate: Gate) -> float:
+        """Return the distance, m, from the body's box to the edges of a slot."""
+        return min(self.options.margin_m, SLOT_SHARE * (gate.half - self.thinnest_m))
+
+    @property
+    def thinnest_m(self) -> float:
+        """Half of the body's smallest dimension, m."""
+        return min(self.vehicle.body_m) / 2
 
     def clear_m(self, solid: str) -> float:
         """Return the distance in m from the vehicle's centre to the named solid."""

@@ -25,7 +25,6 @@ from gate_racer.planner.course import ROUND_M, Course, Leg
 from gate_racer.planner.mesh import Mesh, Point, intervals, leg_numbers
 from gate_racer.planner.models import C, Model, P, Q, V, W
 from gate_racer.planner.nlp import Block, Rows
-from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import SolidBox, of_obstacle
 from gate_racer.vehicle.camera import Camera
@@ -161,7 +160,7 @@ class LegEnds(Term):
         if balls:
             rows.append(_balls([legs[i] for i in balls], p[:, balls]))
         if flat:
-            rows += _planes([legs[i] for i in flat], p[:, flat], v[:, flat], self.course.task)
+            rows += _planes([legs[i] for i in flat], p[:, flat], v[:, flat])
         for i, leg in enumerate(legs):
             if leg.gate is None:
                 rows.append(Rows.zero(ca.vertcat(p[:, i] - leg.target, v[:, i], still[:, i])))
@@ -174,7 +173,7 @@ def _balls(legs: list[Leg], p: Any) -> Rows:
     return Rows((ca.sum1(off**2) / radii[None]).T, [0.0] * len(legs), radii)
 
 
-def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
+def _planes(legs: list[Leg], p: Any, v: Any) -> list[Rows]:
     """Return constraints of legs that end on a plane: inside the opening's prism, and with the margin on the gate's own plane.
 
     The distance to each edge of an opening, measured across the path, is at least `keep`:
@@ -190,24 +189,24 @@ def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
         depth = leg.edge_half_m
         for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
             if not leg.passes:
-                portals.append((k, n_y, n_z, h, 0.0))
+                portals.append((k, n_y, n_z, h - leg.wall_m, 0.0))
                 continue
             ends = (-depth, depth) if depth else (0.0,)
             sides += [(k, n_y, n_z, h, end) for end in ends]
             keeps += [keep] * len(ends)
-            coasts += [(k, n_y, n_z, h, leg.coast_m)] if leg.coast_m else []
+            coasts += [(k, n_y, n_z, h - leg.wall_m, leg.coast_m)] if leg.coast_m else []
     rows = [Rows(ca.vec(p_g[0, :]), planes, planes)]
     if passed:
         rows.append(Rows(ca.vec(v_g[0, passed]), [CROSSING_SPEED_MIN] * len(passed), [ca.inf] * len(passed)))
     if portals:
         inside, *_ = _at_edges(portals, p_g, v_g)
-        rows.append(Rows.not_negative(inside - task.body_m))
+        rows.append(Rows.not_negative(inside))
     if sides:
         inside, along, out, end = _at_edges(sides, p_g, v_g)
         rows.append(Rows.not_negative(inside * along - end * out - ca.DM(keeps).T * ca.sqrt(along**2 + out**2 + 1e-6)))
     if coasts:
         inside, along, out, end = _at_edges(coasts, p_g, v_g)
-        rows.append(Rows.not_negative((inside - task.body_m) * along - end * out))
+        rows.append(Rows.not_negative(inside * along - end * out))
     return rows
 
 
@@ -350,9 +349,8 @@ class WithinPrisms(Term):
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
-            body = self._task.body_m
             given = [
-                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, body, *leg.keep_m]
+                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, leg.wall_m, *leg.keep_m]
                 for _, leg, gate in these
             ]
             motion = nodes.motion[:, [k for k, _, _ in these]]
@@ -369,9 +367,86 @@ class WithinPrisms(Term):
                 inside = leg.gate.edges[:, 2] - p_g[..., 1:] @ leg.gate.edges[:, :2].T
                 beyond = np.maximum(np.abs(p_g[..., 0]) - max(depth_m, leg.gate.tunnel_m) / 2, 0.0)
                 least = inside.min(axis=-1)
-                short = np.hypot(beyond, least) < self._task.radius_m - STRAY_M
-                result[at] |= (short | (least < self._task.body_m - STRAY_M)).any(axis=0)
+                radius = self._task.radius_m if leg.slot_m is None else leg.wall_m
+                short = np.hypot(beyond, least) < radius - STRAY_M
+                result[at] |= (short | (least < leg.wall_m - STRAY_M)).any(axis=0)
         return result
+
+
+SMOOTH = 1e-4  # -, square of the cosine below which |cos| is rounded in the reach of a box
+LEAN = 0.5  # -, least component of the body's z axis across a slot, on the side to which it leans (chosen)
+BETWEEN = (0.25, 0.5, 0.75)  # -, points of an interval at which that room is checked
+WIDENS = 4.0  # -, widening of a slot's prism per distance from its plane, where the body no longer reaches it (chosen)
+
+
+def reach_m(half: Sequence[Any], cosines: Sequence[Any]) -> Any:
+    """Return the reach, m, of a box in a direction, by its half sides and the direction's cosines with its axes (smoothly)."""
+    return sum(h * ca.sqrt(c**2 + SMOOTH) for h, c in zip(half, cosines, strict=True))
+
+
+@cache
+def through_slot(edges: int) -> Block:
+    """Build (p, q; centre, axes, edges, half sides of the body, margin) -> room (E,), m, of the body's box beside each edge.
+
+    Where the box does not reach the gate's plane, the opening counts as wider.
+    """
+    p, q, centre, axes = ca.SX.sym("p", 3), ca.SX.sym("q", 4), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
+    lines, half, margin = ca.SX.sym("lines", 3 * edges), ca.SX.sym("half", 3), ca.SX.sym("margin")
+    across, least = ca.SX.sym("across", 3), ca.SX.sym("least")
+    R_gw = ca.reshape(axes, 3, 3).T
+
+    def reach(normal_g: Any) -> Any:
+        normal_w = R_gw.T @ normal_g
+        return reach_m(ca.vertsplit(half), rotate(conjugate(ca.vertsplit(q)), ca.vertsplit(normal_w)))
+
+    p_g = R_gw @ (p - centre)
+    off = _rounded(p_g[0])[0] - reach(ca.vertcat(1, 0, 0))
+    away = 0.5 * (off + _rounded(off)[0])
+    z_w = ca.vertcat(*rotate(ca.vertsplit(q), (0, 0, 1)))
+    values = [ca.dot(across, z_w) - least + WIDENS * away]
+    for i in range(edges):
+        n_y, n_z, h = ca.vertsplit(lines[3 * i : 3 * i + 3])
+        room = h - n_y * p_g[1] - n_z * p_g[2] - reach(ca.vertcat(0, n_y, n_z)) - margin
+        values.append(room + WIDENS * away)
+    given = ca.vertcat(centre, axes, lines, half, margin, across, least)
+    return Block.of(f"through_slot{edges}", ca.vertcat(p, q), given, ca.vertcat(*values))
+
+
+class ThroughSlots(Term):
+    """Room for the body's box, at its attitude, beside each edge of a slot while it reaches its plane: a passage in SE(3)."""
+
+    def __init__(self, course: Course):
+        self._legs, self._half = course.legs, np.array(course.task.vehicle.body_m) / 2
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        result = []
+        for i, leg, given in self._slots():
+            at = np.flatnonzero(nodes.legs == i).tolist()
+            poses = ca.horzcat(nodes.before[: Q.stop, at[0]], nodes.after[: Q.stop, at])
+            block = through_slot(len(leg.keep_m))
+            result.append(Rows.not_negative_blocks(block, poses, ca.repmat(ca.DM(given), 1, len(at) + 1)))
+        return result
+
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """Return intervals between whose ends the body has less room than it needs."""
+        result, own = super().strays(mesh, point, path), leg_numbers(mesh)
+        for s in BETWEEN:
+            q = (1 - s) * point.x[Q, :-1] + s * point.x[Q, 1:]
+            poses = np.vstack([path[round(s * (len(path) - 1))].T, q / np.linalg.norm(q, axis=0)])
+            for i, leg, given in self._slots():
+                at = np.flatnonzero(own == i)
+                room = through_slot(len(leg.keep_m)).values.map(len(at))(poses[:, at], np.tile(given, (len(at), 1)).T)
+                result[at] |= (np.array(room) < -STRAY_M).any(axis=0)
+        return result
+
+    def _slots(self) -> Iterator[tuple[int, Leg, list[float]]]:
+        """Yield the legs within slots: their number, and the parameters of `through_slot`."""
+        for i, leg in enumerate(self._legs):
+            if leg.in_slot and leg.gate is not None and leg.slot_m is not None:
+                gate = leg.gate
+                across, least = (leg.lean * leg.slot_axes[0], LEAN) if leg.lean else (np.zeros(3), 0.0)
+                box = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), *self._half, leg.slot_m]
+                yield i, leg, [*box, *across, least]
 
 
 def sampled(mesh: Mesh, point: Point) -> Array:

@@ -16,6 +16,7 @@ from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, parse_vision
+from gate_racer.mpc.names import AUTO, CONTOURING
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
@@ -60,6 +61,8 @@ def race(arguments: argparse.Namespace) -> "Session":
     else:
         track, plan = track_and_plan(arguments.what, settings.laps, settings.plan, vehicle, wire.vision)
     track, grid = _placed(settings, _plausible(track, vehicle, settings))
+    if settings.controller.name in (AUTO, CONTOURING):
+        _remark_slot(track, vehicle)
     if not flies_plan:
         _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
     session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)
@@ -171,6 +174,16 @@ def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
         remark(line)
     require_seen(settings, track)
     return track
+
+
+def _remark_slot(track: Track, vehicle: Vehicle) -> None:
+    """Remark that the contouring controller, whose weight is on the path, does not hold the attitude that a slot asks for."""
+    for k, gate in enumerate(track.gates):
+        if not gate.is_ball and gate.half < vehicle.contact_radius_m:
+            remark(
+                f"warning: {track.name}: gates[{k}] is passed tilted, which mpcc does not hold; add --controller tracking"
+            )
+            return
 
 
 def _placed(settings: RunSettings, track: Track) -> tuple[Track, StartGrid | None]:

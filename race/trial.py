@@ -18,10 +18,12 @@ SPACING_M = 0.02  # m, largest spacing of the points of a path whose distance to
 def fly_trial(plan: Plan, task: Task) -> Trial | None:
     """Fly a plan on the vehicle's own plant until a flight fails: once on the true state, then by projected camera.
 
-    None if that plant is the plan's model, or the plan does not begin on the pad.
+    None if that plant is the plan's model, the plan does not begin on the pad, or leads through a slot, in which the trial's
+    controller does not hold the plan's attitude.
     """
     vehicle, track, options = task.vehicle, task.track, task.options
-    if not vehicle.grey_box or options.start is not None or options.flying_lap:
+    slots = any(map(task.is_slot, task.gates))
+    if not vehicle.grey_box or options.start is not None or options.flying_lap or slots:
         return None
     # Slow to load: simulator and controller.
     from gate_racer.estimation.registry import DEFAULT

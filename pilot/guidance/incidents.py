@@ -43,7 +43,8 @@ def missed_margin(gate: Gate) -> float:
 def room_in(gate: Gate, contact_radius_m: float) -> float:
     """Return the distance (m) from the middle of an opening to where the vehicle would touch its edge.
 
-    It is infinite in a ball, which has no edge, and which no image makes surer.
+    It is infinite in a ball, which has no edge, and which no image makes surer, and negative in a slot, through which the body is
+    tilted.
     """
     return inf if gate.is_ball else gate.half - contact_radius_m
 
@@ -52,11 +53,11 @@ def brakes(gate: Gate, state: State, room_m: float) -> bool:
     """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
 
     Args:
-        room_m: from the middle of the opening to where the vehicle would touch its edge.
+        room_m: from the middle of the opening to where the vehicle would touch its edge; a slot is passed at the plan's pace.
     """
     speed = float(np.linalg.norm(state.v_w))
     rest_m = -float(gate.local(state.p_wb)[0]) - speed * BRAKE_S - speed**2 / (2 * BRAKE_M_S2)
-    return 0 < rest_m < BRAKE_M and sigma_across(gate, state.cov_to_gate) > BLIND * room_m
+    return 0 < rest_m < BRAKE_M and 0 < BLIND * room_m < sigma_across(gate, state.cov_to_gate)
 
 
 class StatusWatch:

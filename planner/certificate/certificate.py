@@ -20,6 +20,7 @@ from gate_racer.planner.certificate.replay import (
     hidden,
     passages,
     replay,
+    scraped,
     state_errors,
     too_near,
 )
@@ -148,7 +149,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     ]
     t, p_w = beyond(path, task)
     passed, failed = passages(t, p_w, plan, task)
-    failures += failed + broken_turns(t, p_w, passed, task)
+    failures += failed + scraped(path, task) + broken_turns(t, p_w, passed, task)
     near, failed = too_near(t, p_w, task)
     failures += failed
     times = [one.t for one in passed]

@@ -416,7 +416,8 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
             ends = plan.t[[max(node - 1, 0), min(node + 1, len(plan.t) - 1)]]
             one = touched(gate, t, p_w, *np.searchsorted(t, ends).tolist())
         else:
-            one = passage(gate, t, p_w, before, when, task.passage_m, task.body_m)
+            wall = planned.min() if task.is_slot(gate) else task.body_m
+            one = passage(gate, t, p_w, before, when, task.passage_m, wall)
             if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
                 failures.append(f"gate {i} is passed {one.t - when:+.3f} s from the time of its row")
         if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):
@@ -431,6 +432,28 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
         found.append(one)
         before = one.t
     return found, failures
+
+
+def scraped(path: ReplayedPath, task: Task) -> list[str]:
+    """Return sentences on slots of which the corners of the body, where it is in their plane, come too near to an edge."""
+    from scipy.spatial.transform import Rotation  # slow to load, and not needed to fly a plan
+
+    failures, signs = [], np.stack(np.meshgrid(*[(-0.5, 0.5)] * 3), -1).reshape(-1, 3)
+    for i, gate in enumerate(task.gates):
+        if not task.is_slot(gate):
+            continue
+        p_g = local(gate, path.x[:, P])
+        near = np.flatnonzero((np.abs(p_g[:, 0]) < task.vehicle.half_diagonal) & (inside(gate, p_g) > 0))
+        turned = Rotation.from_quat(path.x[near][:, Q], scalar_first=True)
+        corners_w = np.stack([turned.apply(sign * task.vehicle.body_m) for sign in signs], 1) + path.x[near][:, None, P]
+        corners_g = local(gate, corners_w.reshape(-1, 3)).reshape(-1, 8, 3)
+        through = (corners_g[..., 0].min(1) < 0) & (corners_g[..., 0].max(1) > 0)
+        room = inside(gate, corners_g[through].reshape(-1, 3)).min(initial=np.inf)
+        if not room >= (need := task.slot_margin_m(gate)) - MARGIN_TOLERANCE:
+            failures.append(
+                f"gate {i} is passed with {room:.3f} m from the body's corners to an edge instead of {need:.3f} m"
+            )
+    return failures
 
 
 def broken_turns(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:

@@ -1,0 +1,117 @@
+"""Slots, which the body passes tilted: the box at its attitude has room, in plan, certificate and flight."""
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mcap.reader import make_reader
+
+from gate_racer.common.errors import UserError
+from gate_racer.planner.models import P, Q
+from gate_racer.planner.plan import read_plan
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.terms import through_slot
+from gate_racer.race.request import race
+from gate_racer.race.run_mpc import parser
+from gate_racer.tracks.track import Track, load_track
+from gate_racer.vehicle.rotation import Array, matrix
+from tests.conftest import with_plan
+from tests.processes import raced
+
+WIDE_M, LONG_M = 0.36, 1.6
+SLOT = f"""
+name: slot
+source: a slot as high as two vehicles, and too narrow for a level one
+start: {{position_m: [0.0, 0.0, -1.5], yaw_deg: 0.0}}
+bounds: {{low_m: [-10.0, -10.0, -8.0], high_m: [30.0, 10.0, 0.0]}}
+gates:
+  - centre_m: [8.0, 0.0, -2.0]
+    yaw_deg: 0.0
+    polygon_m: [[-{WIDE_M / 2}, -0.8], [{WIDE_M / 2}, -0.8], [{WIDE_M / 2}, 0.8], [-{WIDE_M / 2}, 0.8]]
+end_m: [16.0, 0.0, -2.0]
+"""
+CORNERS = np.array(list(product((-0.5, 0.5), repeat=3)))
+OPTIONS = PlanOptions(see=0.0, reserve=0.6, guesses=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, dcl):
+    path = tmp_path_factory.mktemp("slot")
+    (path / "slot.yaml").write_text(SLOT, encoding="utf-8")
+    return with_plan(path, tmp_path_factory, load_track(path / "slot.yaml"), dcl, OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def track(folder) -> Track:
+    return load_track(folder / "slot.yaml")
+
+
+def least_room_m(track: Track, p_w: Array, q_wb: Array, body_m) -> float:
+    """Least distance of the body's corners to the slot's edges, where the body is in its plane."""
+    (gate,), rooms = track.gates, []
+    for p, q in zip(p_w, q_wb, strict=True):
+        corners = gate.local(p + CORNERS * body_m @ matrix(q / np.linalg.norm(q)).T)
+        if corners[:, 0].min() < 0 < corners[:, 0].max():
+            rooms.append((gate.edges[:, 2] - corners[:, 1:] @ gate.edges[:, :2].T).min())
+    return min(rooms)
+
+
+def test_the_room_beside_the_body_is_that_of_its_nearest_corner(track, dcl):
+    rng, (gate,) = np.random.default_rng(3), track.gates
+    half, block = np.array(dcl.body_m) / 2, through_slot(len(gate.edges))
+    given = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), *half, 0.0, 0, 0, 0, 0.0]
+    for _ in range(50):
+        p, q = gate.p_wg + rng.uniform(-0.05, 0.05, 3), rng.normal(size=4)
+        q /= np.linalg.norm(q)
+        corners = gate.local(p + 2 * CORNERS * half @ matrix(q).T)
+        nearest = (gate.edges[:, 2] - corners[:, 1:] @ gate.edges[:, :2].T).min(axis=0)
+        room = np.array(block.values(np.concatenate([p, q]), given)).ravel()[1:]
+        np.testing.assert_allclose(room, nearest, atol=5e-3)
+        assert (room <= nearest + 1e-9).all(), "never more than there is"
+
+
+def test_the_plan_leads_the_tilted_body_through_and_a_level_one_is_refused(track, folder, dcl):
+    plan = read_plan(folder / "slot.csv")
+    _, x, _ = plan.dense(dcl, 20)
+    margin_m = Task(track, dcl, OPTIONS).slot_margin_m(track.gates[0])
+    assert margin_m > 0.04
+    assert least_room_m(track, x[:, P], x[:, Q], dcl.body_m) > margin_m - 3e-3
+    level = replace(track.gates[0], polygon_m=((-0.6, -0.8), (0.6, -0.8), (0.6, 0.8), (-0.6, 0.8)))
+    wide = replace(track, gates=(level,))
+    flat, _ = make_plan(wide, dcl, OPTIONS)
+    _, x, _ = flat.dense(dcl, 20)
+    assert least_room_m(track, x[:, P], x[:, Q], dcl.body_m) < 0, "the fastest way through a wide one is not tilted"
+
+
+@pytest.mark.parametrize(
+    ("width_m", "options", "says"),
+    [
+        (0.14, OPTIONS, "the opening of 0.14 m is too small, dcl needs more than 0.16 m"),
+        (WIDE_M, replace(OPTIONS, fast=True), "slot: fast: takes the body for a sphere"),
+        (WIDE_M, replace(OPTIONS, risk=0.01), "slot: risk: takes the body for a sphere"),
+    ],
+)
+def test_what_no_tilt_lets_pass_is_refused_in_a_line(tmp_path, dcl, width_m, options, says):
+    (tmp_path / "slot.yaml").write_text(SLOT.replace(f"{WIDE_M / 2}", f"{width_m / 2}"), encoding="utf-8")
+    with pytest.raises(UserError, match=says):
+        make_plan(load_track(tmp_path / "slot.yaml"), dcl, options)
+
+
+def test_the_body_is_flown_through_on_a_told_state(track, folder, tmp_path, dcl):
+    result = raced(tmp_path, folder / "slot.csv", "--set", "perception.pose=true", "--controller", "tracking")
+    with Path(result["log"]).open("rb") as file:
+        told = [json.loads(one.data) for _, _, one in make_reader(file).iter_messages(topics=["/truth"])]
+    t, fine = np.array([row["t"] for row in told]), np.arange(told[0]["t"], told[-1]["t"], 1e-3)
+    p, q = (
+        np.array([np.interp(fine, t, column) for column in zip(*(row[k] for row in told), strict=True)]).T for k in "pq"
+    )
+    assert least_room_m(track, p, q, dcl.body_m) > 0
+
+
+def test_who_does_not_hold_the_attitude_says_so(folder, capsys):
+    race(parser().parse_args([str(folder / "slot.csv"), "--lockstep", "--set", "perception.pose=true"]))
+    assert "gates[0] is passed tilted, which mpcc does not hold; add --controller tracking" in capsys.readouterr().err
