@@ -18,6 +18,7 @@ from gate_racer.planner.course import Course
 from gate_racer.planner.mesh import Duals, Mesh, Point, intervals
 from gate_racer.planner.models import Model, P, Q, V, W
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
+from gate_racer.planner.slots import ThroughSlots
 from gate_racer.planner.terms import (
     STRAY_M,
     ClearOfSolids,
@@ -26,7 +27,6 @@ from gate_racer.planner.terms import (
     Nodes,
     SpeedLimit,
     Term,
-    ThroughSlots,
     ThrustRateLimit,
     TurnLimit,
     WithinPrisms,

@@ -166,7 +166,8 @@ VERY_LONG = 100
 
 def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int) -> Optimum:
     """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
-    problem = TimeOptimalProblem(leaning(problem.course, point_mass), problem.deadline, problem.progress)
+    if problem.course.has_slots:
+        problem = TimeOptimalProblem(leaning(problem.course, point_mass), problem.deadline, problem.progress)
     mesh = first_mesh(problem.course, guess.slack * point_mass.durations, point_mass.p)
     start = first_guess(problem.course, point_mass, mesh, guess)
     first = None

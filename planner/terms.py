@@ -235,7 +235,7 @@ def cubic_rate(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
     return 6 * s * (1 - s) * (p1 - p0) / dt + (1 - s) * (1 - 3 * s) * v0 - s * (2 - 3 * s) * v1
 
 
-def _rounded(x: Any) -> tuple[Any, Any]:
+def rounded(x: Any) -> tuple[Any, Any]:
     """Return a smooth |x|, and a smooth upper bound of max(x, 0)."""
     return ca.sqrt(x**2 + 1e-8), 0.5 * (x + ca.sqrt(x**2 + ROUND_M**2))
 
@@ -258,9 +258,9 @@ def outside(thin: bool) -> Block:
     keep, values = ca.SX.sym("keep"), []
     for s in ALONG:
         p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
-        beyond = [_rounded(p[i])[0] - half[i] for i in range(3)]
+        beyond = [rounded(p[i])[0] - half[i] for i in range(3)]
         if thin:
-            values.append(sum(_rounded(one)[1] ** 2 for one in beyond) / keep - keep)
+            values.append(sum(rounded(one)[1] ** 2 for one in beyond) / keep - keep)
         else:
             most, k = ca.fmax(ca.fmax(*beyond[:2]), beyond[2]), SHARPNESS / keep
             values.append(most + ca.log(sum(ca.exp(k * (one - most)) for one in beyond)) / k - keep)
@@ -280,7 +280,7 @@ def within_prism(edges: int) -> Block:
     values = []
     for s in THROUGH:
         p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
-        beyond = _rounded(_rounded(p[0])[0] - depth)[1] ** 2
+        beyond = rounded(rounded(p[0])[0] - depth)[1] ** 2
         for i in range(edges):
             (n_y, n_z, h), keep = ca.vertsplit(lines[3 * i : 3 * i + 3]), keeps[i]
             inside = h - n_y * p[1] - n_z * p[2]
@@ -373,82 +373,6 @@ class WithinPrisms(Term):
         return result
 
 
-SMOOTH = 1e-4  # -, square of the cosine below which |cos| is rounded in the reach of a box
-LEAN = 0.5  # -, least component of the body's z axis across a slot, on the side to which it leans (chosen)
-BETWEEN = (0.25, 0.5, 0.75)  # -, points of an interval at which that room is checked
-WIDENS = 4.0  # -, widening of a slot's prism per distance from its plane, where the body no longer reaches it (chosen)
-
-
-def reach_m(half: Sequence[Any], cosines: Sequence[Any]) -> Any:
-    """Return the reach, m, of a box in a direction, by its half sides and the direction's cosines with its axes (smoothly)."""
-    return sum(h * ca.sqrt(c**2 + SMOOTH) for h, c in zip(half, cosines, strict=True))
-
-
-@cache
-def through_slot(edges: int) -> Block:
-    """Build (p, q; centre, axes, edges, half sides of the body, margin) -> room (E,), m, of the body's box beside each edge.
-
-    Where the box does not reach the gate's plane, the opening counts as wider.
-    """
-    p, q, centre, axes = ca.SX.sym("p", 3), ca.SX.sym("q", 4), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
-    lines, half, margin = ca.SX.sym("lines", 3 * edges), ca.SX.sym("half", 3), ca.SX.sym("margin")
-    across, least = ca.SX.sym("across", 3), ca.SX.sym("least")
-    R_gw = ca.reshape(axes, 3, 3).T
-
-    def reach(normal_g: Any) -> Any:
-        normal_w = R_gw.T @ normal_g
-        return reach_m(ca.vertsplit(half), rotate(conjugate(ca.vertsplit(q)), ca.vertsplit(normal_w)))
-
-    p_g = R_gw @ (p - centre)
-    off = _rounded(p_g[0])[0] - reach(ca.vertcat(1, 0, 0))
-    away = 0.5 * (off + _rounded(off)[0])
-    z_w = ca.vertcat(*rotate(ca.vertsplit(q), (0, 0, 1)))
-    values = [ca.dot(across, z_w) - least + WIDENS * away]
-    for i in range(edges):
-        n_y, n_z, h = ca.vertsplit(lines[3 * i : 3 * i + 3])
-        room = h - n_y * p_g[1] - n_z * p_g[2] - reach(ca.vertcat(0, n_y, n_z)) - margin
-        values.append(room + WIDENS * away)
-    given = ca.vertcat(centre, axes, lines, half, margin, across, least)
-    return Block.of(f"through_slot{edges}", ca.vertcat(p, q), given, ca.vertcat(*values))
-
-
-class ThroughSlots(Term):
-    """Room for the body's box, at its attitude, beside each edge of a slot while it reaches its plane: a passage in SE(3)."""
-
-    def __init__(self, course: Course):
-        self._legs, self._half = course.legs, np.array(course.task.vehicle.body_m) / 2
-
-    def rows(self, nodes: Nodes) -> list[Rows]:
-        result = []
-        for i, leg, given in self._slots():
-            at = np.flatnonzero(nodes.legs == i).tolist()
-            poses = ca.horzcat(nodes.before[: Q.stop, at[0]], nodes.after[: Q.stop, at])
-            block = through_slot(len(leg.keep_m))
-            result.append(Rows.not_negative_blocks(block, poses, ca.repmat(ca.DM(given), 1, len(at) + 1)))
-        return result
-
-    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        """Return intervals between whose ends the body has less room than it needs."""
-        result, own = super().strays(mesh, point, path), leg_numbers(mesh)
-        for s in BETWEEN:
-            q = (1 - s) * point.x[Q, :-1] + s * point.x[Q, 1:]
-            poses = np.vstack([path[round(s * (len(path) - 1))].T, q / np.linalg.norm(q, axis=0)])
-            for i, leg, given in self._slots():
-                at = np.flatnonzero(own == i)
-                room = through_slot(len(leg.keep_m)).values.map(len(at))(poses[:, at], np.tile(given, (len(at), 1)).T)
-                result[at] |= (np.array(room) < -STRAY_M).any(axis=0)
-        return result
-
-    def _slots(self) -> Iterator[tuple[int, Leg, list[float]]]:
-        """Yield the legs within slots: their number, and the parameters of `through_slot`."""
-        for i, leg in enumerate(self._legs):
-            if leg.in_slot and leg.gate is not None and leg.slot_m is not None:
-                gate = leg.gate
-                across, least = (leg.lean * leg.slot_axes[0], LEAN) if leg.lean else (np.zeros(3), 0.0)
-                box = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), *self._half, leg.slot_m]
-                yield i, leg, [*box, *across, least]
-
-
 def sampled(mesh: Mesh, point: Point) -> Array:
     """Return positions (9, N, 3), m, of a candidate along each interval, both ends included."""
     ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
@@ -486,7 +410,7 @@ def sight_past_box() -> Block:
     a, b = (ca.reshape(axes, 3, 3).T @ (point - centre) for point in (p, target))
     for face in ca.vertsplit(faces):
         met = a + (face - a[0]) / (b[0] - a[0]) * (b - a)
-        y, z = (_rounded(met[i])[0] - half[i] for i in (1, 2))
+        y, z = (rounded(met[i])[0] - half[i] for i in (1, 2))
         values.append((y + z + ca.sqrt((y - z) ** 2 + ROUND_M**2)) / 2)
     return Block.of("sight_past_box", p, ca.vertcat(target, centre, axes, half, faces), ca.vertcat(*values))
 

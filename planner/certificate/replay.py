@@ -443,11 +443,12 @@ def scraped(path: ReplayedPath, task: Task) -> list[str]:
         if not task.is_slot(gate):
             continue
         p_g = local(gate, path.x[:, P])
-        near = np.flatnonzero((np.abs(p_g[:, 0]) < task.vehicle.half_diagonal) & (inside(gate, p_g) > 0))
+        half = gate.tunnel_m / 2
+        near = np.flatnonzero((np.abs(p_g[:, 0]) < half + task.vehicle.half_diagonal) & (inside(gate, p_g) > 0))
         turned = Rotation.from_quat(path.x[near][:, Q], scalar_first=True)
         corners_w = np.stack([turned.apply(sign * task.vehicle.body_m) for sign in signs], 1) + path.x[near][:, None, P]
         corners_g = local(gate, corners_w.reshape(-1, 3)).reshape(-1, 8, 3)
-        through = (corners_g[..., 0].min(1) < 0) & (corners_g[..., 0].max(1) > 0)
+        through = (corners_g[..., 0].min(1) < half) & (corners_g[..., 0].max(1) > -half)
         room = inside(gate, corners_g[through].reshape(-1, 3)).min(initial=np.inf)
         if not room >= (need := task.slot_margin_m(gate)) - MARGIN_TOLERANCE:
             failures.append(

@@ -13,8 +13,8 @@ from gate_racer.common.errors import UserError
 from gate_racer.planner.models import P, Q
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.slots import through_slot
 from gate_racer.planner.task import PlanOptions, Task
-from gate_racer.planner.terms import through_slot
 from gate_racer.race.request import race
 from gate_racer.race.run_mpc import parser
 from gate_racer.tracks.track import Track, load_track
@@ -63,7 +63,7 @@ def least_room_m(track: Track, p_w: Array, q_wb: Array, body_m) -> float:
 def test_the_room_beside_the_body_is_that_of_its_nearest_corner(track, dcl):
     rng, (gate,) = np.random.default_rng(3), track.gates
     half, block = np.array(dcl.body_m) / 2, through_slot(len(gate.edges))
-    given = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), *half, 0.0, 0, 0, 0, 0.0]
+    given = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), 0.0, *half, 0.0, 0, 0, 0, 0.0]
     for _ in range(50):
         p, q = gate.p_wg + rng.uniform(-0.05, 0.05, 3), rng.normal(size=4)
         q /= np.linalg.norm(q)
