@@ -117,8 +117,12 @@ def _settings(arguments: argparse.Namespace) -> RunSettings:
         settings = replace(settings, link=replace(link, lockstep=True))
     settings.require_consistent()
     if arguments.json is not None:
-        beside = {".csv": ".json", TAUGHT: ".yaml"}  # certificate of a plan, card of a network
-        named = [Path(name) for name in (arguments.what, settings.perception.detector)]
+        beside = {
+            ".csv": ".json",
+            TAUGHT: ".yaml",
+            ".mcap": ".png",
+        }  # certificate of a plan, card of a network, plot of a log
+        named = [Path(name) for name in (arguments.what, settings.perception.detector, settings.record.log)]
         require_output(
             arguments.json, *(file.with_suffix(beside[file.suffix]) for file in named if file.suffix in beside)
         )

@@ -161,6 +161,7 @@ OVERWRITING = {
     "preflight": lambda f: [*AT_A_LINE, "--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
+    "run-mpc ": lambda f: [f / "track.yaml", "--log", f / "new.mcap", "--json", f / "new.png"],
     "explore": lambda f: ["--set", f"perception.detector={f / 'gate.jpg'}", "--json", f / "gate.jpg"],
     "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],
     "replay-flight": lambda f: [f / "flight.mcap", "--set", f"track={f / 'report.json'}", "--out", f / "report"],
@@ -175,6 +176,6 @@ def test_no_output_overwrites_what_the_command_line_names(name, files):
     (files / "link.yaml").symlink_to(files / "flight.mcap")
     arguments = [str(argument) for argument in OVERWRITING[name](files)]
     before = {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()}
-    done = run_here(COMMANDS[name], *arguments)
+    done = run_here(COMMANDS[name.strip()], *arguments)
     assert done.returncode == 2 and "would overwrite" in done.stderr
     assert {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()} == before
