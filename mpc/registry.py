@@ -16,6 +16,7 @@ from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.planner.plan import Plan
+from gate_racer.tracks.gate import is_slot
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -51,7 +52,8 @@ def make_controller(
 ) -> PlanController:
     """Make the controller of a name (tracking, mpcc), of a settings file, or of a user's class, for a plan of a track.
 
-    The controller `auto` is mpcc; the solver `auto` is acados, or CasADi, with a line on stderr, if acados is missing.
+    The controller `auto` is mpcc, or tracking, which holds the plan's attitude, where there is a slot; the solver `auto` is
+    acados, or CasADi, with a line on stderr, if acados is missing.
 
     Args:
         patience_s: longest step of a user's class, s.
@@ -75,7 +77,9 @@ def make_controller(
         except AcadosMissingError as error:
             print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
-    settings = load_settings(TRACKING if part is not None else DEFAULT if name == AUTO else name)
+    slots = any(is_slot(gate, vehicle.contact_radius_m) for gate in track.gates)
+    usual = TRACKING if slots or part is not None else DEFAULT
+    settings = load_settings(usual if part is not None or name == AUTO else name)
     problem = problem_of(settings.granting(plan.thrust_share(vehicle)))
     course, floor_m = track.course(plan.laps), track.bounds.high_m[2]
     given = load_adaptation(), course

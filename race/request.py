@@ -16,7 +16,7 @@ from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, parse_vision
-from gate_racer.mpc.names import AUTO, CONTOURING
+from gate_racer.mpc.names import CONTOURING
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
@@ -29,6 +29,7 @@ from gate_racer.race.settings import FlownPlanSettings, RunSettings
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
+from gate_racer.tracks.gate import is_slot
 from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track, others, parse_place, place
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -61,8 +62,11 @@ def race(arguments: argparse.Namespace) -> "Session":
     else:
         track, plan = track_and_plan(arguments.what, settings.laps, settings.plan, vehicle, wire.vision)
     track, grid = _placed(settings, _plausible(track, vehicle, settings))
-    if settings.controller.name in (AUTO, CONTOURING):
-        _remark_slot(track, vehicle)
+    slots = any(is_slot(gate, vehicle.contact_radius_m) for gate in track.gates)
+    if slots and settings.controller.name == CONTOURING:
+        remark(
+            f"warning: {track.name}: has a slot, which is passed tilted; mpcc does not hold a plan's attitude, tracking does"
+        )
     if not flies_plan:
         _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
     session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)
@@ -178,16 +182,6 @@ def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
         remark(line)
     require_seen(settings, track)
     return track
-
-
-def _remark_slot(track: Track, vehicle: Vehicle) -> None:
-    """Remark that the contouring controller, whose weight is on the path, does not hold the attitude that a slot asks for."""
-    for k, gate in enumerate(track.gates):
-        if not gate.is_ball and gate.half < vehicle.contact_radius_m:
-            remark(
-                f"warning: {track.name}: gates[{k}] is passed tilted, which mpcc does not hold; add --controller tracking"
-            )
-            return
 
 
 def _placed(settings: RunSettings, track: Track) -> tuple[Track, StartGrid | None]:

@@ -66,7 +66,7 @@ class ControllerSettings:
 
     name: str = key(
         AUTO,
-        f"mpcc (auto), tracking, a YAML file of settings, a learned policy (name or .onnx), or {CLASS}",
+        f"mpcc (auto), tracking (auto with slots), a YAML file of settings, a learned policy (name or .onnx), or {CLASS}",
         "NAME",
     )
     solver: str = key(AUTO, "`casadi` needs no compiler", choices=tuple(SOLVERS))

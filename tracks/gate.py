@@ -153,6 +153,11 @@ ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings h
 SLOT_SHARE = 0.25  # ... share of half the width of a slot, through which its body is tilted
 
 
+def is_slot(gate: Gate, contact_radius_m: float) -> bool:
+    """Whether an opening is narrower than the sphere around a vehicle, which may then pass it tilted only."""
+    return not gate.is_ball and gate.half < contact_radius_m
+
+
 def room(gate: Gate, contact_radius_m: float) -> float:
     """Return the half width, m, of the corridor of a gate whose position is known."""
     return max(gate.half - contact_radius_m - CLEAR_M, min(ROOM_M, SLOT_SHARE * gate.half))

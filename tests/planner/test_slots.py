@@ -102,7 +102,7 @@ def test_what_no_tilt_lets_pass_is_refused_in_a_line(tmp_path, dcl, width_m, opt
 
 
 def test_the_body_is_flown_through_on_a_told_state(track, folder, tmp_path, dcl):
-    result = raced(tmp_path, folder / "slot.csv", "--set", "perception.pose=true", "--controller", "tracking")
+    result = raced(tmp_path, folder / "slot.csv", "--set", "perception.pose=true")
     with Path(result["log"]).open("rb") as file:
         told = [json.loads(one.data) for _, _, one in make_reader(file).iter_messages(topics=["/truth"])]
     t, fine = np.array([row["t"] for row in told]), np.arange(told[0]["t"], told[-1]["t"], 1e-3)
@@ -113,5 +113,8 @@ def test_the_body_is_flown_through_on_a_told_state(track, folder, tmp_path, dcl)
 
 
 def test_who_does_not_hold_the_attitude_says_so(folder, capsys):
-    race(parser().parse_args([str(folder / "slot.csv"), "--lockstep", "--set", "perception.pose=true"]))
-    assert "gates[0] is passed tilted, which mpcc does not hold; add --controller tracking" in capsys.readouterr().err
+    told = [str(folder / "slot.csv"), "--lockstep", "--set", "perception.pose=true"]
+    race(parser().parse_args(told))
+    assert "slot" not in capsys.readouterr().err
+    race(parser().parse_args([*told, "--controller", "mpcc"]))
+    assert "slot: has a slot, which is passed tilted; mpcc does not hold" in capsys.readouterr().err
