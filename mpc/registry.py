@@ -1,6 +1,7 @@
 """The controllers by name: along a plan, or without one; by a file of settings, a learned policy, or the class of a user."""
 
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
+IN_SLOTS = 400.0  # 1/rad^2, weight of the attitude in tracking where there is a slot: of 20, a body touched it (flown)
 DEFAULT = CONTOURING  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
 
 
@@ -80,6 +82,8 @@ def make_controller(
     slots = any(is_slot(gate, vehicle.contact_radius_m) for gate in track.gates)
     usual = TRACKING if slots or part is not None else DEFAULT
     settings = load_settings(usual if part is not None or name == AUTO else name)
+    if slots and name in (AUTO, TRACKING):
+        settings = replace(settings, weights=replace(settings.weights, attitude=IN_SLOTS, gate_visibility=0.0))
     problem = problem_of(settings.granting(plan.thrust_share(vehicle)))
     course, floor_m = track.course(plan.laps), track.bounds.high_m[2]
     given = load_adaptation(), course

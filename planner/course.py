@@ -250,13 +250,14 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     Raises:
         UserError: it does not.
     """
-    gate, name, keep = parts[0].gate, task.vehicle.name, task.keep_m
+    gate, name, keep, fits = parts[0].gate, task.vehicle.name, task.keep_m, 0.0
     if gate is not None and not gate.is_ball:
-        keep = task.thinnest_m if gate.polygon_m is not None else float(min(parts[0].keep_m))
+        fits = task.thinnest_m if gate.polygon_m is not None else float(min(parts[0].keep_m))
+        keep = keep if parts[0].slot_m is not None else float(min(parts[0].keep_m))
     where = f"{task.track.name}: {where}"
-    if gate is not None and not gate.is_ball and gate.half <= keep:
+    if gate is not None and not gate.is_ball and gate.half <= fits:
         raise UserError(
-            f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * keep:.2f} m"
+            f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * fits:.2f} m"
         )
     for leg in parts:
         ends = _ends(leg, task)

@@ -20,6 +20,7 @@ from gate_racer.planner.terms import STRAY_M, Nodes, Term, rounded
 from gate_racer.vehicle.rotation import Array, conjugate, rotate
 
 SMOOTH = 1e-4  # -, square of the cosine below which |cos| is rounded in the reach of a box
+SPARE_M = 3e-3  # m, more than the margin that is certified, for what the path does between nodes (chosen)
 LEAN = 0.5  # -, least component of the body's z axis across a slot, on the side to which it leans (chosen)
 BETWEEN = (0.25, 0.5, 0.75)  # -, points of an interval at which that room is checked
 WIDENS = 4.0  # -, widening of a slot's prism per distance from its plane, where the body no longer reaches it (chosen)
@@ -92,5 +93,12 @@ class ThroughSlots(Term):
             if leg.in_slot and leg.gate is not None and leg.slot_m is not None:
                 gate = leg.gate
                 across, least = (leg.lean * leg.slot_axes[0], LEAN) if leg.lean else (np.zeros(3), -1.0)
-                box = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, *self._half, leg.slot_m]
+                box = [
+                    *gate.p_wg,
+                    *gate.R_wg.T.ravel(),
+                    *gate.edges.ravel(),
+                    leg.edge_half_m,
+                    *self._half,
+                    leg.slot_m + SPARE_M,
+                ]
                 yield i, leg, [*box, *across, least]

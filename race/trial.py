@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 
+from gate_racer.mpc.names import CONTOURING, TRACKING
 from gate_racer.planner.certificate.replay import clearances
 from gate_racer.planner.models import V
 from gate_racer.planner.plan import Plan
@@ -18,12 +19,11 @@ SPACING_M = 0.02  # m, largest spacing of the points of a path whose distance to
 def fly_trial(plan: Plan, task: Task) -> Trial | None:
     """Fly a plan on the vehicle's own plant until a flight fails: once on the true state, then by projected camera.
 
-    None if that plant is the plan's model, the plan does not begin on the pad, or leads through a slot, in which the trial's
-    controller does not hold the plan's attitude.
+    None if that plant is the plan's model, or the plan does not begin on the pad. Slots are flown on the true state alone, by the
+    controller that holds the plan's attitude.
     """
     vehicle, track, options = task.vehicle, task.track, task.options
-    slots = any(map(task.is_slot, task.gates))
-    if not vehicle.grey_box or options.start is not None or options.flying_lap or slots:
+    if not vehicle.grey_box or options.start is not None or options.flying_lap:
         return None
     # Slow to load: simulator and controller.
     from gate_racer.estimation.registry import DEFAULT
@@ -32,16 +32,19 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
     from gate_racer.race.campaign.flight import NoLog, fly
 
     course = PreparedCourse(track, vehicle, plan, tuple(plan.passage_times_s(track)), None, None)
-    seen = any(gate.visible for gate in task.gates)
+    slots = any(map(task.is_slot, task.gates))
+    seen, controller = any(gate.visible for gate in task.gates) and not slots, TRACKING if slots else CONTOURING
     flights = [("3", NO_ESTIMATOR, 0)] + [("projected", DEFAULT, seed) for seed in SEEDS if seen]
     speed_m_s = float(np.linalg.norm(plan.x[:, V], axis=1).max())
     trial = Trial(0, len(task.gates), needed_m(task), options.reserve, speed_m_s)
     for number, (setting, estimator, seed) in enumerate(flights):
         if sys.stderr.isatty():
             print(f"\r  trial flight {number + 1} of {len(flights)}   ", end="", file=sys.stderr, flush=True)
-        flown = fly(Case(track.name, vehicle.name, plan.laps, setting, "mpcc", estimator, seed), course, NoLog())
+        flown = fly(Case(track.name, vehicle.name, plan.laps, setting, controller, estimator, seed), course, NoLog())
         outcome = flown.outcome
-        margins = [m for m, gate in zip(outcome.margin_m, task.gates, strict=False) if not gate.is_ball]
+        margins = [
+            m for m, gate in zip(outcome.margin_m, task.gates, strict=False) if not (gate.is_ball or task.is_slot(gate))
+        ]
         cause = "" if outcome.finished else outcome.cause or outcome.status
         by = f" by camera, seed {seed}" if estimator != NO_ESTIMATOR else ""
         trial = trial.then(len(outcome.gate_s), margins, clearance_m(task, flown.path[:, 1:4]), cause, by)

@@ -90,6 +90,8 @@ class GateNetwork:
     def look(self, image: Image) -> tuple[Proposals, Array]:
         """Return proposals, and the peaks (P, 2) px of visible corners, in an image (H, W, 3) BGR."""
         height, width = image.shape[:2]
+        if min(height, width) < STRIDE:
+            return Proposals(np.zeros(0), np.zeros((0, 4, 2))), np.zeros((0, 2))
         corners, *heads = self._maps(image)
         peaks = find_peaks(corners[0, : height // STRIDE, : width // STRIDE])
         found = [_reports(head, stride) for head, stride in zip(heads, HEAD_STRIDES, strict=True)]

@@ -115,6 +115,11 @@ def calibrated(card: NetworkCard, matches: Matches) -> NetworkCard:
 def say_figures(figures: dict[str, float]) -> None:
     """Print the figures of the held-out images."""
     of = {name: f"{value:.3f}" for name, value in figures.items()}
+    if not figures["recall"]:
+        print(
+            f"held out, {figures['openings']:.0f} openings: none found, so this network is of no use yet; give it more steps"
+        )
+        return
     print(
         f"held out, {figures['openings']:.0f} openings: precision {of['precision']}; recall {of['recall']} at IoU 0.5,"
         f" {of['recall_75']} at 0.75, {of['recall_large']} of those over {LARGE_PX:.0f} px; AP {of['ap_50']} and {of['ap_75']};"

@@ -11,8 +11,8 @@ from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.taught.detector import TaughtDetector
-from gate_racer.perception.taught.network import SHIPPED, NetworkCard, Proposals
+from gate_racer.perception.taught.detector import TaughtDetector, find_gates
+from gate_racer.perception.taught.network import SHIPPED, GateNetwork, NetworkCard, Proposals
 from gate_racer.vehicle.camera import Camera
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
@@ -196,3 +196,8 @@ def test_what_a_network_claims_is_verified_in_the_image():
     for claimed in ([], anywhere, [hollow, [[0, 0]] * 4, [[1e9, -1e9], [1e9, 1e9], [-1e9, 1e9], [-1e9, -1e9]]]):
         found = ColourDetector(CAMERA, network=Claims(claimed)).detect(view.image(1))
         assert len(found) == 1 and np.abs(found[0].corners_px - view.px()).max() < 2.0
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 640, 3), (640, 1, 3), (2, 2, 3), (3, 5, 3)])
+def test_a_network_sees_nothing_in_an_image_of_hardly_a_pixel(shape):
+    assert find_gates(GateNetwork(SHIPPED), np.full(shape, 200, np.uint8)) == []
