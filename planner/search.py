@@ -227,6 +227,7 @@ def stretches(sections: list[list[int]]) -> Iterator[tuple[int, int, int]]:
 
 
 LONG = 8  # gates, above which one guess is solved: on longer courses a poor guess costs more than a good one gains
+SLOT_GUESSES = 4  # guesses for a course with a slot, of which half converge (chosen)
 PROMISING = 1.1  # -, times of the point mass up to which other ways past solids are solved (chosen),
 OTHER_WAYS = 2  # and their number
 EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (chosen)
@@ -272,7 +273,9 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, O
     Each is refined on all meshes: optima on coarse ones rank otherwise (6.397 and 6.414 s became 6.381 and 6.363 s on VQ1).
     """
     options = problem.course.task.options
-    count = options.guesses or (1 if len(problem.course.sections) > LONG else 2)
+    count = options.guesses or (
+        SLOT_GUESSES if problem.course.has_slots else 1 if len(problem.course.sections) > LONG else 2
+    )
     variants = guesses(options.gates_in_view and not problem.course.has_slots)
     near = [way for way in ways[1:] if way.total_time < PROMISING * ways[0].total_time][:OTHER_WAYS]
     chosen = [(one.name, ways[0], one) for one in variants[:count]]

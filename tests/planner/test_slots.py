@@ -35,7 +35,7 @@ gates:
 end_m: [16.0, 0.0, -2.0]
 """
 CORNERS = np.array(list(product((-0.5, 0.5), repeat=3)))
-OPTIONS = PlanOptions(see=0.0, reserve=0.7, guesses=1)
+OPTIONS = PlanOptions(see=0.0, reserve=0.6, guesses=2)
 
 
 @pytest.fixture(scope="module")
