@@ -22,7 +22,7 @@ from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 problem_of = cache(Problem)  # whose symbols and weights are derived once for all flights of a process
-IN_SLOTS = 400.0  # 1/rad^2, weight of the attitude in tracking where there is a slot: of 20, a body touched it (flown)
+IN_SLOTS = 400.0  # 1/rad^2, weight of the attitude in tracking where there is a slot: with 20, the body touched its edge (flown)
 DEFAULT = CONTOURING  # faster at equal margins (benchmarks/README.md), and within a command period with either solver
 
 

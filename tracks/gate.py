@@ -150,7 +150,7 @@ class Gate:
 CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
 SURE = 2.0  # standard deviations of the gate's position
 ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings hardly wider than the vehicle, and
-SLOT_SHARE = 0.25  # ... share of half the width of a slot, through which its body is tilted
+NARROW_SHARE = 0.25  # ... largest share of it in half of the opening's width
 
 
 def is_slot(gate: Gate, contact_radius_m: float) -> bool:
@@ -160,7 +160,7 @@ def is_slot(gate: Gate, contact_radius_m: float) -> bool:
 
 def room(gate: Gate, contact_radius_m: float) -> float:
     """Return the half width, m, of the corridor of a gate whose position is known."""
-    return max(gate.half - contact_radius_m - CLEAR_M, min(ROOM_M, SLOT_SHARE * gate.half))
+    return max(gate.half - contact_radius_m - CLEAR_M, min(ROOM_M, NARROW_SHARE * gate.half))
 
 
 def narrowed(room_m: Array, sigma_m: Array) -> Array:
