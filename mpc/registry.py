@@ -17,7 +17,7 @@ from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosMissingError, AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.planner.plan import Plan
-from gate_racer.tracks.gate import is_slot
+from gate_racer.tracks.gate import has_slot
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -79,7 +79,7 @@ def make_controller(
         except AcadosMissingError as error:
             print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
-    slots = any(is_slot(gate, vehicle.contact_radius_m) for gate in track.gates)
+    slots = has_slot(track.gates, vehicle.contact_radius_m)
     usual = TRACKING if slots or part is not None else DEFAULT
     settings = load_settings(usual if part is not None or name == AUTO else name)
     if slots and name in (AUTO, TRACKING):

@@ -25,7 +25,7 @@ from gate_racer.pilot.handshake import Handshake
 from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.replanning import Replanning
-from gate_racer.tracks.gate import is_slot
+from gate_racer.tracks.gate import has_slot
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -92,7 +92,7 @@ def plan_follower(
     observer: GateObserver | None = None,
 ) -> PlanFollower:
     """Return the guidance along the controller's plan, commanding every period_s (s)."""
-    slots = any(is_slot(gate, vehicle.contact_radius_m) for gate in track.gates)  # no second try has the run-up for one
+    slots = has_slot(track.gates, vehicle.contact_radius_m)  # no second try has the run-up for one
     grid, again = options.grid, options.retry and not options.shadow and not slots
     retries = GateRetries(track, track.course(options.laps), controller, vehicle, searches=again)
     if options.shadow:

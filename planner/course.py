@@ -227,10 +227,8 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
         portal = 0.0 if gate.is_ball else _portal_m(task, edge)
         if portal and _within(gate, p0, task.body_m, -portal, portal):
             keep = np.full(len(gate.edges), task.keep_m)
-            out = Leg(
-                gate, None, portal, True, frame=track.landmarks[i], edge_half_m=edge, keep_m=keep, wall_m=task.body_m
-            )
-            return [out, *parts]
+            to = Leg(gate, plane_m=portal, edge_half_m=edge, keep_m=keep, wall_m=task.body_m)
+            return [replace(to, inside=True, frame=track.landmarks[i]), *parts]
     for solid in space.solids:
         off = float(solid.box.distance(p0))
         if off < solid.keep_m:
@@ -250,15 +248,15 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     Raises:
         UserError: it does not.
     """
-    gate, name, keep, fits = parts[0].gate, task.vehicle.name, task.keep_m, 0.0
+    gate, name, keep, where = parts[0].gate, task.vehicle.name, task.keep_m, f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball:
-        fits = task.thinnest_m if gate.polygon_m is not None else float(min(parts[0].keep_m))
-        keep = keep if parts[0].slot_m is not None else float(min(parts[0].keep_m))
-    where = f"{task.track.name}: {where}"
-    if gate is not None and not gate.is_ball and gate.half <= fits:
-        raise UserError(
-            f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * fits:.2f} m"
-        )
+        least = float(min(parts[0].keep_m))
+        fits = least if gate.polygon_m is None or gate.half > task.keep_m else task.thinnest_m
+        if gate.half <= fits:
+            raise UserError(
+                f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * fits:.2f} m"
+            )
+        keep = keep if parts[0].slot_m is not None else least
     for leg in parts:
         ends = _ends(leg, task)
         reach = float(np.linalg.norm(ends - leg.target, axis=1).max())

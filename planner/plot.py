@@ -43,12 +43,9 @@ def draw_course(axes: Axes, track: Track, i: int, j: int) -> None:
     for number, gate in enumerate(track.gates):
         if gate.is_ball:
             axes.add_patch(plt.Circle((gate.p_wg[i], gate.p_wg[j]), gate.half, fill=False, color="tab:red"))
-        elif gate.polygon_m is not None:
-            ring = gate.p_wg + np.vstack([gate.outline_m, gate.outline_m[:1]]) @ gate.R_wg[:, 1:].T
-            axes.plot(ring[:, i], ring[:, j], color="tab:red", linewidth=3.0)
         else:
-            for side, width in ((gate.outer_m, 1.0), (gate.opening_m, 3.0)):
-                corners = gate.corners(side)
+            rings = [(gate.p_wg + gate.outline_m @ gate.R_wg[:, 1:].T, 3.0)]
+            for corners, width in [*rings, *([(gate.corners(gate.outer_m), 1.0)] if gate.has_frame else [])]:
                 ring = np.vstack([corners, corners[:1]])
                 axes.plot(ring[:, i], ring[:, j], color="tab:red", linewidth=width)
         axes.annotate(

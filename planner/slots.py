@@ -78,13 +78,13 @@ class ThroughSlots(Term):
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals between whose ends the body has less room than it needs."""
         result, own = super().strays(mesh, point, path), leg_numbers(mesh)
-        for s in BETWEEN:
-            q = (1 - s) * point.x[Q, :-1] + s * point.x[Q, 1:]
-            poses = np.vstack([path[round(s * (len(path) - 1))].T, q / np.linalg.norm(q, axis=0)])
-            for i, leg, given in self._slots():
-                at = np.flatnonzero(own == i)
-                room = through_slot(len(leg.keep_m)).values.map(len(at))(poses[:, at], np.tile(given, (len(at), 1)).T)
-                result[at] |= (np.array(room) < -STRAY_M).any(axis=0)
+        for i, leg, given in self._slots():
+            at = np.flatnonzero(own == i)
+            room = through_slot(len(leg.keep_m)).values.map(len(at))
+            for s in BETWEEN:
+                q = (1 - s) * point.x[Q][:, at] + s * point.x[Q][:, at + 1]
+                poses = np.vstack([path[round(s * (len(path) - 1)), at].T, q / np.linalg.norm(q, axis=0)])
+                result[at] |= (np.array(room(poses, np.tile(given, (len(at), 1)).T)) < -STRAY_M).any(axis=0)
         return result
 
     def _slots(self) -> Iterator[tuple[int, Leg, list[float]]]:
@@ -93,12 +93,5 @@ class ThroughSlots(Term):
             if leg.in_slot and leg.gate is not None and leg.slot_m is not None:
                 gate = leg.gate
                 across, least = (leg.lean * leg.slot_axes[0], LEAN) if leg.lean else (np.zeros(3), -1.0)
-                box = [
-                    *gate.p_wg,
-                    *gate.R_wg.T.ravel(),
-                    *gate.edges.ravel(),
-                    leg.edge_half_m,
-                    *self._half,
-                    leg.slot_m + SPARE_M,
-                ]
-                yield i, leg, [*box, *across, least]
+                opening = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m]
+                yield i, leg, [*opening, *self._half, leg.slot_m + SPARE_M, *across, least]

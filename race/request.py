@@ -29,7 +29,7 @@ from gate_racer.race.settings import FlownPlanSettings, RunSettings
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
-from gate_racer.tracks.gate import is_slot
+from gate_racer.tracks.gate import has_slot
 from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track, others, parse_place, place
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -62,11 +62,9 @@ def race(arguments: argparse.Namespace) -> "Session":
     else:
         track, plan = track_and_plan(arguments.what, settings.laps, settings.plan, vehicle, wire.vision)
     track, grid = _placed(settings, _plausible(track, vehicle, settings))
-    slots = any(is_slot(gate, vehicle.contact_radius_m) for gate in track.gates)
-    if slots and settings.controller.name == CONTOURING:
-        remark(
-            f"warning: {track.name}: has a slot, which is passed tilted; mpcc does not hold a plan's attitude, tracking does"
-        )
+    if settings.controller.name == CONTOURING and has_slot(track.gates, vehicle.contact_radius_m):
+        why = "is passed tilted; mpcc does not hold a plan's attitude, tracking does"
+        remark(f"warning: {track.name}: has a slot, which {why}")
     if not flies_plan:
         _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
     session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)
@@ -121,11 +119,8 @@ def _settings(arguments: argparse.Namespace) -> RunSettings:
         settings = replace(settings, link=replace(link, lockstep=True))
     settings.require_consistent()
     if arguments.json is not None:
-        beside = {
-            ".csv": ".json",
-            TAUGHT: ".yaml",
-            ".mcap": ".png",
-        }  # certificate of a plan, card of a network, plot of a log
+        # Certificate of a plan, card of a network, plot of a log.
+        beside = {".csv": ".json", TAUGHT: ".yaml", ".mcap": ".png"}
         named = [Path(name) for name in (arguments.what, settings.perception.detector, settings.record.log)]
         require_output(
             arguments.json, *(file.with_suffix(beside[file.suffix]) for file in named if file.suffix in beside)

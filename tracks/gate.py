@@ -8,6 +8,7 @@ prediction of crossings (`planner.uncertainty`) follows the same rule.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -153,9 +154,9 @@ ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings h
 NARROW_SHARE = 0.25  # ... largest share of it in half of the opening's width
 
 
-def is_slot(gate: Gate, contact_radius_m: float) -> bool:
+def has_slot(gates: Iterable[Gate], contact_radius_m: float) -> bool:
     """Whether an opening is narrower than the sphere around a vehicle, which may then pass it tilted only."""
-    return not gate.is_ball and gate.half < contact_radius_m
+    return any(not gate.is_ball and gate.half < contact_radius_m for gate in gates)
 
 
 def room(gate: Gate, contact_radius_m: float) -> float:

@@ -10,6 +10,7 @@ import pytest
 from mcap.reader import make_reader
 
 from gate_racer.common.errors import UserError
+from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.models import P, Q
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
@@ -22,7 +23,7 @@ from gate_racer.vehicle.rotation import Array, matrix
 from tests.conftest import with_plan
 from tests.processes import raced
 
-WIDE_M, LONG_M = 0.36, 1.6
+WIDE_M = 0.36
 SLOT = f"""
 name: slot
 source: a slot as high as two vehicles, and too narrow for a level one
@@ -82,9 +83,11 @@ def test_the_plan_leads_the_tilted_body_through_and_a_level_one_is_refused(track
     assert least_room_m(track, x[:, P], x[:, Q], dcl.body_m) > margin_m - 3e-3
     level = replace(track.gates[0], polygon_m=((-0.6, -0.8), (0.6, -0.8), (0.6, 0.8), (-0.6, 0.8)))
     wide = replace(track, gates=(level,))
-    flat, _ = make_plan(wide, dcl, OPTIONS)
+    flat, fitting = make_plan(wide, dcl, OPTIONS)
     _, x, _ = flat.dense(dcl, 20)
     assert least_room_m(track, x[:, P], x[:, Q], dcl.body_m) < 0, "the fastest way through a wide one is not tilted"
+    found = certify(replace(flat, track_hash=track.hash), Task(track, dcl, OPTIONS), fitting.effort)
+    assert "m from the body's corners to an edge instead of 0.05" in found.status
 
 
 @pytest.mark.parametrize(
