@@ -2,8 +2,7 @@
 
 | file | told by | also taken |
 |---|---|---|
-| OpenCV's FileStorage (YAML, XML) | `camera_matrix`, `distortion_coefficients` | |
-| ROS `camera_info` | the same, and `distortion_model` | |
+| OpenCV's FileStorage, ROS `camera_info`, JSON | `camera_matrix`, `distortion_coefficients` or other `NAMES` | |
 | Kalibr `camchain` | `cam0` with `intrinsics`, `distortion_model` | `timeshift_cam_imu`, `line_delay` |
 | COLMAP `cameras.txt` | `ID MODEL WIDTH HEIGHT parameters` | |
 
@@ -11,6 +10,7 @@ Coefficients are taken as they stand: the camera has the same models (`vehicle/l
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import add_common, require_outputs, write_json
-from gate_racer.common.config import read_fields
+from gate_racer.common.command import add_common, remark, require_outputs, write_json
+from gate_racer.common.config import parse_value
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, reading
 from gate_racer.vehicle.camera import Camera
@@ -40,6 +40,14 @@ MODELS = {  # distortion by the names of ROS and Kalibr
     "equidistant": EQUIDISTANT,
     "fisheye": EQUIDISTANT,
 }
+NAMES = {  # of OpenCV's samples, ROS 1 and 2, ModalAI and numpy, in lower case without underscores
+    "camera_matrix": ("cameramatrix", "k", "m", "m1", "mtx"),
+    "distortion_coefficients": ("distortioncoefficients", "distcoeffs", "d", "d1", "dist"),
+    "image_width": ("imagewidth", "width"),
+    "image_height": ("imageheight", "height"),
+    "distortion_model": ("distortionmodel",),
+    "fisheye_model": ("fisheyemodel", "fisheye"),
+}
 COLMAP = {  # parameters of each model: f stands for both focal lengths
     "SIMPLE_PINHOLE": "f cx cy",
     "PINHOLE": "fx fy cx cy",
@@ -48,9 +56,12 @@ COLMAP = {  # parameters of each model: f stands for both focal lengths
     "OPENCV": "fx fy cx cy k1 k2 p1 p2",
     "FULL_OPENCV": "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6",
     "OPENCV_FISHEYE": "fx fy cx cy k1 k2 k3 k4",
+    "SIMPLE_RADIAL_FISHEYE": "f cx cy k1",
+    "RADIAL_FISHEYE": "f cx cy k1 k2",
 }
 LATEST_S = 1.0  # s, most of a camera's delay and readout (chosen)
 MOST = 1e5  # of any number of a calibration (chosen)
+OFF_CENTRE = 0.15  # of the picture's sides, from its middle, beyond which a centre is doubtful (chosen)
 GRID = 24  # pixels along each side at which the camera is compared with OpenCV
 
 
@@ -77,13 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
         camera = replace(base.camera, **(dict.fromkeys(COEFFICIENTS[RADTAN], 0.0) | {"doubt": None} | lens))
     except (TypeError, ValueError) as error:
         raise UserError(f"{arguments.file}: {error}") from None
+    _require_centred(camera, arguments.file)
     shown = ", ".join(
         f"{name}: {value:.7g}" if isinstance(value, float) else f"{name}: {value}" for name, value in lens.items()
     )
     worst_px, covered = residual(camera)
     print(f"camera: {{{shown}}}")
     print(
-        f"{np.degrees(width(camera)):.1f} deg wide; within {worst_px:.1e} px of OpenCV's over {covered:.0%} of the picture"
+        f"{np.degrees(width(camera)):.1f} deg wide; within {worst_px:.1e} px of OpenCV's over {100 * covered:.3g}% of the picture"
         + ("" if covered == 1 else ", beyond which the calibration folds it: corners there are continued in proportion")
     )
     if arguments.out:
@@ -101,50 +113,52 @@ def read_calibration(file: Path) -> dict[str, Any]:
 
     text = read_text(file)
     with reading(file, "not a calibration of OpenCV, ROS, Kalibr or COLMAP"):
-        if "opencv" in text[:400] or text.startswith("%YAML:1.0"):
-            try:
-                return _opencv(text)
-            except (cv2.error, SystemError, TypeError):
-                raise ValueError("cut short, or its matrices are none") from None
         if file.suffix == ".txt":
             return _colmap(text)
-        fields = read_fields(file)
-        return _kalibr(fields["cam0"]) if "cam0" in fields else _ros(fields)
+        if "opencv-matrix" in text or "<opencv_storage" in text:
+            try:
+                storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
+                fields = _plain(storage.root())
+            except (cv2.error, SystemError, TypeError):
+                raise ValueError("cut short, or its matrices are none") from None
+        else:
+            fields = parse_value(_first_document(text), str(file))
+        if not isinstance(fields, dict):
+            raise ValueError("it has no named fields")
+        return _kalibr(fields["cam0"]) if "cam0" in fields else _matrices(fields)
 
 
-def _opencv(text: str) -> dict[str, Any]:
-    import cv2
+def _plain(node: Any) -> Any:
+    """Return a node of OpenCV's FileStorage as dictionaries, lists, strings and numbers."""
+    if node.isMap():
+        return {name: _plain(node.getNode(name)) for name in node.keys()}  # noqa: SIM118
+    if node.isSeq():
+        return [_plain(node.at(k)) for k in range(node.size())]
+    return node.string() if node.isString() else node.real()
 
-    storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
 
-    def first(*names: str) -> Any:
-        return next((node for name in names if not (node := storage.getNode(name)).empty()), None)
+def _first_document(text: str) -> str:
+    """Return YAML up to a second document, which `ros2 topic echo` begins, without directives, such as `%YAML:1.0`."""
+    text = re.sub(r"(?m)^%.*", "", text)
+    begun = re.search(r"(?m)^\w", text)
+    end = text.find("\n---", begun.start()) if begun else -1
+    return text if end < 0 else text[:end]
 
+
+def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
+    given = {name.lower().replace("_", ""): value for name, value in fields.items()}
+    told = {name: given[alias] for name, aliases in NAMES.items() for alias in reversed(aliases) if alias in given}
+    missing = [name for name in list(NAMES)[:4] if name not in told]
+    if missing:
+        size_only = "; add them to the file, in px" if "image" in missing[0] else ""
+        raise ValueError(f"it lacks {', '.join(missing)}{size_only}")
     K, D = (
-        first("camera_matrix", "cameraMatrix", "K", "M1"),
-        first("distortion_coefficients", "dist_coeffs", "distCoeffs", "D", "D1"),
+        np.ravel(value["data"] if isinstance(value, dict) else value)
+        for value in (told["camera_matrix"], told["distortion_coefficients"])
     )
-    sizes = [first(f"image_{side}", f"image_{side.title()}", side) for side in ("width", "height")]
-    if K is None or D is None or None in sizes:
-        raise ValueError("it lacks camera_matrix, distortion_coefficients, image_width or image_height")
-    k = K.mat()
-    fisheye = first("fisheye_model", "fisheye")
-    model = EQUIDISTANT if fisheye is not None and fisheye.real() else RADTAN
-    size = [int(node.real()) for node in sizes]
-    return _fields(size, (k[0, 0], k[1, 1], k[0, 2], k[1, 2]), model, D.mat().ravel())
-
-
-def _ros(fields: dict[str, Any]) -> dict[str, Any]:
-    def first(*names: str) -> Any:
-        told = {name: fields[name] for name in names if name in fields}
-        if not told:
-            raise ValueError(f"it lacks {names[0]}")
-        value = next(iter(told.values()))
-        return value["data"] if isinstance(value, dict) else value
-
-    k, coefficients = first("camera_matrix", "K", "k"), first("distortion_coefficients", "D", "d")
-    size = [first("image_width", "width"), first("image_height", "height")]
-    return _fields(size, (k[0], k[4], k[2], k[5]), _model(fields.get("distortion_model", "plumb_bob")), coefficients)
+    (fx, _, cx), (_, fy, cy), _ = K.reshape(3, 3)
+    model = told.get("distortion_model", "fisheye" if told.get("fisheye_model") else "plumb_bob")
+    return _fields((told["image_width"], told["image_height"]), (fx, fy, cx, cy), _model(model), D)
 
 
 def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
@@ -163,13 +177,19 @@ def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
 
 
 def _colmap(text: str) -> dict[str, Any]:
-    lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    if len(lines) != 1 or lines[0][1] not in COLMAP:
-        raise ValueError(f"{len(lines)} cameras; one is expected, of {', '.join(COLMAP)}")
-    _, model, width_px, height_px, *values = lines[0]
+    cameras = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if not cameras or not all(len(one) > 4 and one[0].isdigit() for one in cameras):
+        raise ValueError(
+            "as .txt, lines ID MODEL WIDTH HEIGHT parameters are known; of Kalibr's files, give the camchain"
+        )
+    if len(cameras) != 1:
+        raise ValueError(f"{len(cameras)} cameras; keep the line of one")
+    _, model, width_px, height_px, *values = cameras[0]
+    if model not in COLMAP:
+        raise ValueError(f"camera model {model!r}: must be one of {', '.join(COLMAP)}")
     given = dict(zip(COLMAP[model].split(), map(float, values), strict=True))
     focal = given.get("fx", given.get("f", np.nan)), given.get("fy", given.get("f", np.nan))
-    lens = EQUIDISTANT if model == "OPENCV_FISHEYE" else RADTAN
+    lens = EQUIDISTANT if model.endswith("FISHEYE") else RADTAN
     # COLMAP's pixels begin at their corners, so that its centres are at one half.
     centre = given["cx"] - 0.5, given["cy"] - 0.5
     return _fields(
@@ -178,9 +198,9 @@ def _colmap(text: str) -> dict[str, Any]:
 
 
 def _model(name: str) -> str:
-    if name not in MODELS:
+    if name.lower() not in MODELS:
         raise ValueError(f"distortion model {name!r}: must be one of {', '.join(MODELS)}")
-    return MODELS[name]
+    return MODELS[name.lower()]
 
 
 def _fields(
@@ -197,6 +217,18 @@ def _fields(
         raise ValueError("a size, focal length, centre or coefficient is not one")
     found: dict[str, Any] = {"width_px": int(size[0]), "height_px": int(size[1]), "fx_px": fx, "fy_px": fy}
     return found | {"cx_px": cx, "cy_px": cy, "lens_model": model} | dict(zip(names, values, strict=False))
+
+
+def _require_centred(camera: Camera, file: Path) -> None:
+    """Remark a centre far from the picture's middle. Raises UserError for one outside of the picture."""
+    centre, size = np.array([camera.cx_px, camera.cy_px]), np.array([camera.width_px, camera.height_px])
+    told = (
+        f"{file}: the centre ({camera.cx_px:g}, {camera.cy_px:g}) px lies %s of a picture of {size[0]} x {size[1]} px"
+    )
+    if not camera.sees(centre):
+        raise UserError(told % "outside" + ": size and matrix must be of the same picture")
+    if (np.abs(centre - (size - 1) / 2) > OFF_CENTRE * size).any():
+        remark(told % "far from the middle" + "; check that size and matrix are of the same picture")
 
 
 def residual(camera: Camera) -> tuple[float, float]:

@@ -7,35 +7,55 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.field.import_calibration import parser, run
+from gate_racer.field.import_calibration import parser, read_calibration, run
 from gate_racer.vehicle.vehicle import load_vehicle
 
 K, D = (424.0, 426.0, 322.0, 168.0), (-0.25, 0.12, 0.001, -0.002, 0.02)
 MATRIX = [K[0], 0.0, K[2], 0.0, K[1], K[3], 0.0, 0.0, 1.0]
 
 
-def opencv(path):
+def opencv(path, names=("image_width", "image_height", "camera_matrix", "distortion_coefficients"), **also):
     storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_WRITE)
-    for name, value in (("image_width", 640), ("image_height", 360)):
+    values = 640, 360, np.reshape(MATRIX, (3, 3)), np.array([D])
+    for name, value in (*zip(names, values, strict=True), *also.items()):
         storage.write(name, value)
-    storage.write("camera_matrix", np.reshape(MATRIX, (3, 3)))
-    storage.write("distortion_coefficients", np.array([D]))
     storage.release()
+
+
+def opencv2(path):
+    opencv(path, ("image_Width", "image_Height", "Camera_Matrix", "Distortion_Coefficients"))
+
+
+def modalai(path):
+    opencv(path, ("width", "height", "M", "D"), distortion_model="plumb_bob")
+
+
+def json_of_numpy(path):
+    told = {"image_width": 640, "image_height": 360, "mtx": np.reshape(MATRIX, (3, 3)).tolist(), "dist": [D]}
+    path.write_text(json.dumps(told))
+
+
+def echoed(path):
+    path.write_text(f"height: 360\nwidth: 640\ndistortion_model: plumb_bob\nd: {list(D)}\nk: {MATRIX}\n---\n---\n")
 
 
 def ros(path):
     path.write_text(
-        "image_width: 640\nimage_height: 360\ncamera_name: front\n"
+        "image_width: 640\nimage_height: 360\ncamera_name: opencv_cam\n"
         f"camera_matrix: {{rows: 3, cols: 3, data: {MATRIX}}}\ndistortion_model: plumb_bob\n"
         f"distortion_coefficients: {{rows: 1, cols: 5, data: {list(D)}}}\n"
     )
 
 
-def kalibr(path, model="radtan", coefficients=D[:4]):
+def kalibr(path, model="radtan", coefficients=D[:4], head=""):
     path.write_text(
-        f"cam0:\n  camera_model: pinhole\n  intrinsics: {list(K)}\n  distortion_model: {model}\n"
+        f"{head}cam0:\n  camera_model: pinhole\n  intrinsics: {list(K)}\n  distortion_model: {model}\n"
         f"  distortion_coeffs: {list(coefficients)}\n  resolution: [640, 360]\n  timeshift_cam_imu: 0.0031\n"
     )
+
+
+def open_vins(path):
+    kalibr(path, head="%YAML:1.0 # as OpenCV reads it\n\n")
 
 
 def colmap(path):
@@ -47,34 +67,86 @@ def colmap(path):
 
 @pytest.mark.parametrize(
     ("write", "name"),
-    [(opencv, "cal.yaml"), (opencv, "cal.xml"), (ros, "info.yaml"), (kalibr, "chain.yaml"), (colmap, "cameras.txt")],
+    [
+        (opencv, "cal.yaml"), (opencv, "cal.xml"), (opencv, "cal.json"), (opencv2, "out.xml"), (modalai, "voxl.yml"),
+        (json_of_numpy, "calib.json"), (ros, "info.yaml"), (echoed, "echo.yaml"), (kalibr, "chain.yaml"),
+        (open_vins, "chain.yaml"), (colmap, "cameras.txt"),
+    ],
 )  # fmt: skip
 def test_one_camera_is_the_same_by_every_tool(tmp_path, capsys, write, name):
     write(tmp_path / name)
     out, told = tmp_path / "mine.yaml", tmp_path / "told.json"
     assert run(parser().parse_args([str(tmp_path / name), "--out", str(out), "--json", str(told)])) == 0
     camera = load_vehicle(str(out)).camera
-    k3 = 0.0 if write is kalibr else D[4]
+    of_kalibr = write in (kalibr, open_vins)
+    k3 = 0.0 if of_kalibr else D[4]
     found = [getattr(camera, name) for name in ("fx_px", "fy_px", "cx_px", "cy_px", "k1", "k2", "p1", "p2", "k3")]
     np.testing.assert_allclose(found, (*K, *D[:4], k3), atol=1e-9)
-    assert camera.delay_s == pytest.approx(0.0031 if write is kalibr else load_vehicle("dcl").camera.delay_s)
+    assert camera.delay_s == pytest.approx(0.0031 if of_kalibr else load_vehicle("dcl").camera.delay_s)
     assert json.loads(told.read_text())["residual_px"] < 1e-8
     assert camera.tilt_deg == load_vehicle("dcl").camera.tilt_deg
 
 
-def test_a_fisheye_of_kalibr_is_one(tmp_path, capsys):
-    kalibr(tmp_path / "camchain.yaml", "equidistant", (-0.01, 0.02, -0.01, 0.003))
-    assert run(parser().parse_args([str(tmp_path / "camchain.yaml")])) == 0
-    assert "lens_model: equidistant" in capsys.readouterr().out
+FISHEYE = (-0.01, 0.02, -0.01, 0.003)
+INFO = f"image_width: 640\nimage_height: 360\nK: {MATRIX}\nD: {list(FISHEYE)}\n"
+TAGGED = (
+    f"width: 640\nheight: 360\nK: !!opencv-matrix\n  rows: 3\n  cols: 3\n  dt: d\n  data: {MATRIX}\n"
+    f"D: !!opencv-matrix\n  rows: 4\n  cols: 1\n  dt: d\n  data: {list(FISHEYE)}\n"
+)
+CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coeffs: {list(FISHEYE)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("of Kalibr.yaml", f"{CHAIN}, distortion_model: equidistant}}\n"),
+        ("of ROS.yaml", f"{INFO}distortion_model: Fisheye\n"),
+        ("of ROS with a flag.yaml", f"{INFO}fisheye_model: 1\n"),
+        ("tagged, of ROS.yaml", f"{TAGGED}distortion_model: equidistant\n"),
+        ("of OpenCV.yaml", f"%YAML:1.0\n---\n{TAGGED}distortion_model: fisheye\n"),
+        ("of OpenCV with a flag.yaml", f"%YAML:1.0\n---\n{TAGGED}fisheye_model: 1\n"),
+        ("of COLMAP.txt", "1 OPENCV_FISHEYE 640 360 424 426 322.5 168.5 -0.01 0.02 -0.01 0.003\n"),
+        ("simple, of COLMAP.txt", "1 SIMPLE_RADIAL_FISHEYE 640 360 424 322.5 168.5 -0.01\n"),
+    ],
+)
+def test_a_fisheye_of_every_tool_is_one(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    lens = read_calibration(tmp_path / name)
+    known = FISHEYE[:1] if name.startswith("simple") else FISHEYE
+    assert lens["lens_model"] == "equidistant"
+    assert [lens[f"k{k}"] for k in range(1, 5)] == pytest.approx([*known, 0, 0, 0][:4])
+    assert (lens["cx_px"], lens["cy_px"]) == K[2:]
+
+
+@pytest.mark.parametrize(
+    ("size", "centre", "says"),
+    [("640 360", "420 180", "far from the middle"), ("1280 360", "322 168", "far from the middle"), ("640 360", "350 150", "")],
+)  # fmt: skip
+def test_a_centre_far_from_the_middle_is_remarked(tmp_path, capsys, size, centre, says):
+    (tmp_path / "cameras.txt").write_text(f"1 SIMPLE_PINHOLE {size} 424 {centre}\n")
+    assert run(parser().parse_args([str(tmp_path / "cameras.txt")])) == 0
+    told = capsys.readouterr()
+    assert says in told.err and bool(says) == bool(told.err) and "over 100% of the picture\n" in told.out
+
+
+def test_a_picture_folded_in_a_corner_is_not_told_as_whole(tmp_path, capsys):
+    (tmp_path / "info.yaml").write_text(
+        "width: 1280\nheight: 720\nK: [863.7, 0, 637.5, 0, 863.2, 385.5, 0, 0, 1]\nD: [0.0885, -0.226, 0, 0]\n"
+    )
+    assert run(parser().parse_args([str(tmp_path / "info.yaml")])) == 0
+    assert "over 99.8% of the picture, beyond which" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("hello: world\n", "not a calibration of OpenCV, ROS, Kalibr or COLMAP"),
+        ("hello\n", "it has no named fields"),
+        ("mtx: [[1, 0, 0]]\ndist: [0]\n", "it lacks image_width, image_height; add them to the file, in px"),
+        (INFO.replace("640", "320"), r"the centre \(322, 168\) px lies outside of a picture of 320 x 360 px: size and"),
         ("cam0: {camera_model: omni, intrinsics: [1], resolution: [1, 1]}\n", "camera_model 'omni'"),
         ("%YAML:1.0\n---\nimage_width: 640\n", "it lacks camera_matrix"),
-        ("%YAML:1.0\n---\ncamera_matrix: [[[{", "cut short, or its matrices are none"),
+        ("%YAML:1.0\n---\ncamera_matrix: !!opencv-matrix\n  [[[{", "cut short, or its matrices are none"),
         ("image_width: 640\nimage_height: 360\nK: [1e9, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
         ("image_width: 640\nimage_height: 360\nK: [.nan, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
     ],
@@ -83,6 +155,20 @@ def test_what_is_no_calibration_is_refused_in_a_line(tmp_path, text, says):
     (tmp_path / "file.yaml").write_text(text)
     with pytest.raises(UserError, match=says):
         run(parser().parse_args([str(tmp_path / "file.yaml")]))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1 PINHOLE 640 360 424 426 322 168\n2 PINHOLE 640 360 424 426 322 168\n", "2 cameras; keep the line of one"),
+        ("1 FOV 640 360 424 426 322 168 0.9\n", "camera model 'FOV': must be one of SIMPLE_PINHOLE"),
+        ("Calibration results\n===\n", "of Kalibr's files, give the camchain"),
+    ],
+)
+def test_what_is_no_camera_of_colmap_is_refused_in_a_line(tmp_path, text, says):
+    (tmp_path / "cameras.txt").write_text(text)
+    with pytest.raises(UserError, match=says):
+        read_calibration(tmp_path / "cameras.txt")
 
 
 def test_a_lens_that_folds_the_picture_is_refused_with_its_file(tmp_path):
