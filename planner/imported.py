@@ -138,7 +138,8 @@ def _near(gate: Gate, p: Array) -> Array:
         found = [gate.crossing(a, b) for a, b in pairwise(p)]
         return np.array([crossing is not None and crossing.margin >= -PASSED_M for crossing in found])
     step, d = np.diff(p, axis=0), gate.p_wg - p[:-1]
-    s = np.clip((d * step).sum(axis=1) / (step**2).sum(axis=1), 0.0, 1.0)
+    length2 = np.maximum((step**2).sum(axis=1), np.finfo(float).tiny)  # of a repeated position too
+    s = np.clip((d * step).sum(axis=1) / length2, 0.0, 1.0)
     return np.linalg.norm(d - s[:, None] * step, axis=1) <= gate.half + PASSED_M
 
 

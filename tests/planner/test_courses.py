@@ -182,6 +182,16 @@ def test_any_order_of_columns_and_of_the_quaternion_is_understood(tmp_path, dcl)
     assert again.x[5:-5, 13] == pytest.approx(x[5:-5, 13], abs=0.5)
 
 
+def test_a_repeated_position_passes_a_ball(tmp_path, dcl):
+    x = np.array([0.0, 0.0, 6.0, 12.0, 12.0, 18.0])
+    rows = np.zeros((len(x), 14))
+    rows[:, 0], rows[:, 1], rows[:, 4] = 0.1 * np.arange(len(x)), x, 1.0
+    header = "t,p_x,p_y,p_z,q_w,q_x,q_y,q_z,v_x,v_y,v_z,w_x,w_y,w_z"
+    np.savetxt(tmp_path / "peer.csv", rows, delimiter=",", header=header, comments="")
+    balls = straight(*(Gate((at, 0.0, 0.0), radius_m=0.3, visible=False) for at in (12.0, 18.0)))
+    assert read_peer_plan(tmp_path / "peer.csv", Task(balls, dcl, ONE)).gate_nodes == (3, 5)
+
+
 @pytest.mark.parametrize(("text", "words"), [("t,p_x\n0,1\n", "column p_y is missing"), ("", "column t is missing")])
 def test_a_file_that_is_no_trajectory_is_one_clear_line(text, words, tmp_path, dcl):
     (tmp_path / "peer.csv").write_text(text)
