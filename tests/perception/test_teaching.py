@@ -48,9 +48,15 @@ def cvat(quad, shape='<polygon label="gate" points="{}"/>'):
     return "annotations.xml", f'<annotations><image id="0" name="one.png">{shape.format(points)}</image></annotations>'
 
 
-def skeleton(quad):
-    parts = "".join(f'<points label="{k}" points="{u},{v}"/>' for k, (u, v) in enumerate(quad + 0.5))
-    return cvat(quad, f"<skeleton>{parts}</skeleton>")
+def headless(quad):
+    return "corners.csv", csv(quad)[1].partition("\n")[2]
+
+
+def skeleton(quad, seen=("",) * 4, order=(0, 2, 1, 3), name="{}"):
+    points = [
+        f'<points label="{name.format(k + 8)}" points="{u},{v}" {seen[k]}/>' for k, (u, v) in enumerate(quad + 0.5)
+    ]
+    return cvat(quad, f"<skeleton>{''.join(points[k] for k in order)}</skeleton><tag label='dusk'/>")
 
 
 def folder_of(tmp_path, name, text):
@@ -59,7 +65,7 @@ def folder_of(tmp_path, name, text):
     return tmp_path
 
 
-@pytest.mark.parametrize("form", [csv, coco, yolo, cvat, skeleton])
+@pytest.mark.parametrize("form", [csv, headless, coco, yolo, cvat, skeleton])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 0, 1], [3, 2, 1, 0]])
 def test_every_form_gives_the_corners_clockwise(tmp_path, form, order):
     (found,) = read_photographs(folder_of(tmp_path, *form(QUAD[order])))
@@ -68,10 +74,69 @@ def test_every_form_gives_the_corners_clockwise(tmp_path, form, order):
     assert turned < 1e-9 and found.visible.all() and found.image.shape == (90, 120, 3)
 
 
-def test_hidden_and_unknown_corners_are_told_apart(tmp_path):
-    (found,) = read_photographs(folder_of(tmp_path, *coco(QUAD, (2, 1, 0, 2))))
+@pytest.mark.parametrize(
+    "labels",
+    [
+        coco(QUAD, (2, 1, 0, 2)),
+        skeleton(QUAD, ("", 'occluded="1"', 'outside="1"', 'outside="0" occluded="0"')),
+        skeleton(QUAD, ("", 'occluded="1"', 'outside="1"', ""), order=range(4), name="corner"),
+    ],
+    ids=["COCO", "numbered points of CVAT", "named points of CVAT in order"],
+)
+def test_hidden_and_unknown_corners_are_told_apart(tmp_path, labels):
+    (found,) = read_photographs(folder_of(tmp_path, *labels))
     assert found.visible.tolist() == [[True, False, False, True]]
     assert np.isfinite(found.corners_px[0]).all(-1).tolist() == [True, True, False, True]
+
+
+def test_annotations_without_corners_are_left_out_and_counted(tmp_path, capsys):
+    """Those of a category that has keypoints must have them; others, and those with none placed, are no openings."""
+    told = json.loads(coco(QUAD)[1])
+    pilot, far = {"image_id": 7, "category_id": 2, "bbox": [0, 0, 9, 9]}, {"image_id": 7, "keypoints": 12 * [0]}
+    told["annotations"] += [pilot, pilot, far]
+    (found,) = read_photographs(folder_of(tmp_path, "labels.json", json.dumps(told)))
+    assert found.corners_px.shape == (1, 4, 2)
+    assert "labels.json: annotations left out, whose categories have no keypoints: 2" in capsys.readouterr().err
+    told["annotations"].append({"image_id": 7, "id": 9})
+    with pytest.raises(UserError, match="annotation 9: has 0 keypoints, must have 4"):
+        read_photographs(folder_of(tmp_path, "labels.json", json.dumps(told)))
+
+
+SPLIT = {"images/train/0.png": QUAD, "images/val/0.png": QUAD + 7, "images/val/1.png": QUAD + 9}
+
+
+def split_in_folders(tmp_path):
+    for name in SPLIT:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), np.zeros((90, 120, 3), np.uint8))
+
+
+@pytest.mark.parametrize("form", ["YOLO", "CSV"])
+def test_labels_of_repeated_names_go_by_folders(tmp_path, form):
+    split_in_folders(tmp_path)
+    rows = []
+    for name, quad in SPLIT.items():
+        file = (tmp_path / name.replace("images", "labels")).with_suffix(".txt")
+        rows.append(name.removeprefix("images/") + csv(quad)[1].partition("one.png")[2])
+        if form == "YOLO":
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(yolo(quad)[1])
+    if form == "CSV":
+        (tmp_path / "corners.csv").write_text("".join(rows))
+    found = {one.name: one.corners_px[0] for one in read_photographs(tmp_path)}
+    assert list(found) == list(SPLIT)
+    for name, quad in SPLIT.items():
+        np.testing.assert_allclose(found[name], quad, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("corners.csv", headless(QUAD)[1].replace("one", "0")), ("0.txt", yolo(QUAD)[1])]
+)
+def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
+    split_in_folders(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=r"which may be images/train/0(.png)? or images/val/0(.png)?: give its folder"):
+        read_photographs(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +159,17 @@ def test_hidden_and_unknown_corners_are_told_apart(tmp_path):
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "must have 4"),
         ("one.txt", "0 0.5 0.5", "line 1: has 3 values, must have 13"),
         ("annotations.xml", "<annotations>", "malformed"),
+        (
+            "annotations.xml",
+            "<annotations><track id='0'/></annotations>",
+            "is CVAT for video; export as 'CVAT for images",
+        ),
+        ("annotations.xml", "<annotations/>", "has no image; export as 'CVAT for images 1.1'"),
+        (
+            *cvat(QUAD, '<box label="gate" xtl="1" ytl="2" xbr="3" ybr="4"/>'),
+            "one.png: a box does not tell corners: draw",
+        ),
+        ("corners.csv", headless(QUAD)[1] + "one.png,1,2\n", "row 2: has 3 fields, must have 9"),
         (*cvat(QUAD[:3]), "a shape has 3 points, must have 4 of u,v"),
         ("notes.md", "", "no labels"),
     ],
