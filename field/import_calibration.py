@@ -60,6 +60,7 @@ COLMAP = {  # parameters of each model: f stands for both focal lengths
     "RADIAL_FISHEYE": "f cx cy k1 k2",
 }
 LATEST_S = 1.0  # s, most of a camera's delay and readout (chosen)
+LARGEST = 2 << 20  # bytes; OpenCV writes 1 MB with the corners of 250 views
 MOST = 1e5  # of any number of a calibration (chosen)
 OFF_CENTRE = 0.15  # of the picture's sides, from its middle, beyond which a centre is doubtful (chosen)
 GRID = 24  # pixels along each side at which the camera is compared with OpenCV
@@ -89,9 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (TypeError, ValueError) as error:
         raise UserError(f"{arguments.file}: {error}") from None
     _require_centred(camera, arguments.file)
-    shown = ", ".join(
-        f"{name}: {value:.7g}" if isinstance(value, float) else f"{name}: {value}" for name, value in lens.items()
-    )
+    shown = ", ".join(f"{name}: {value if isinstance(value, str) else f'{value:.7g}'}" for name, value in lens.items())
     worst_px, covered = residual(camera)
     print(f"camera: {{{shown}}}")
     print(
@@ -111,16 +110,16 @@ def read_calibration(file: Path) -> dict[str, Any]:
     """Return the fields of `Camera` that a calibration file tells. Raises UserError if it is none of the known ones."""
     import cv2
 
-    text = read_text(file)
+    text = read_text(file, LARGEST)
     with reading(file, "not a calibration of OpenCV, ROS, Kalibr or COLMAP"):
-        if file.suffix == ".txt":
-            return _colmap(text)
         if "opencv-matrix" in text or "<opencv_storage" in text:
             try:
                 storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
                 fields = _plain(storage.root())
             except (cv2.error, SystemError, TypeError):
                 raise ValueError("cut short, or its matrices are none") from None
+        elif file.suffix == ".txt":
+            return _colmap(text)
         else:
             fields = parse_value(_first_document(text), str(file))
         if not isinstance(fields, dict):
@@ -152,10 +151,8 @@ def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
     if missing:
         size_only = "; add them to the file, in px" if "image" in missing[0] else ""
         raise ValueError(f"it lacks {', '.join(missing)}{size_only}")
-    K, D = (
-        np.ravel(value["data"] if isinstance(value, dict) else value)
-        for value in (told["camera_matrix"], told["distortion_coefficients"])
-    )
+    matrices = told["camera_matrix"], told["distortion_coefficients"]
+    K, D = (np.ravel(value["data"] if isinstance(value, dict) else value) for value in matrices)
     (fx, _, cx), (_, fy, cy), _ = K.reshape(3, 3)
     model = told.get("distortion_model", "fisheye" if told.get("fisheye_model") else "plumb_bob")
     return _fields((told["image_width"], told["image_height"]), (fx, fy, cx, cy), _model(model), D)
@@ -163,9 +160,7 @@ def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
     if cam.get("camera_model", "pinhole") != "pinhole":
-        raise ValueError(
-            f"camera_model {cam['camera_model']!r}: only pinhole, with radtan or equidistant distortion, is known"
-        )
+        raise ValueError(f"camera_model {cam['camera_model']!r}: only pinhole, radtan or equidistant, is known")
     found = _fields(cam["resolution"], cam["intrinsics"], _model(cam["distortion_model"]), cam["distortion_coeffs"])
     if "timeshift_cam_imu" in cam:
         found["delay_s"] = float(cam["timeshift_cam_imu"])
@@ -179,9 +174,7 @@ def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
 def _colmap(text: str) -> dict[str, Any]:
     cameras = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if not cameras or not all(len(one) > 4 and one[0].isdigit() for one in cameras):
-        raise ValueError(
-            "as .txt, lines ID MODEL WIDTH HEIGHT parameters are known; of Kalibr's files, give the camchain"
-        )
+        raise ValueError("a .txt must have a line ID MODEL WIDTH HEIGHT parameters; of Kalibr, give the camchain")
     if len(cameras) != 1:
         raise ValueError(f"{len(cameras)} cameras; keep the line of one")
     _, model, width_px, height_px, *values = cameras[0]
@@ -192,9 +185,8 @@ def _colmap(text: str) -> dict[str, Any]:
     lens = EQUIDISTANT if model.endswith("FISHEYE") else RADTAN
     # COLMAP's pixels begin at their corners, so that its centres are at one half.
     centre = given["cx"] - 0.5, given["cy"] - 0.5
-    return _fields(
-        (int(width_px), int(height_px)), (*focal, *centre), lens, [given.get(name, 0.0) for name in COEFFICIENTS[lens]]
-    )
+    coefficients = [given.get(name, 0.0) for name in COEFFICIENTS[lens]]
+    return _fields((int(width_px), int(height_px)), (*focal, *centre), lens, coefficients)
 
 
 def _model(name: str) -> str:
@@ -206,14 +198,11 @@ def _model(name: str) -> str:
 def _fields(
     size: Sequence[int], intrinsics: Sequence[float], model: str, coefficients: Sequence[float] | Array
 ) -> dict[str, Any]:
-    names = COEFFICIENTS[model]
-    values = [float(value) for value in coefficients]
+    names, values = COEFFICIENTS[model], [float(value) for value in coefficients]
     if any(values[len(names) :]):
         raise ValueError(f"{len(values)} coefficients; thin prisms and tilted sensors are not modelled")
     fx, fy, cx, cy = map(float, intrinsics)
-    if not (np.abs([fx, fy, cx, cy, *values]) < MOST).all() or not (
-        min(size) > 0 and max(size) < MOST and min(fx, fy) > 1
-    ):
+    if not ((np.abs([fx, fy, cx, cy, *values]) < MOST).all() and 0 < min(size) <= max(size) < MOST and min(fx, fy) > 1):
         raise ValueError("a size, focal length, centre or coefficient is not one")
     found: dict[str, Any] = {"width_px": int(size[0]), "height_px": int(size[1]), "fx_px": fx, "fy_px": fy}
     return found | {"cx_px": cx, "cy_px": cy, "lens_model": model} | dict(zip(names, values, strict=False))

@@ -167,19 +167,16 @@ def _yolo_pose(folder: Path, files: list[Path], images: dict[str, Image]) -> Ope
         height, width = images[name].shape[:2]
         found[name] = []
         for number, line in enumerate(read_text(file).splitlines(), 1):
+            where = f"{file}, line {number}"
             with reading(file):
                 values = np.array(line.split(), float)
             if len(values) not in (0, 13, 17):
-                raise UserError(
-                    f"{file}, line {number}: has {len(values)} values, must have 13, or 17 with visibilities"
-                )
+                raise UserError(f"{where}: has {len(values)} values, must have 13, or 17 with visibilities")
             if len(values):
                 points = values[5:].reshape(4, -1)
                 told = points if points.shape[1] == 3 else _seen(points)
                 if not (np.abs(points[:, :2]) <= SHARES).all():
-                    raise UserError(
-                        f"{file}, line {number}: corners must be given over the image's size, 0 to 1 inside"
-                    )
+                    raise UserError(f"{where}: corners must be given over the image's size, 0 to 1 inside")
                 found[name].append(told * [width, height, 1] - [0.5, 0.5, 0])
     return found
 
@@ -197,9 +194,7 @@ def _cvat(file: Path) -> Openings:
         quads, where = found.setdefault(image.attrib["name"], []), f"{file}: {image.attrib['name']}"
         for shape in (shape for shape in image if shape.tag != "tag"):  # which is of the whole image
             if shape.tag not in SHAPES:
-                raise UserError(
-                    f"{where}: a {shape.tag} does not tell corners: draw a polygon, points or skeleton of an opening's four"
-                )
+                raise UserError(f"{where}: a {shape.tag} has no corners; label by polygon, points or skeleton of four")
             points = _cvat_points(shape)
             if [len(point) for point in points] != [3] * 4:
                 raise UserError(f"{where}: a shape has {len(points)} points, must have 4 of u,v")

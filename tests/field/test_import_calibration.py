@@ -162,7 +162,7 @@ def test_what_is_no_calibration_is_refused_in_a_line(tmp_path, text, says):
     [
         ("1 PINHOLE 640 360 424 426 322 168\n2 PINHOLE 640 360 424 426 322 168\n", "2 cameras; keep the line of one"),
         ("1 FOV 640 360 424 426 322 168 0.9\n", "camera model 'FOV': must be one of SIMPLE_PINHOLE"),
-        ("Calibration results\n===\n", "of Kalibr's files, give the camchain"),
+        ("Calibration results\n===\n", "of Kalibr, give the camchain"),
     ],
 )
 def test_what_is_no_camera_of_colmap_is_refused_in_a_line(tmp_path, text, says):

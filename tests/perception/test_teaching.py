@@ -167,7 +167,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         ("annotations.xml", "<annotations/>", "has no image; export as 'CVAT for images 1.1'"),
         (
             *cvat(QUAD, '<box label="gate" xtl="1" ytl="2" xbr="3" ybr="4"/>'),
-            "one.png: a box does not tell corners: draw",
+            "one.png: a box has no corners; label by polygon",
         ),
         ("corners.csv", headless(QUAD)[1] + "one.png,1,2\n", "row 2: has 3 fields, must have 9"),
         (*cvat(QUAD[:3]), "a shape has 3 points, must have 4 of u,v"),
