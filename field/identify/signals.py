@@ -64,7 +64,7 @@ def read_signals(path: Path) -> Signals:
 
 def _signals(log: LoggedSignals, path: Path) -> Signals:
     with reading(path):
-        moved = ("force",) if "force" in log.signals else () if "true_v" in log.signals else ("v",)
+        moved = () if log.signals.keys() & {"force", "true_v", "v"} else ("force", "v")
         log.require(path, ("throttle", *moved), "identify-vehicle")
         for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
             if 0 < len(samples) < LEAST_SAMPLES:
