@@ -119,7 +119,7 @@ def rows(step_s, head="t,throttle,v_z"):
         ("a.csv", rows(0.02, "t,throttle,v_z [m/s)"), "column v_z .m/s.: expected a unit in brackets"),
         ("a.csv", rows(-0.02), "its clock runs backwards"),
         ("a.csv", rows(-0.1), "its clock runs backwards"),
-        ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
+        ("a.csv", "t,throttle,v_z\n0,1,x\n", "column v_z, row 1: x is no number"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
         ("a.mcap", "nothing", "is not an MCAP file"),
         ("a.txt", "", "is empty"),

@@ -296,6 +296,83 @@ def test_columns_of_a_table_may_have_units(tmp_path):
         read_log_signals(tmp_path / "b.csv")
 
 
+ROWS = [(0.01 * k, 0.3, 0.5, 0.0, -9.81) for k in range(60)]  # t, throttle, specific force
+
+
+def as_table(path, head, line=lambda *row: ",".join(map(str, row)), before=""):
+    path.write_text(before + "\n".join([head, *(line(*row) for row in ROWS)]))
+    return path
+
+
+HEAD = "t,throttle,a_x,a_y,a_z"
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "noted"),
+    [
+        (f"{HEAD},mode", lambda *row: ",".join(map(str, (*row, "OFFBOARD"))), ""),
+        ("Time,Throttle,a_x,a_y,a_z", lambda *row: ",".join(map(str, row)), ""),
+        (f"# {HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        (f"\ufeff{HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        ("t,throttle,ax_b,ay_b,az_b", lambda *row: ",".join(map(str, row)), ""),
+        (HEAD.replace(",", ";"), lambda *row: ";".join(map(str, row)).replace(".", ","), ""),
+        (HEAD.replace(",", "\t"), lambda *row: "\t".join(map(str, row)), ""),
+        (HEAD, lambda t, *row: ",".join(map(str, (round(1e3 * t), *row))), "column t is taken in ms, by its steps"),
+        (HEAD, lambda t, *row: ",".join(map(str, (round(1e6 * t), *row))), "column t is taken in us, by its steps"),
+        (HEAD, lambda t, *row: ",".join(map(str, (round(1e9 * t), *row))), "column t is taken in ns, by its steps"),
+    ],
+)
+def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, line))
+    assert log_kind(as_table(tmp_path / "b", head, line)) == "table"
+    force = log.get("force")
+    assert force.t == pytest.approx([row[0] for row in ROWS]) and force.values[9] == pytest.approx([0.5, 0, -9.81])
+    assert len(log.get("throttle")) == len(ROWS) and "; ".join(log.notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "words"),
+    [
+        (HEAD, lambda *row: ",".join(map(str, (*row[:4], 9.81))), "a_z is positive for most of the log, so z is up"),
+        (HEAD, lambda *row: ",".join(map(str, (*row[:4], "none"))), "column a_z, row 1: none is no number"),
+        (
+            HEAD,
+            lambda t, *row: ",".join(map(str, (1e4 * t, *row))),
+            r"no unit and steps of 100: name it, as in t \[ms\]",
+        ),
+        (
+            "loopIteration,time (us)",
+            lambda *row: "0,0",
+            r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
+        ),
+        ("timestamp,timestamp_sample,q[0]", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
+    ],
+)
+def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        read_log_signals(as_table(tmp_path / "a.csv", head, line))
+
+
+def test_samples_too_rare_for_a_vehicle_are_refused(tmp_path):
+    path = as_table(tmp_path / "a.csv", HEAD, lambda t, *row: ",".join(map(str, (25 * t, *row[:3], -9.81 + t))))
+    with pytest.raises(UserError, match=r"holds 4\.0 samples of the motion a second, but 10 are needed"):
+        read_signals(path)
+
+
+def test_ardupilots_log_as_text_is_named(tmp_path):
+    (tmp_path / "a.log").write_text("1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n")
+    with pytest.raises(UserError, match=r"is a log of ArduPilot as text, which is not read: give its \.bin"):
+        log_kind(tmp_path / "a.log")
+
+
+def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
+    file = tmp_path / "mav0" / "imu0" / "data.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("#timestamp\n1,0,0,0,9.81,0,0\n2,0,,0,9.81,0,0\n")
+    with pytest.raises(UserError, match=r"data\.csv: malformed \(line 3 does not end in 7 numbers\)"):
+        read_log_signals(tmp_path)
+
+
 def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
     writer = ULogWriter({"battery_status": "float voltage_v"})
     for k in range(30):
