@@ -93,12 +93,10 @@ def _named(prefix: str, value: Any) -> dict[str, float]:
     return {f"{prefix}{axis}": getattr(value, axis) for axis in "xyzw" if hasattr(value, axis)}
 
 
-STEP_S, LONGEST_S = (
-    0.05,
-    600.0,
-)  # s, over which rotations and positions are compared; as far into a log as that (chosen)
+STEP_S = 0.05  # s, over which rotations and positions are compared (chosen)
+LONGEST_S = 600.0  # s, for which they are compared (chosen)
 AGREES = 0.5  # -, error of gravity, and of the rates, with which an IMU agrees with an attitude (chosen)
-UPRIGHT = 0.8  # -, share of the specific force along the axis that is taken as up (chosen)
+UPRIGHT = 0.8  # -, share of gravity along the axis that is taken as up (chosen)
 # From the axes of an IMU to FRD, by the axis that is up; without z up those of EuRoC, of a camera's optical frame, of FRD.
 UP = {
     "z": np.diag(FRD),
@@ -121,21 +119,16 @@ def ros_signals(path: Path) -> LoggedSignals:
         raise SignalError(f"{path}: holds no topic that is read: {', '.join((*KINDS, *IMAGES))}")
     topics = {kind: {topic: table(records) for topic, records in found.items()} for kind, found in rows.items()}
     seen = {kind: next(iter(tables)) for kind, tables in topics.items()}
-    sources, notes = dict(MESSAGES), []
+    sources, notes = dict(MESSAGES), list[str]()
     if "Imu" in topics:
-        seen["Imu"], R_bs, told = _imu(path, topics)
-        sources |= {
-            name: (Source("Imu", fields, lambda axes: axes @ R_bs.T),)
-            for name, fields in (("force", FORCE), ("omega", OMEGA))
-        }
-        notes += told
+        seen["Imu"], R_bs, notes = _imu(path, topics)
+        sources["force"], sources["omega"] = ((Source("Imu", axes, lambda v: v @ R_bs.T),) for axes in (FORCE, OMEGA))
     tables = {kind: topics[kind][topic] for kind, topic in seen.items()}
     if "Odometry" in tables and _moves_in_world(tables["Odometry"]):
         sources["v"] = (Source("Odometry", V, turned),)
         notes.append(f"velocities of {seen['Odometry']} are in world axes")
-    return found(
-        tables, sources, [f"read are {', '.join(f'{topic} ({kind})' for kind, topic in seen.items())}", *notes]
-    )
+    read = ", ".join(f"{topic} ({kind})" for kind, topic in seen.items())
+    return found(tables, sources, [f"read are {read}", *notes])
 
 
 def _busiest(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
@@ -147,17 +140,15 @@ def _busiest(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
 def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, list[str]]:
     """Return the topic of the IMU that is used, the matrix from its axes to FRD, and remarks."""
     imus = dict(sorted(topics["Imu"].items(), key=lambda one: -len(one[1]["t"])))
-    attitude = next(
-        (one for kind in ("Odometry", "PoseStamped", "Imu") for one in topics.get(kind, {}).values() if _turns(one)),
-        None,
-    )
+    known = [one for kind in ("Odometry", "PoseStamped", "Imu") for one in topics.get(kind, {}).values() if _turns(one)]
+    attitude = known[0] if known else None
     errors = {name: _disagreement(one, attitude) for name, one in imus.items()}
     best = next((name for name, error in errors.items() if error < AGREES), min(errors, key=lambda name: errors[name]))
     notes = [f"not {name}, which agrees less with the attitude" for name in imus if errors[name] > errors[best]]
     force = np.median(np.nan_to_num(_columns(imus[best], FORCE)), axis=0)
     axis = int(np.abs(force).argmax())
     up = f"{'-' if force[axis] < 0 else ''}{'xyz'[axis]}"
-    if errors[best] < AGREES or up == "z" or abs(force[axis]) < UPRIGHT * np.linalg.norm(force):
+    if errors[best] < AGREES or up == "z" or abs(force[axis]) < UPRIGHT * GRAVITY:
         return best, UP["z"], notes
     if up not in UP:
         raise SignalError(f"{path}: {up} of {best} is up, but x forward, y left and z up are expected (REP 103)")
@@ -203,9 +194,8 @@ def _moves_in_world(odometry: Table) -> bool:
         return False
     p, q, v = (Samples(odometry["t"], _columns(odometry, names)).at(t) for names in (P, Q, V))
     moved = np.gradient(p * FRD, STEP_S, axis=0)
-    plain, rotated = (
-        np.median(np.linalg.norm(one - moved, axis=1)) for one in (v * FRD, _into_world(np.hstack([q, v])))
-    )
+    both = v * FRD, _into_world(np.hstack([q, v]))
+    plain, rotated = (np.median(np.linalg.norm(one - moved, axis=1)) for one in both)
     return bool(plain < rotated)
 
 
@@ -213,15 +203,10 @@ def _moves_in_world(odometry: Table) -> bool:
 ENCODINGS = {
     **dict.fromkeys(("mono8", "8UC1"), (1, None)),
     **dict.fromkeys(("bgr8", "8UC3"), (3, None)),
-    "rgb8": (3, cv2.COLOR_RGB2BGR),
-    **dict.fromkeys(("bgra8", "8UC4"), (4, cv2.COLOR_BGRA2BGR)),
-    "rgba8": (4, cv2.COLOR_RGBA2BGR),
-    "yuv422_yuy2": (2, cv2.COLOR_YUV2BGR_YUY2),
-    "yuv422": (2, cv2.COLOR_YUV2BGR_UYVY),
-    "bayer_rggb8": (1, cv2.COLOR_BayerBG2BGR),
-    "bayer_bggr8": (1, cv2.COLOR_BayerRG2BGR),
-    "bayer_gbrg8": (1, cv2.COLOR_BayerGR2BGR),
-    "bayer_grbg8": (1, cv2.COLOR_BayerGB2BGR),
+    **{"rgb8": (3, cv2.COLOR_RGB2BGR), "bgra8": (4, cv2.COLOR_BGRA2BGR), "rgba8": (4, cv2.COLOR_RGBA2BGR)},
+    **{"yuv422_yuy2": (2, cv2.COLOR_YUV2BGR_YUY2), "yuv422": (2, cv2.COLOR_YUV2BGR_UYVY)},
+    **{"bayer_rggb8": (1, cv2.COLOR_BayerBG2BGR), "bayer_bggr8": (1, cv2.COLOR_BayerRG2BGR)},
+    **{"bayer_gbrg8": (1, cv2.COLOR_BayerGR2BGR), "bayer_grbg8": (1, cv2.COLOR_BayerGB2BGR)},
 }
 
 
@@ -252,9 +237,10 @@ def _image(message: Any) -> bytes:
     return cv2.imencode(".png", image if to_bgr is None else cv2.cvtColor(image, to_bgr))[1].tobytes()
 
 
-def _messages(
-    path: Path, choose: Callable[[Sequence[Any], Callable[[Any], Any]], list[Any]]
-) -> Iterator[tuple[str, str, float, Any]]:
+Choice = Callable[[Sequence[Any], Callable[[Any], Any]], list[Any]]  # of topics, see `_messages`
+
+
+def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any]]:
     """Yield kind, topic, time (s) and message of the chosen topics; unreadable messages are skipped.
 
     The choice is made of all topics, the busiest first, and may look at the first message of each, None if it has none.

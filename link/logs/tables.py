@@ -110,7 +110,7 @@ def table_signals(path: Path) -> LoggedSignals:
     used = {"t", *(field for choices in sources.values() for source in choices for field in source.fields)}
     columns, notes = dict[str, Array](), list[str]()
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
-        ours = name if nanobench else OTHER_NAMES.get(name.lower(), name.lower())
+        ours = name if nanobench else _ours(name)
         if ours not in used:
             continue
         values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
@@ -140,8 +140,14 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
     if separator == ";":
         rows = [[cell.replace(",", ".") for cell in row] for row in rows]
     named = [name.strip() for name in first.lstrip("# ").split(separator)]
-    commented = first.startswith("#") and OTHER_NAMES.get(named[0].lower(), named[0]) == "t"
+    commented = first.startswith("#") and _ours(named[0]) == "t"
     return (named, rows) if commented else (rows[0], rows[1:])
+
+
+def _ours(name: str) -> str:
+    """Return our name of a column; capitals do not matter, but in single letters: T is a temperature."""
+    name = name.lower() if len(name) > 1 else name
+    return OTHER_NAMES.get(name, name)
 
 
 def _parsed(path: Path, column: str) -> tuple[str, str]:

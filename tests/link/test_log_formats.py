@@ -311,6 +311,7 @@ HEAD = "t,throttle,a_x,a_y,a_z"
     ("head", "line", "noted"),
     [
         (f"{HEAD},mode", lambda *row: ",".join(map(str, (*row, "OFFBOARD"))), ""),
+        (f"{HEAD},T", lambda *row: ",".join(map(str, (*row, 21.5))), ""),
         ("Time,Throttle,a_x,a_y,a_z", lambda *row: ",".join(map(str, row)), ""),
         (f"# {HEAD}", lambda *row: ",".join(map(str, row)), ""),
         (f"\ufeff{HEAD}", lambda *row: ",".join(map(str, row)), ""),
