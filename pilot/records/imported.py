@@ -212,6 +212,7 @@ def _truth_offset_s(log: LoggedSignals) -> float:
 def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     force, omega = log.get("force"), log.get("omega")
     p, v = (_at(log, name if name in log.signals else f"true_{name}", force.t) for name in "pv")
+    v = v if np.isfinite(v).any() or len(force) < 2 else np.gradient(p, force.t, axis=0)
     released = released_at(force.t, force.values, omega.t, omega.values, v)
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += imu_events(force.t, force.values, omega.at(force.t))
