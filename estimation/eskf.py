@@ -227,10 +227,9 @@ class ErrorStateEstimator(MapEstimator):
         self.health.samples_refused += self._samples.spikes - spikes
         self._recent.extend(readings)
         self.propagator.forget(guessed_from)
-        if self._at_rest or begins:  # on a clock of the sample's own: nothing to integrate from
-            for reading in (
-                readings if self._at_rest and readings[-1] is raw else ()
-            ):  # substitutes are not measurements
+        if self._at_rest or begins:  # a first sample on a clock of its own has nothing to integrate from
+            measured = self._at_rest and readings[-1] is raw  # substitutes are not
+            for reading in readings if measured else ():
                 self._rest.add(reading)
             self.propagator.stand(sample.t, readings[-1])
             return True

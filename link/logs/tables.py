@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import read_csv, read_start
+from gate_racer.link.logs.reader import TIME_FIRST
 from gate_racer.link.logs.samples import (
     RAD,
     LoggedSignals,
@@ -90,8 +91,9 @@ NANOBENCH: dict[str, tuple[Source, ...]] = {
 
 HEAD_BYTES = 4096  # bytes, longest header that is looked at for its separator
 IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
-# Tables of programs that convert logs, by a column, with what they were made from.
-CONVERTED = {"loopIteration": "blackbox_decode from a .bbl or .bfl", "timestamp_sample": "ulog2csv from a .ulg"}
+# Tables of programs that convert logs, by the end of a column's name, with what they were made from.
+CONVERTED = {"loopIteration": "blackbox_decode from a .bbl or .bfl"}
+CONVERTED |= dict.fromkeys(("timestamp_sample", "[0]"), "ulog2csv from a .ulg")
 
 
 def table_signals(path: Path) -> LoggedSignals:
@@ -102,7 +104,7 @@ def table_signals(path: Path) -> LoggedSignals:
         SignalError: it has no header or time, a used column holds a text or has an unknown unit, or z is up.
     """
     header, rows = _rows(path)
-    if made := next((made for column, made in CONVERTED.items() if column in header), ""):
+    if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
         raise SignalError(f"{path}: was made by {made}, which is read itself: give that file")
     parsed = [_parsed(path, column) for column in header]
     nanobench = set(MOTORS) <= {name for name, _ in parsed}
@@ -134,14 +136,16 @@ def table_signals(path: Path) -> LoggedSignals:
 
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return header, which may be a comment, and rows."""
-    first = next(iter(read_start(path, HEAD_BYTES).decode("utf-8-sig", "replace").splitlines()), "")
-    separator = max(",;\t", key=first.count)
+    lines = read_start(path, HEAD_BYTES).splitlines()
+    commented = next((line for line in lines if line.startswith(b"#") and TIME_FIRST.match(line)), b"")
+    first = next((line for line in lines if line.strip() and not line.startswith(b"#")), b"")
+    separator = ";" if b";" in first else "\t" if b"\t" in first else ","
     rows = read_csv(path, separator=separator) or [[]]
     if separator == ";":
         rows = [[cell.replace(",", ".") for cell in row] for row in rows]
-    named = [name.strip() for name in first.lstrip("# ").split(separator)]
-    commented = first.startswith("#") and _ours(named[0]) == "t"
-    return (named, rows) if commented else (rows[0], rows[1:])
+    if commented and rows[0] and rows[0][0][:1] in "-.0123456789":  # and no other header follows
+        return [name.strip() for name in commented.decode("utf-8", "replace").lstrip("# ").split(separator)], rows
+    return rows[0], rows[1:]
 
 
 def _ours(name: str) -> str:

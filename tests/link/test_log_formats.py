@@ -314,6 +314,7 @@ HEAD = "t,throttle,a_x,a_y,a_z"
         (f"{HEAD},T", lambda *row: ",".join(map(str, (*row, 21.5))), ""),
         ("Time,Throttle,a_x,a_y,a_z", lambda *row: ",".join(map(str, row)), ""),
         (f"# {HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        (f"# time, then; the; rest; in; SI\n{HEAD}", lambda *row: ",".join(map(str, row)), ""),
         (f"\ufeff{HEAD}", lambda *row: ",".join(map(str, row)), ""),
         ("t,throttle,ax_b,ay_b,az_b", lambda *row: ",".join(map(str, row)), ""),
         (HEAD.replace(",", ";"), lambda *row: ";".join(map(str, row)).replace(".", ","), ""),
@@ -346,7 +347,8 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
             lambda *row: "0,0",
             r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
         ),
-        ("timestamp,timestamp_sample,q[0]", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
+        ("timestamp,q[0]", lambda *row: "0,0", "made by ulog2csv from a .ulg, which is read itself"),
+        ("timestamp,timestamp_sample,x", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
     ],
 )
 def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
