@@ -127,7 +127,7 @@ def _shallow(value: Any) -> bool:
     return False
 
 
-def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
+def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[list[str]]:
     """Read the rows of a CSV file without blank lines and comments (#), fields stripped of blanks.
 
     Raises:
@@ -137,7 +137,7 @@ def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
     lines = (line for line in text if line.strip() and not line.startswith("#"))
     rows, fields = [], 0
     try:
-        for row in csv.reader(lines):
+        for row in csv.reader(lines, delimiter=separator):
             fields += len(row)
             if fields > FIELDS:
                 raise FileError(f"{path}: has more than {FIELDS} fields, the limit for such a file")

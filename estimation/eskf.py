@@ -222,13 +222,14 @@ class ErrorStateEstimator(MapEstimator):
             self.health.samples_refused += 1
             return False
         raw = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
-        spikes = self._samples.spikes
+        spikes, begins = self._samples.spikes, not self._recent and sample.t - self.t > LONGEST_STEP_S
         readings, guessed_from = self._samples.accept(raw, self.t)
         self.health.samples_refused += self._samples.spikes - spikes
         self._recent.extend(readings)
         self.propagator.forget(guessed_from)
-        if self._at_rest:
-            for reading in readings if readings[-1] is raw else ():  # substitutes are not measurements
+        if self._at_rest or begins:  # a first sample on a clock of its own has nothing to integrate from
+            measured = self._at_rest and readings[-1] is raw  # substitutes are not
+            for reading in readings if measured else ():
                 self._rest.add(reading)
             self.propagator.stand(sample.t, readings[-1])
             return True

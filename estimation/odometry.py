@@ -71,7 +71,8 @@ class InertialOdometry:
         repeated = self._last is not None and (self._last.accel, self._last.gyro) == (sample.accel, sample.gyro)
         if not repeated:
             self._same_from = sample.t
-        if self._at_rest:
+        # A first sample on a clock of its own has nothing to integrate from.
+        if self._at_rest or (self._last is None and dt > LONGEST_STEP_S):
             self.rest_samples += 1
             self._accel_sum += accel
             self._gyro_sum += gyro

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import require_outputs, write_json
+from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name, reading, require_named, within, write_figure, write_file
 from gate_racer.common.settings import settings_of
@@ -65,6 +65,7 @@ def setting_of_others(settings: "ReplaySettings", log: Path) -> ReplaySetting:
     return ReplaySetting(load_track(settings.track) if settings.track else course_of(log), vehicle)
 
 
+LEAST_HZ = 20.0  # IMU samples a second from which they tell the motion between them (chosen)
 RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
 LEVEL = (1.0, 0.0, 0.0, 0.0)
@@ -108,6 +109,20 @@ def read_log(path: Path) -> LogRecords:
     if not log.about or not any(topic == "imu" for topic, _ in log.events):
         raise UserError(f"{path}: not a flight log with IMU samples; run-mpc writes them")
     return log
+
+
+def require_motion(path: Path, log: LogRecords) -> None:
+    """Raise UserError for IMU samples too rare to integrate, or a truth of another time."""
+    t = [record["t"] for topic, record in log.events if topic == "imu"]
+    hz = (len(t) - 1) / max(t[-1] - t[0], 1e-9)
+    if hz < LEAST_HZ:
+        raise UserError(f"{path}: holds {hz:.1f} IMU samples a second, but {LEAST_HZ:g} are needed to integrate them")
+    true = [row["t"] for row in log.truth]
+    if true and (true[0] > t[-1] or true[-1] < t[0]):
+        raise UserError(
+            f"{path}: the truth lasts from {true[0]:.3f} to {true[-1]:.3f} s and the IMU's samples from {t[0]:.3f}"
+            f" to {t[-1]:.3f} s, so nothing can be compared; give both the same clock"
+        )
 
 
 def images(
@@ -318,6 +333,10 @@ def run(arguments: argparse.Namespace) -> int:
     name = settings.detector or (CLASSICAL if shows else LOGGED)
     if not shows and name != LOGGED:
         raise UserError(f"{source}: holds no images for detector={name}; use --set detector={LOGGED}")
+    if imported:
+        require_motion(source, log)
+        if told := log.events[-1][1].get("reason"):
+            remark(f"{source}: {told}")
     setting = setting_of_others(settings, source) if imported else setting_of_own(settings, source, log.about)
     track, vehicle = setting.track, setting.vehicle
     in_air = any(topic == "position" for topic, _ in log.events)

@@ -6,6 +6,7 @@ tested before it is told: whether the logs agree, whether the residuals are whit
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -373,14 +374,22 @@ def _apart(timing: Timing) -> list[str]:
 
 
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
-    """Raise SignalError for a thrust that falls or hardly rises with the throttle, as no motor's does, with the likely cause."""
-    first, last = curve[0], curve[-1]
-    span_m_s2 = last.value - first.value
-    least_m_s2 = LEAST_RISE * max(last.value, GRAVITY) * (knots[-1] - knots[0]) / knots[-1]
-    if span_m_s2 >= least_m_s2:
+    """Raise SignalError for a thrust that falls or hardly rises with the throttle, as no motor's does, with the likely cause.
+
+    It has to rise over the whole range, and over no half of it may the bounds exclude that it does, as where wings carry.
+    """
+    whole = float(knots[-1] - knots[0])
+    for a, b in sorted(combinations(range(len(knots)), 2), key=lambda ends: knots[ends[0]] - knots[ends[1]]):
+        first, last, width = curve[a], curve[b], float(knots[b] - knots[a])
+        span_m_s2 = last.value - first.value
+        least_m_s2 = LEAST_RISE * max(last.value, GRAVITY) * width / knots[b]
+        may_rise = span_m_s2 + np.hypot(first.half_width, last.half_width) > least_m_s2
+        if width >= whole / 2 and span_m_s2 < least_m_s2 and (width == whole or not may_rise):
+            break
+    else:
         return
     fall = "falls" if span_m_s2 < 0 else "hardly rises"
-    if span_m_s2 + np.hypot(first.half_width, last.half_width) > least_m_s2:
+    if may_rise:
         cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
     elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
         cause = "the flight only hovers; fly throttle steps"
@@ -391,8 +400,8 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     else:
         cause = "the throttle must be what these motors were commanded, by the clock of the motion"
     raise SignalError(
-        f"{log.source}: thrust {fall} from {first.value:.1f} m/s^2 at throttle {knots[0]:.2f} to {last.value:.1f} m/s^2 at"
-        f" {knots[-1]:.2f}: {cause}"
+        f"{log.source}: thrust {fall} from {first.value:.1f} m/s^2 at throttle {knots[a]:.2f} to {last.value:.1f} m/s^2 at"
+        f" {knots[b]:.2f}: {cause}"
     )
 
 

@@ -6,7 +6,18 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
-from gate_racer.field.identify.cuts import IMPOSSIBLE, LOST, STEP_S, Cut, Motion, averaged, cuts_of, filled, within
+from gate_racer.field.identify.cuts import (
+    GAP_S,
+    IMPOSSIBLE,
+    LOST,
+    STEP_S,
+    Cut,
+    Motion,
+    averaged,
+    cuts_of,
+    filled,
+    within,
+)
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals, Samples, SignalError, calibrated, fresh
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
@@ -14,6 +25,7 @@ from gate_racer.vehicle.rotation import Array, Mask, matrix
 
 LONGEST_S = 4 * 3600.0  # s, longest log for the grid
 BEYOND = 0.02  # -, throttle beyond 0..1 by rounding or by a radio that was calibrated by hand (chosen)
+LEAST_HZ = 1 / GAP_S  # samples of the motion a second, below which the log consists of gaps
 LEAST_SAMPLES = 20  # samples, least number of any signal (chosen)
 # Share of the throttle's samples that may lie beyond 0..1 and are cut; else its unit is another (chosen).
 OUTLIERS = 0.05
@@ -64,7 +76,7 @@ def read_signals(path: Path) -> Signals:
 
 def _signals(log: LoggedSignals, path: Path) -> Signals:
     with reading(path):
-        moved = ("force",) if "force" in log.signals else () if "true_v" in log.signals else ("v",)
+        moved = () if log.signals.keys() & {"force", "true_v", "v"} else ("force", "v")
         log.require(path, ("throttle", *moved), "identify-vehicle")
         for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
             if 0 < len(samples) < LEAST_SAMPLES:
@@ -79,6 +91,9 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     force = fresh(calibrated(log.get("force"), float(throttle.t[0])))
     _require_gravity(force, source)
     moved = force if len(force) else velocity
+    hz = (len(moved) - 1) / max(float(np.ptp(moved.t)), 1e-9)
+    if hz < LEAST_HZ:
+        raise SignalError(f"{source}: holds {hz:.1f} samples of the motion a second, but {LEAST_HZ:g} are needed")
     lost = [stretch for name in ("force", "omega", "motors") for stretch in filled(log.get(name))]
     _require_throttle(throttle.where(~within(lost, throttle.t)), source)
     t = _grid(throttle, moved, source)

@@ -8,7 +8,7 @@
 | `omega_cmd` | setpoint[0..2]                   | as gyroADC                                                            |
 | `throttle`  | setpoint[3], else rcCommand[3]   | 0..1000 of the mixer; else 1000..2000 us of the stick                 |
 | `motors`    | motor[0..n]                      | from `motorOutput` low to high                                        |
-| `voltage`   | vbatLatest                       | 0.01 V                                                                |
+| `voltage`   | vbatLatest                       | 0.01 V; 0.1 V before 4.0, as `vbatcellvoltage` tells                  |
 
 Position and velocity are not available: GPS frames are skipped, since they are too coarse and late for a vehicle's dynamics.
 
@@ -384,7 +384,12 @@ def header_float(text: str, otherwise: float) -> float:
 
 
 HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode
-QUATERNION_PARTS, THROTTLE_PARTS, VOLTAGE_V = 32767.0, 1000.0, 0.01
+QUATERNION_PARTS, THROTTLE_PARTS = 32767.0, 1000.0
+VOLTAGE_V, FORMER_VOLTAGE_V, FORMER_CELL = (
+    0.01,
+    0.1,
+    100.0,
+)  # V per count, also before 4.0, where a cell has fewer counts
 LEAST_FRAMES = 2  # frames, least number in a log
 
 
@@ -412,11 +417,13 @@ def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
     rate = math.radians(header_float(flight.headers.get("gyro_scale", ""), 1.0)) / fine
     low, _, high = flight.headers.get("motorOutput", "").partition(",")
     span = (float(low), float(high) - float(low)) if low and high else (0.0, 0.0)
+    one_g = flight.number("acc_1G", 1.0)  # 0: without accelerometer
+    volts = FORMER_VOLTAGE_V if flight.number("vbatcellvoltage", math.inf) < FORMER_CELL else VOLTAGE_V
     motors = tuple(name for name in flight.names if name.startswith("motor["))
 
     return {
         "omega": (Source("", indexed("gyroADC"), scaled(*(FRD * rate))),),
-        "force": (Source("", indexed("accSmooth"), scaled(*(FRD * GRAVITY / flight.number("acc_1G", 1.0)))),),
+        "force": (Source("", indexed("accSmooth"), scaled(*(FRD * GRAVITY / one_g))),) if one_g > 0 else (),
         "q": (Source("", indexed("imuQuaternion"), _quaternions),),
         "omega_cmd": (Source("", indexed("setpoint"), scaled(*(FRD * RAD / fine))),),
         "throttle": (
@@ -424,7 +431,7 @@ def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
             Source("", ("rcCommand[3]",), lambda us: pulses(us / fine)),
         ),
         "motors": (Source("", motors, lambda raw: (raw - span[0]) / span[1]),) if motors and span[1] > 0 else (),
-        "voltage": (Source("", ("vbatLatest",), scaled(VOLTAGE_V)),),
+        "voltage": (Source("", ("vbatLatest",), scaled(volts)),),
         "p": (),
         "v": (),
     }

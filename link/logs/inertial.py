@@ -96,10 +96,14 @@ def inertial_signals(folder: Path) -> LoggedSignals:
 
 def _table(path: Path, names: tuple[str, ...], layout: Layout) -> dict[str, Array]:
     """Return the last columns by name, times in s. Raises FileError."""
-    rows = [line for line in read_text(path).splitlines() if line.strip() and not line.startswith("#")]
+    rows = list[Array]()
     with reading(path):
-        values = np.array([line.split(layout.separator)[-len(names) :] for line in rows], float)
-        if values.ndim != 2 or values.shape[1] != len(names):
-            raise ValueError(f"has rows of fewer than {len(names)} columns")
+        for k, line in enumerate(read_text(path).splitlines()):
+            if line.strip() and not line.startswith("#"):
+                try:
+                    rows.append(np.array(line.split(layout.separator)[-len(names) :], float).reshape(len(names)))
+                except ValueError:
+                    raise ValueError(f"line {k + 1} does not end in {len(names)} numbers") from None
+        values = np.array(rows).reshape(-1, len(names))
         columns = dict(zip(names, values.T, strict=True))
         return {**columns, "t": columns["t"] * layout.tick_s}

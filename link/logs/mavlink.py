@@ -46,6 +46,10 @@ KINDS: dict[str, tuple[str, float]] = {
     **{"a": ("64s", 1.0), "n": ("4s", 1.0), "N": ("16s", 1.0), "Z": ("64s", 1.0), "M": ("b", 1.0), "g": ("e", 1.0)},
     **{"c": ("h", 0.01), "C": ("H", 0.01), "e": ("i", 0.01), "E": ("I", 0.01), "L": ("i", 1e-7)},
 }
+CENTI_VOLTS = ("CURR", "Volt")  # before Copter 3.3 in whole numbers of 0.01 V
+CENTIDEG = (
+    573.0  # R of RATE over GyrX of IMU is 57.3 in deg/s, and 5730 in 0.01 deg/s as before Copter 3.4: between them
+)
 MILLI, CM_S = 1e-3, 0.01
 ATTITUDE_IGNORED, RATES_IGNORED = 128, 7  # bits of type_mask
 EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a room
@@ -213,7 +217,10 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
     if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
         return {}
     layout = struct.Struct("<" + "".join(KINDS[letter][0] for letter in texts[1]))
-    factors = tuple(KINDS[letter][1] for letter in texts[1])
+    factors = tuple(
+        0.01 if (texts[0], one) == CENTI_VOLTS and letter in "hH" else KINDS[letter][1]
+        for one, letter in zip(names, texts[1], strict=True)
+    )
     return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}
 
 
@@ -225,4 +232,8 @@ def dataflash_signals(path: Path) -> LoggedSignals:
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
         if name in wanted and first:
             rows[name].append({"t": t, **fields})
-    return found({name: table(records) for name, records in rows.items()}, DATAFLASH)
+    tables = {name: table(records) for name, records in rows.items()}
+    rates, gyro = tables.get("RATE", {}), np.std(tables.get("IMU", {}).get("GyrX", np.zeros(1)))
+    if gyro > 0 and np.std(rates.get("R", np.zeros(1))) / gyro > CENTIDEG:
+        tables["RATE"] = {**rates, **{name: 0.01 * rates[name] for name in ("RDes", "PDes", "YDes") if name in rates}}
+    return found(tables, DATAFLASH)

@@ -35,7 +35,8 @@ READERS = {  # module and function, by kind
 }
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of ROS 2, TII-RATM, EuRoC and UZH-FPV"
 START_BYTES = 64
-TIME_FIRST = re.compile(rb"(t|t_s|time|time_s|timestamp)\s*[,\[(]")  # of a table's header
+TIME_FIRST = re.compile(rb"(\xef\xbb\xbf)?[# ]*(t|t_s|time|time_s|timestamp)\s*[,;\t\[(]", re.I)  # of a table's header
+ARDUPILOT_TEXT = re.compile(rb"[\d\s]*(Ardu\w+ V|FMT, )")  # its DataFlash logs as text
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
 
 
@@ -61,6 +62,10 @@ def log_kind(path: Path) -> str:
     if not kind and len(start) > TLOG_MARK and start[0] == 0 and start[TLOG_MARK] in TLOG_MARKS:
         return "tlog"
     kind = kind or SUFFIXES.get(path.suffix.lower(), TABLE if TIME_FIRST.match(start) else "")
+    if ARDUPILOT_TEXT.match(start):
+        raise SignalError(
+            f"{path}: is a log of ArduPilot as text, which is not read: give its .bin, or the .tlog of the flight"
+        )
     if not kind:
         raise SignalError(f"{path}: is no log that is read: read are {READ}")
     return kind

@@ -2,17 +2,18 @@
 
 | signal              | message of the topic with the most                             | frame there                       |
 |---------------------|----------------------------------------------------------------|-----------------------------------|
-| `force`, `omega`    | sensor_msgs/Imu                                                | body FLU (REP 103)                |
+| `force`, `omega`    | sensor_msgs/Imu, of those that agree with the attitude if any  | body FLU (REP 103), or see `UP`   |
 | `q`, `p`, `v`       | nav_msgs/Odometry; q else of Imu                               | world z up, velocity in body axes |
 | `true_p`, `true_q`  | geometry_msgs/PoseStamped                                      | world z up                        |
 | `throttle`, `omega_cmd` | mavros_msgs/AttitudeTarget                                 | body FLU                          |
 | `voltage`           | sensor_msgs/BatteryState                                       | -                                 |
 
-The world's x axis is taken as north. Times are those of the headers; where they are 0, those of recording.
+The world's x axis is taken as north. Velocities are in world axes where that fits the positions better. Times are those of the
+headers; where they are 0, those of recording.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,16 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_bytes, read_start
+from gate_racer.link.logs.inertial import LAYOUTS
 from gate_racer.link.logs.samples import (
     FRD,
     LOG_BYTES,
     LoggedSignals,
+    Samples,
     SignalError,
     Source,
+    Table,
+    Tables,
     found,
     masked,
     same,
@@ -34,10 +39,11 @@ from gate_racer.link.logs.samples import (
     turned,
 )
 from gate_racer.link.record import MAGIC
+from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 
 TURNED_Q = scaled(1.0, 1.0, -1.0, -1.0)
-Q, P = ("qw", "qx", "qy", "qz"), ("px", "py", "pz")
+Q, P, V, FORCE, OMEGA = ("qw", "qx", "qy", "qz"), *(tuple(f"{name}{axis}" for axis in "xyz") for name in "pvaw")
 RATES_IGNORED = 7  # bits of type_mask
 ROS1 = b"#ROSBAG V2.0"  # first bytes of a bag of ROS 1
 
@@ -49,15 +55,15 @@ def _into_world(columns: Array) -> Array:
 
 
 MESSAGES: dict[str, tuple[Source, ...]] = {
-    "force": (Source("Imu", ("ax", "ay", "az"), turned),),
-    "omega": (Source("Imu", ("wx", "wy", "wz"), turned),),
+    "force": (Source("Imu", FORCE, turned),),
+    "omega": (Source("Imu", OMEGA, turned),),
     "q": (Source("Odometry", Q, TURNED_Q), Source("Imu", Q, TURNED_Q)),
     "p": (Source("Odometry", P, turned),),
-    "v": (Source("Odometry", (*Q, "vx", "vy", "vz"), _into_world),),
+    "v": (Source("Odometry", (*Q, *V), _into_world),),
     "true_p": (Source("PoseStamped", P, turned),),
     "true_q": (Source("PoseStamped", Q, TURNED_Q),),
     "throttle": (Source("AttitudeTarget", ("thrust",), same),),
-    "omega_cmd": (Source("AttitudeTarget", ("type_mask", "wx", "wy", "wz"), masked(RATES_IGNORED, False, turned)),),
+    "omega_cmd": (Source("AttitudeTarget", ("type_mask", *OMEGA), masked(RATES_IGNORED, False, turned)),),
     "voltage": (Source("BatteryState", ("voltage",), same),),
 }
 
@@ -87,40 +93,158 @@ def _named(prefix: str, value: Any) -> dict[str, float]:
     return {f"{prefix}{axis}": getattr(value, axis) for axis in "xyzw" if hasattr(value, axis)}
 
 
+STEP_S = 0.05  # s, over which rotations and positions are compared (chosen)
+LONGEST_S = 600.0  # s, for which they are compared (chosen)
+AGREES = 0.5  # -, error of gravity, and of the rates, with which an IMU agrees with an attitude (chosen)
+UPRIGHT = 0.8  # -, share of gravity along the axis that is taken as up (chosen)
+# From the axes of an IMU to FRD, by the axis that is up; without z up those of EuRoC, of a camera's optical frame, of FRD.
+UP = {
+    "z": np.diag(FRD),
+    "x": LAYOUTS[0].R_bs,
+    "-y": np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+    "-z": np.eye(3),
+}
+
+
 def ros_signals(path: Path) -> LoggedSignals:
-    """Return the signals of a bag, of the busiest topic of each kind of message. Raises SignalError."""
-    rows: dict[str, list[dict[str, float]]] = {}
-    seen: dict[str, str] = {}
-    for kind, topic, t, message in _messages(path, KINDS):
-        seen[kind] = topic
-        rows.setdefault(kind, []).append({"t": t, **_fields(kind, message)})
+    """Return the signals of a bag, of the IMU that agrees with the attitude and the busiest topic of every other kind.
+
+    Raises:
+        SignalError: it cannot be read, or gravity lies along no axis of the IMU that is known.
+    """
+    rows: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for kind, topic, t, message in _messages(path, _busiest):
+        rows.setdefault(kind, {}).setdefault(topic, []).append({"t": t, **_fields(kind, message)})
     if not rows:
         raise SignalError(f"{path}: holds no topic that is read: {', '.join((*KINDS, *IMAGES))}")
-    tables = {kind: table(records) for kind, records in rows.items()}
-    return found(tables, MESSAGES, [f"read are {', '.join(f'{topic} ({kind})' for kind, topic in seen.items())}"])
+    topics = {kind: {topic: table(records) for topic, records in found.items()} for kind, found in rows.items()}
+    seen = {kind: next(iter(tables)) for kind, tables in topics.items()}
+    sources, notes = dict(MESSAGES), list[str]()
+    if "Imu" in topics:
+        seen["Imu"], R_bs, notes = _imu(path, topics)
+        sources["force"], sources["omega"] = ((Source("Imu", axes, lambda v: v @ R_bs.T),) for axes in (FORCE, OMEGA))
+    tables = {kind: topics[kind][topic] for kind, topic in seen.items()}
+    if "Odometry" in tables and _moves_in_world(tables["Odometry"]):
+        sources["v"] = (Source("Odometry", V, turned),)
+        notes.append(f"velocities of {seen['Odometry']} are in world axes")
+    read = ", ".join(f"{topic} ({kind})" for kind, topic in seen.items())
+    return found(tables, sources, [f"read are {read}", *notes])
+
+
+def _busiest(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
+    """Return the busiest topic of every kind of signal, and all IMUs."""
+    ours = [one for one in topics if _kind(one) in KINDS]
+    return [one for k, one in enumerate(ours) if _kind(one) == "Imu" or _kind(one) not in map(_kind, ours[:k])]
+
+
+def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, list[str]]:
+    """Return the topic of the IMU that is used, the matrix from its axes to FRD, and remarks."""
+    imus = dict(sorted(topics["Imu"].items(), key=lambda one: -len(one[1]["t"])))
+    known = [one for kind in ("Odometry", "PoseStamped", "Imu") for one in topics.get(kind, {}).values() if _turns(one)]
+    attitude = known[0] if known else None
+    errors = {name: _disagreement(one, attitude) for name, one in imus.items()}
+    best = next((name for name, error in errors.items() if error < AGREES), min(errors, key=lambda name: errors[name]))
+    notes = [f"not {name}, which agrees less with the attitude" for name in imus if errors[name] > errors[best]]
+    force = np.median(np.nan_to_num(_columns(imus[best], FORCE)), axis=0)
+    axis = int(np.abs(force).argmax())
+    up = f"{'-' if force[axis] < 0 else ''}{'xyz'[axis]}"
+    if errors[best] < AGREES or up == "z" or abs(force[axis]) < UPRIGHT * GRAVITY:
+        return best, UP["z"], notes
+    if up not in UP:
+        raise SignalError(f"{path}: {up} of {best} is up, but x forward, y left and z up are expected (REP 103)")
+    return best, UP[up], [*notes, f"{up} of {best} is up; its axes are turned"]
+
+
+def _columns(one: Table, names: Sequence[str]) -> Array:
+    return np.column_stack([one[name] for name in names])
+
+
+def _grid(*tables: Table) -> Array:
+    """Return the times (N,) s at which all tables have samples, STEP_S apart."""
+    begin, end = max(one["t"][0] for one in tables), min(one["t"][-1] for one in tables)
+    return np.arange(begin, min(end, begin + LONGEST_S), STEP_S)
+
+
+def _turns(one: Table) -> bool:
+    """Return whether a table holds attitudes."""
+    return set(Q) <= one.keys() and bool(np.all(np.abs(np.linalg.norm(_columns(one, Q), axis=1) - 1) < 0.5))
+
+
+def _disagreement(imu: Table, attitude: Table | None) -> float:
+    """Return the relative error of gravity and rates of an IMU, as FLU, against attitudes of z up; infinite if unknown."""
+    from scipy.spatial.transform import Rotation  # slow to load
+
+    if attitude is None:
+        return float("inf")
+    t = _grid(imu, attitude)
+    if len(t) < 3:
+        return float("inf")
+    turns = Rotation.from_quat(Samples(attitude["t"], _columns(attitude, Q)).at(t), scalar_first=True)
+    force, omega = (Samples(imu["t"], _columns(imu, names)).at(t) for names in (FORCE, OMEGA))
+    off = np.median(turns.apply(force), axis=0) - [0.0, 0.0, GRAVITY]
+    rates = (turns[:-1].inv() * turns[1:]).as_rotvec() / STEP_S
+    wrong, size = (np.median(np.linalg.norm(one, axis=1)) for one in (rates - omega[:-1], rates))
+    return float(max(np.linalg.norm(off) / GRAVITY, wrong / (size + 0.2)))
+
+
+def _moves_in_world(odometry: Table) -> bool:
+    """Return whether the velocities fit the differences of the positions better as they are than turned from body axes."""
+    t = _grid(odometry)
+    if len(t) < 3:
+        return False
+    p, q, v = (Samples(odometry["t"], _columns(odometry, names)).at(t) for names in (P, Q, V))
+    moved = np.gradient(p * FRD, STEP_S, axis=0)
+    both = v * FRD, _into_world(np.hstack([q, v]))
+    plain, rotated = (np.median(np.linalg.norm(one - moved, axis=1)) for one in both)
+    return bool(plain < rotated)
+
+
+# Channels of encodings, and OpenCV's conversion to BGR (Bayer's names there are those of the second row's second pixels).
+ENCODINGS = {
+    **dict.fromkeys(("mono8", "8UC1"), (1, None)),
+    **dict.fromkeys(("bgr8", "8UC3"), (3, None)),
+    **{"rgb8": (3, cv2.COLOR_RGB2BGR), "bgra8": (4, cv2.COLOR_BGRA2BGR), "rgba8": (4, cv2.COLOR_RGBA2BGR)},
+    **{"yuv422_yuy2": (2, cv2.COLOR_YUV2BGR_YUY2), "yuv422": (2, cv2.COLOR_YUV2BGR_UYVY)},
+    **{"bayer_rggb8": (1, cv2.COLOR_BayerBG2BGR), "bayer_bggr8": (1, cv2.COLOR_BayerRG2BGR)},
+    **{"bayer_gbrg8": (1, cv2.COLOR_BayerGR2BGR), "bayer_grbg8": (1, cv2.COLOR_BayerGB2BGR)},
+}
 
 
 def ros_images(path: Path) -> Iterator[tuple[float, bytes]]:
-    """Yield time (s) and JPEG or PNG of the images of a bag's busiest camera. Raises SignalError."""
-    for kind, _, t, message in _messages(path, IMAGES):
-        if kind == "CompressedImage":
-            yield t, bytes(message.data)
-        elif (image := _pixels(message)) is not None:
-            yield t, cv2.imencode(".png", image)[1].tobytes()
+    """Yield time (s) and JPEG or PNG of the images of a bag's busiest camera. Raises SignalError, also if none can be shown."""
+
+    def camera(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
+        cameras = [one for one in topics if _kind(one) in IMAGES]
+        seen = next((one for one in cameras if _image(first(one))), None)
+        if cameras and seen is None:
+            raise SignalError(f"{path}: its images cannot be shown; encodings that are read are {', '.join(ENCODINGS)}")
+        return [seen] if seen else []
+
+    for _, _, t, message in _messages(path, camera):
+        if image := _image(message):
+            yield t, image
 
 
-def _pixels(message: Any) -> Any:
-    """Return an image (height, width[, 3]) of 8 bits, BGR; None for another encoding."""
-    channels = {"mono8": 1, "bgr8": 3, "rgb8": 3}.get(message.encoding)
-    if channels is None or message.height * message.step != len(message.data):
-        return None
+def _image(message: Any) -> bytes:
+    """Return an image as JPEG or PNG; empty for another encoding, or depths."""
+    if hasattr(message, "format"):
+        return b"" if "compressedDepth" in message.format else bytes(message.data)
+    channels, to_bgr = ENCODINGS.get(getattr(message, "encoding", ""), (0, None))
+    if not channels or message.height * message.step != len(message.data):
+        return b""
     rows = np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.step)
     image = rows[:, : message.width * channels].reshape(message.height, message.width, channels)
-    return image[:, :, ::-1] if message.encoding == "rgb8" else image
+    return cv2.imencode(".png", image if to_bgr is None else cv2.cvtColor(image, to_bgr))[1].tobytes()
 
 
-def _messages(path: Path, kinds: tuple[str, ...]) -> Iterator[tuple[str, str, float, Any]]:
-    """Yield kind, topic, time (s) and message of the busiest topic of every kind; unreadable ones are skipped."""
+Choice = Callable[[Sequence[Any], Callable[[Any], Any]], list[Any]]  # of topics, see `_messages`
+
+
+def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any]]:
+    """Yield kind, topic, time (s) and message of the chosen topics; unreadable messages are skipped.
+
+    The choice is made of all topics, the busiest first, and may look at the first message of each, None if it has none.
+    """
     from rosbags import rosbag1, rosbag2  # slow to load
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
@@ -129,21 +253,24 @@ def _messages(path: Path, kinds: tuple[str, ...]) -> Iterator[tuple[str, str, fl
     decode = store.deserialize_ros1 if first else store.deserialize_cdr
     try:
         with rosbag1.Reader(path) if first else rosbag2.Reader(path) as reader:
-            busiest: dict[str, Any] = {}
-            for one in sorted(reader.connections, key=lambda one: one.msgcount):
-                if (kind := _kind(one)) in kinds:
-                    busiest[kind] = one
-            for one in busiest.values():
-                if one.msgtype not in store.types:  # the bag brings the definition
+            topics = sorted(reader.connections, key=lambda one: -one.msgcount)
+            for one in topics:
+                if _kind(one) in (*KINDS, *IMAGES) and one.msgtype not in store.types:  # the bag brings the definition
                     with contextlib.suppress(Exception):
                         store.register(get_types_from_msg(one.msgdef.data, one.msgtype))
-            # Without any connection the library would yield all messages.
-            for connection, stamp, data in reader.messages(connections=list(busiest.values())) if busiest else ():
-                with contextlib.suppress(Exception):
-                    message: Any = decode(data, connection.msgtype)
-                    header = message.header.stamp
-                    t = header.sec + 1e-9 * header.nanosec
-                    yield _kind(connection), connection.topic, t or 1e-9 * stamp, message
+
+            def read(connections: list[Any]) -> Iterator[tuple[str, str, float, Any]]:
+                # Without any connection the library would yield all messages.
+                for connection, stamp, data in reader.messages(connections=connections) if connections else ():
+                    with contextlib.suppress(Exception):
+                        message: Any = decode(data, connection.msgtype)
+                        header = message.header.stamp
+                        t = header.sec + 1e-9 * header.nanosec
+                        yield _kind(connection), connection.topic, t or 1e-9 * stamp, message
+
+            yield from read(choose(topics, lambda one: next(read([one]), (None,))[-1]))
+    except SignalError:
+        raise
     except Exception as error:  # those of the library, SQLite, zstd and lz4 have no class in common
         why = _cut(path) or str(error) or type(error).__name__
         raise SignalError(f"{path}: cannot be read as a bag of ROS ({why})") from None

@@ -40,6 +40,8 @@ LEAST_STEPS = 20  # of a signal's stamps, by which the direction of a clock is j
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
+BATTERY_V = 2.5, 70.0  # V, of one empty cell and of 16 full ones: the median of a battery in flight lies between
+TILTED_RAD = 0.1  # rad, exceeded for a tenth of a log: with it nothing moves straight up and down only (chosen)
 MAY_BE_NAN, ATTITUDES = ("omega_cmd",), ("q", "true_q")
 QUATERNION = 4  # values of one; motors are not interpolated
 
@@ -120,18 +122,38 @@ def usable(log: LoggedSignals) -> LoggedSignals:
         steps = np.sign(np.diff(samples.t))
         if len(steps) >= LEAST_STEPS and (steps < 0).sum() > (steps > 0).sum():
             raise ValueError("its clock runs backwards")
-    parts = {name: _stretches(samples) for name, samples in finite.items() if len(samples)}
-    counts = {len(part) for part in parts.values()}
-    if counts <= {1}:
-        return LoggedSignals({name: part[0] for name, part in parts.items()}, log.notes, log.names)
-    lengths = [part.t[-1] - part.t[0] for part in parts.get("v") or parts.get("force", [])] or [0.0]
+    finite = {name: samples for name, samples in finite.items() if len(samples)}
+    reference = finite.get("v", finite.get("force", NOTHING))
+    lengths = [np.ptp(part.t) for part in _stretches(reference)] if len(reference) else [0.0]
     longest = int(np.argmax(lengths))
+    # What pauses while the reference runs on, such as events, is on one clock.
+    leap_s = LEAP_S if len(lengths) > 1 else math.inf
+    parts = {name: _stretches(samples, leap_s) for name, samples in finite.items()}
     kept = {
         name: part[longest] if len(part) == len(lengths) else max(part, key=lambda one: float(one.t[-1] - one.t[0]))
         for name, part in parts.items()
     }
-    told = f"its clock was set {len(lengths) - 1} times: {lengths[longest]:.1f} s of {sum(lengths):.1f} s are used"
-    return LoggedSignals(kept, (*log.notes, told), log.names)
+    set_times = len(lengths) - 1
+    told = f"its clock was set {set_times} times: {lengths[longest]:.1f} s of {sum(lengths):.1f} s are used"
+    notes = (*log.notes, told) if set_times else log.notes
+    return _measured(LoggedSignals(kept, notes, log.names))
+
+
+def _measured(log: LoggedSignals) -> LoggedSignals:
+    """Return a log without signals that were filled in, or that are of another unit; it says so."""
+    attitude, voltage = log.get("q", "true_q").values, log.get("voltage").values
+    lean = 2 * np.arcsin(np.clip(np.linalg.norm(attitude[:, 1:3], axis=1), 0.0, 1.0))
+    tilts = len(lean) and float(np.percentile(lean, 90)) > TILTED_RAD
+    left_out = {
+        name: f"its {WORDS[name]} is 0 along north and east throughout though it tilts, which is none and is left out"
+        for name in ("p", "v")
+        if tilts and name in log.signals and not log.signals[name].values[:, :2].any()
+    }
+    volts = float(np.median(voltage[voltage > 0])) if (voltage > 0).any() else 0.0
+    if len(voltage) and not BATTERY_V[0] <= volts <= BATTERY_V[1]:
+        left_out["voltage"] = f"its battery's voltage of {volts:.4g} V is none and is left out"
+    kept = {name: samples for name, samples in log.signals.items() if name not in left_out}
+    return LoggedSignals(kept, (*log.notes, *left_out.values()), log.names)
 
 
 def _finite(name: str, samples: Samples) -> Samples:
@@ -141,10 +163,10 @@ def _finite(name: str, samples: Samples) -> Samples:
     return samples.where(kept if name in MAY_BE_NAN else kept & np.isfinite(samples.values).all(axis=1))
 
 
-def _stretches(samples: Samples) -> list[Samples]:
+def _stretches(samples: Samples, leap_s: float = LEAP_S) -> list[Samples]:
     """Split samples where time runs back or leaps; each part in order of time, a time that repeats once."""
     steps = np.diff(samples.t)
-    cuts = np.flatnonzero((steps <= -SHUFFLED_S) | (steps >= LEAP_S)) + 1
+    cuts = np.flatnonzero((steps <= -SHUFFLED_S) | (steps >= leap_s)) + 1
     parts = np.split(np.arange(len(samples)), cuts)
     return [samples.where(part[np.unique(samples.t[part], return_index=True)[1]]) for part in parts]
 

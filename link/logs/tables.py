@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.files import read_csv
+from gate_racer.common.files import read_csv, read_start
+from gate_racer.link.logs.reader import TIME_FIRST
 from gate_racer.link.logs.samples import (
     RAD,
     LoggedSignals,
@@ -33,6 +34,8 @@ OTHER_NAMES = {
     **{f"vel_{axis}": f"v_{axis}" for axis in "xyz"},
     **{f"{name}_{axis}": f"a_{axis}" for name in ("acc", "accel") for axis in "xyz"},
     **{f"gyro_{axis}": f"w_{axis}" for axis in "xyz"},
+    **{f"a{axis}_b": f"a_{axis}" for axis in "xyz"},
+    **{"vx_b": "u_b", "vy_b": "v_b", "vz_b": "w_b"},
     **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage", "battery": "voltage"},
     **{"p": "w_x", "q": "w_y", "q_raw": "w_y", "r": "w_z", "cmd_p": "w_cmd_x", "cmd_q": "w_cmd_y", "cmd_r": "w_cmd_z"},
 }
@@ -86,32 +89,97 @@ NANOBENCH: dict[str, tuple[Source, ...]] = {
 }
 
 
+HEAD_BYTES = 4096  # bytes, longest header that is looked at for its separator
+IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
+# Tables of programs that convert logs, by the end of a column's name, with what they were made from.
+CONVERTED = {"loopIteration": "blackbox_decode from a .bbl or .bfl"}
+CONVERTED |= dict.fromkeys(("timestamp_sample", "[0]"), "ulog2csv from a .ulg")
+
+
 def table_signals(path: Path) -> LoggedSignals:
-    """Return the signals of a table.
+    """Return the signals of a table, with `,`, tabs or `;` between its columns (then also with decimal commas).
 
     Raises:
         FileError: the file cannot be read.
-        SignalError: it has no header, no time, or a unit that is not known.
+        SignalError: it has no header or time, a used column holds a text or has an unknown unit, or z is up.
     """
-    header, *rows = read_csv(path) or [[]]
-    names = [_named(path, column) for column in header]
-    if not {"t", *(name for name, ours in OTHER_NAMES.items() if ours == "t")} & dict(names).keys():
+    header, rows = _rows(path)
+    if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
+        raise SignalError(f"{path}: was made by {made}, which is read itself: give that file")
+    parsed = [_parsed(path, column) for column in header]
+    nanobench = set(MOTORS) <= {name for name, _ in parsed}
+    sources = NANOBENCH if nanobench else COLUMNS
+    used = {"t", *(field for choices in sources.values() for source in choices for field in source.fields)}
+    columns, notes = dict[str, Array](), list[str]()
+    for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
+        ours = name if nanobench else _ours(name)
+        if ours not in used:
+            continue
+        values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
+        if ours == "t" and not unit and (unit := _tick(path, column, values)):
+            notes.append(f"column {column} is taken in {unit}, by its steps")
+        if unit not in UNITS:
+            known = ", ".join(filter(None, UNITS))
+            raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")
+        columns[ours] = UNITS[unit] * values
+    if "t" not in columns:
         raise SignalError(f"{path}: is no log that is read: neither its first bytes nor a column t tell what it is")
-    columns = {}
-    for k, (name, factor) in enumerate(names):
-        columns[name] = factor * np.array([float(row[k] or "nan") if k < len(row) else np.nan for row in rows])
-    if set(MOTORS) <= columns.keys():
-        return found({"": columns}, NANOBENCH)
-    return found({"": {OTHER_NAMES.get(name, name): column for name, column in columns.items()}}, COLUMNS)
+    log = found({"": columns}, sources, notes)
+    force = log.get("force").values
+    if len(force) and np.median(np.nan_to_num(force[:, 2])) > GRAVITY / 2:
+        turned_too = "of a, w, v and p, and q_y and q_z, take the opposite sign"
+        raise SignalError(
+            f"{path}: a_z is positive for most of the log, so z is up, but FRD and NED are expected: y and z {turned_too}"
+        )
+    return log
 
 
-def _named(path: Path, column: str) -> tuple[str, float]:
-    """Return a column's name, and its unit in SI. Raises SignalError for a bracket that is not closed, or an unknown unit."""
-    parts = COLUMN.fullmatch(column)
+def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return header, which may be a comment, and rows."""
+    lines = read_start(path, HEAD_BYTES).splitlines()
+    commented = next((line for line in lines if line.startswith(b"#") and TIME_FIRST.match(line)), b"")
+    first = next((line for line in lines if line.strip() and not line.startswith(b"#")), b"")
+    separator = ";" if b";" in first else "\t" if b"\t" in first else ","
+    rows = read_csv(path, separator=separator) or [[]]
+    if separator == ";":
+        rows = [[cell.replace(",", ".") for cell in row] for row in rows]
+    if commented and rows[0] and rows[0][0][:1] in "-.0123456789":  # and no other header follows
+        return [name.strip() for name in commented.decode("utf-8", "replace").lstrip("# ").split(separator)], rows
+    return rows[0], rows[1:]
+
+
+def _ours(name: str) -> str:
+    """Return our name of a column; capitals do not matter, but in single letters: T is a temperature."""
+    name = name.lower() if len(name) > 1 else name
+    return OTHER_NAMES.get(name, name)
+
+
+def _parsed(path: Path, column: str) -> tuple[str, str]:
+    """Return a column's name and unit. Raises SignalError for a bracket that is not closed."""
+    parts = COLUMN.fullmatch(column.lstrip("\ufeff"))
     if parts is None:
         raise SignalError(f"{path}: column {column}: expected a unit in brackets behind the name only, as in a_x [g]")
-    unit = (parts[2] or parts[3] or "").strip()
-    if unit not in UNITS:
-        known = ", ".join(filter(None, UNITS))
-        raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")
-    return parts[1], UNITS[unit]
+    return parts[1], (parts[2] or parts[3] or "").strip()
+
+
+def _numbers(path: Path, column: str, cells: list[str]) -> Array:
+    """Return the numbers (N,) of a column, NaN where it is empty. Raises SignalError that names the first text."""
+    values = list[float]()
+    for cell in cells:
+        try:
+            values.append(float(cell or "nan"))
+        except ValueError:
+            raise SignalError(f"{path}: column {column}, row {len(values) + 1}: {cell} is no number") from None
+    return np.array(values)
+
+
+def _tick(path: Path, column: str, t: Array) -> str:
+    """Return the unit of times without one; empty: s. Raises SignalError where none gives the steps of an IMU."""
+    steps = np.diff(t)
+    step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+    if step < 1.0:
+        return ""
+    for unit in ("ms", "us", "ns"):
+        if IMU_STEPS_S[0] <= step * UNITS[unit] <= IMU_STEPS_S[1]:
+            return unit
+    raise SignalError(f"{path}: column {column} has no unit and steps of {step:g}: name it, as in t [ms]")

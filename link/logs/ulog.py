@@ -33,6 +33,11 @@ STALLED_READS = 140_000  # reads without progress: over damage pyulog goes byte 
 MOST_VOLUME, FREE_BYTES = 64, 64 << 20  # bound of the bytes read: ratio to the file, plus bytes
 
 
+def valid(values: Array) -> Array:
+    """Return the last three of five columns, NaN where one of the first two, PX4's flags of their validity, is 0."""
+    return np.where(values[:, :2].all(axis=1, keepdims=True), values[:, 2:], np.nan)
+
+
 UP = scaled(-1.0)  # thrust along z of the body is 0..-1 upward
 TOPICS: dict[str, tuple[Source, ...]] = {
     "force": (
@@ -46,8 +51,14 @@ TOPICS: dict[str, tuple[Source, ...]] = {
         Source("vehicle_attitude", ("rollspeed", "pitchspeed", "yawspeed"), same),
     ),
     "q": (Source("vehicle_attitude", indexed("q", 4), same),),
-    "p": (Source("vehicle_local_position", xyz(), same),),
-    "v": (Source("vehicle_local_position", xyz("v{}"), same),),
+    "p": (
+        Source("vehicle_local_position", ("xy_valid", "z_valid", *xyz()), valid),
+        Source("vehicle_local_position", xyz(), same),
+    ),
+    "v": (
+        Source("vehicle_local_position", ("v_xy_valid", "v_z_valid", *xyz("v{}")), valid),
+        Source("vehicle_local_position", xyz("v{}"), same),
+    ),
     "true_p": (Source("vehicle_local_position_groundtruth", xyz(), same),),
     "true_v": (Source("vehicle_local_position_groundtruth", xyz("v{}"), same),),
     "true_q": (Source("vehicle_attitude_groundtruth", indexed("q", 4), same),),

@@ -28,12 +28,20 @@ from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
 EARLIER_S = 0.2  # s before that, when it is still at rest
+MOVING_M_S = 0.5  # m/s, given velocity at the beginning with which it is not at rest, however even its flight (chosen)
+START_S = 0.3  # s of motion given for a flight that begins in the air
 
 Event = tuple[float, str, Record]  # s, topic, record
 
 
-def released_at(force_t: Array, force: Array, omega_t: Array, omega: Array) -> float:
-    """Return the time (s) shortly before the first acceleration, force (N, 3) m/s^2, or rotation, omega (M, 3) rad/s."""
+def released_at(force_t: Array, force: Array, omega_t: Array, omega: Array, v_w: Array) -> float:
+    """Return the time (s) shortly before the first acceleration, force (N, 3) m/s^2, or rotation, omega (M, 3) rad/s.
+
+    It is the first one where the velocities (N, 3) m/s show motion from the beginning; NaN where they are unknown.
+    """
+    begin = v_w[force_t < force_t[0] + START_S]
+    if np.linalg.norm(np.median(begin, axis=0)) > MOVING_M_S:
+        return float(force_t[0])
     off_m_s2 = np.abs(np.linalg.norm(force, axis=1) - GRAVITY)
     pushed = force_t[off_m_s2 > PUSHED_M_S2]
     turned = omega_t[np.linalg.norm(omega, axis=1) > TURNED_RAD_S]
@@ -47,13 +55,19 @@ def imu_events(t: Array, force: Array, omega: Array) -> list[Event]:
     return [(stamp, "/imu", {"t": stamp, "accel": f, "gyro": w}) for stamp, f, w in rows]
 
 
+def start_events(t: Array, p: Array, v: Array) -> list[Event]:
+    """Return the motion in the first START_S of a flight that begins in the air: positions and velocities (N, 3), if known."""
+    begin = (t > t[0]) & (t < t[0] + START_S) & np.isfinite(p).all(axis=1) & np.isfinite(v).all(axis=1)
+    rows = zip(t[begin].tolist(), p[begin].tolist(), v[begin].tolist(), strict=True)
+    return [(stamp, "/position", {"t": stamp, "p": p_w, "v": v_w}) for stamp, p_w, v_w in rows]
+
+
 def in_order(events: list[Event]) -> Iterator[tuple[str, Record]]:
     """Yield topics and records by time; those of one time in the order given."""
     for _, topic, record in sorted(events, key=lambda event: event[0]):
         yield topic, record
 
 
-START_S = 0.3  # s of motion given for a flight that begins in the air
 LABEL_PX, UNSEEN_PX = 1.5, 1e6  # px, standard deviation of a labelled corner (assumed) and of an invisible one
 FRAME_SHARE = 1.4  # outer over inner side of the gate frames (assumed): the filter uses the inner corners alone
 ROOM_M = 50.0  # m around the gates
@@ -73,17 +87,17 @@ class ImportedCourse:
 
 def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
-    released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b)
+    v_w = np.gradient(flight.p_wb, flight.t, axis=0)
+    released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b, v_w)
     yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm", "truth_offset_s": flight.truth_offset_s}
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += imu_events(flight.t, flight.force_b, flight.omega_b)
+    if released == flight.t[0]:
+        events += start_events(flight.t, flight.p_wb, v_w)
     nowhere = [np.nan] * 3
-    v_w = np.gradient(flight.p_wb, flight.t, axis=0)
     q_wb = np.array([from_matrix(R) for R in flight.R_wb])
-    for t, p, q, v, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, q_wb, v_w, flight.omega_b)), strict=True):
+    for t, p, q, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, q_wb, flight.omega_b)), strict=True):
         events.append((t, "/truth", {"t": t, "p": p, "q": q}))
-        if released == flight.t[0] and 0 < t - released < START_S:
-            events.append((t, "/position", {"t": t, "p": p, "v": v}))
         if t >= released:
             unknown = {"p": nowhere, "v": nowhere, "sigma_p": nowhere}
             events.append((t, "/state", {"t": t, **unknown, "w": w}))
@@ -197,9 +211,13 @@ def _truth_offset_s(log: LoggedSignals) -> float:
 
 def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     force, omega = log.get("force"), log.get("omega")
-    released = released_at(force.t, force.values, omega.t, omega.values)
+    p, v = (_at(log, name if name in log.signals else f"true_{name}", force.t) for name in "pv")
+    v = v if np.isfinite(v).any() or len(force) < 2 else np.gradient(p, force.t, axis=0)
+    released = released_at(force.t, force.values, omega.t, omega.values, v)
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += imu_events(force.t, force.values, omega.at(force.t))
+    if released == force.t[0]:
+        events += start_events(force.t, p, v)
     truth = log.get("true_p")
     on_time = (truth.t - late_s).tolist()
     true_q = _at(log, "true_q", truth.t)
@@ -220,7 +238,9 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
 
 
 def course_of(path: Path) -> Track:
-    """Return the course of a foreign log: TII-RATM's gates, or none; it starts at the first pose of autopilot or truth."""
+    """Return the course of a foreign log: TII-RATM's gates, or none; it starts at the pose of autopilot or truth where the
+    IMU's samples begin.
+    """
     if is_ratm(path):
         flight = read_ratm(path)
         with reading(path):
@@ -228,13 +248,16 @@ def course_of(path: Path) -> Track:
     log = read_log_signals(path)
     with reading(path):
         p, q = log.get("p", "true_p"), log.get("q", "true_q")
-        roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(q.values[0])) if len(q) else (0.0, 0.0, 0.0)
-        x, y, z = p.values[0].tolist() if len(p) else (0.0, 0.0, 0.0)
+        begin = log.get("force", "p", "true_p", "q", "true_q").t[:1]
+        roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(q.at(begin)[0])) if len(q) else (0.0, 0.0, 0.0)
+        x, y, z = p.at(begin)[0].tolist() if len(p) else (0.0, 0.0, 0.0)
         bounds = Bounds((-ANYWHERE_M,) * 3, (ANYWHERE_M,) * 3)
         return Track(UNKNOWN, Start((x, y, z), yaw, pitch, roll), bounds, (), False, None)
 
 
 def _at(log: LoggedSignals, name: str, t: Array) -> Array:
-    """Return a signal at times t (N,), (N, n), NaN throughout where the log lacks it."""
+    """Return a signal at times t (N,), (N, n), NaN where the log lacks it, and before its first sample."""
     samples = log.get(name)
-    return samples.at(t) if len(samples) else np.full((len(t), WIDTHS.get(name, 3)), np.nan)
+    if not len(samples):
+        return np.full((len(t), WIDTHS.get(name, 3)), np.nan)
+    return np.where((t < samples.t[0] - START_S)[:, None], np.nan, samples.at(t))

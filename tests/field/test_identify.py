@@ -119,7 +119,7 @@ def rows(step_s, head="t,throttle,v_z"):
         ("a.csv", rows(0.02, "t,throttle,v_z [m/s)"), "column v_z .m/s.: expected a unit in brackets"),
         ("a.csv", rows(-0.02), "its clock runs backwards"),
         ("a.csv", rows(-0.1), "its clock runs backwards"),
-        ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
+        ("a.csv", "t,throttle,v_z\n0,1,x\n", "column v_z, row 1: x is no number"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
         ("a.mcap", "nothing", "is not an MCAP file"),
         ("a.txt", "", "is empty"),
@@ -152,6 +152,11 @@ MISTAKES = [
     ("throttle as 16-bit counts", {"throttle": lambda u: 65535 * u}, "in 16-bit counts"),
     ("throttle -1..1", {"throttle": lambda u: 2 * u - 1}, "between -0.7 and 0.4, but 0..1 is expected"),
     ("a throttle of another flight", {"thrust": lambda u: 12.0 + 0.0 * u}, "thrust hardly rises|thrust falls"),
+    (
+        "wings that carry",
+        {"thrust": lambda u: GRAVITY + 40 * np.clip(u - 0.55, 0, None)},
+        "from 9.* at throttle 0.1.* at 0.[456]",
+    ),
     ("a throttle that is reversed", {"throttle": lambda u: 1.0 - u}, "thrust falls"),
 ]
 

@@ -73,31 +73,68 @@ TOPICS = {"/imu": "sensor_msgs/msg/Imu", "/odom": "nav_msgs/msg/Odometry", "/cam
 MESSAGES = 30
 
 
+def named(store):
+    """Types of a store by their last name."""
+    return {name.rpartition("/")[2]: kind for name, kind in store.types.items()}
+
+
+def header(store, k):
+    stamp = store.types["builtin_interfaces/msg/Time"](sec=10, nanosec=10_000_000 * k)
+    return named(store)["Header"](stamp=stamp, frame_id="base_link", **({"seq": k} if store is ROS1 else {}))
+
+
+def imu(store, k, force, omega, q=(0.0, 0.0, 0.0, 0.0)):
+    """At step k of 10 ms; the attitude is wxyz, zeros: unknown."""
+    types, nine = named(store), np.zeros(9)
+    w, x, y, z = map(float, q)
+    known = np.array([0.0 if any(q) else -1.0, *nine[1:]])
+    xyz = types["Vector3"]
+    turned = types["Quaternion"](x=x, y=y, z=z, w=w)
+    return types["Imu"](header(store, k), turned, known, xyz(*map(float, omega)), nine, xyz(*map(float, force)), nine)
+
+
+def odometry(store, k, p, q, v):
+    types, thirty_six = named(store), np.zeros(36)
+    w, x, y, z = map(float, q)
+    pose = types["Pose"](types["Point"](*map(float, p)), types["Quaternion"](x=x, y=y, z=z, w=w))
+    twist = types["Twist"](types["Vector3"](*map(float, v)), types["Vector3"](0.0, 0.0, 0.0))
+    with_pose, with_twist = (
+        types["PoseWithCovariance"](pose, thirty_six),
+        types["TwistWithCovariance"](twist, thirty_six),
+    )
+    return types["Odometry"](header(store, k), "base_link", with_pose, with_twist)
+
+
+def image(store, k, encoding, pixels):
+    """An image of bytes (height, width, channels)."""
+    height, width, channels = pixels.shape
+    step = {"step": width * channels, "data": np.ascontiguousarray(pixels).reshape(-1)}
+    return named(store)["Image"](
+        header(store, k), height=height, width=width, encoding=encoding, is_bigendian=0, **step
+    )
+
+
 def messages(store, k):
     """At step k of 10 ms, from 10 s on: an IMU, odometry rolled by 0.2 rad at 1 m/s forward, and a red image of 4 x 3 px."""
-    types = {name.rpartition("/")[2]: kind for name, kind in store.types.items()}
-    stamp = store.types["builtin_interfaces/msg/Time"](sec=10, nanosec=10_000_000 * k)
-    extra = {"seq": k} if store is ROS1 else {}
-    header = types["Header"](stamp=stamp, frame_id="base_link", **extra)
-    q = types["Quaternion"](x=float(np.sin(0.1)), y=0.0, z=0.0, w=float(np.cos(0.1)))
-    xyz, nine, thirty_six = types["Vector3"], np.zeros(9), np.zeros(36)
-    imu = types["Imu"](header, q, nine, xyz(0.1, 0.2, 0.3), nine, xyz(1.0, 2.0, GRAVITY), nine)
-    pose = types["PoseWithCovariance"](types["Pose"](types["Point"](4.0, 5.0, 6.0), q), thirty_six)
-    twist = types["TwistWithCovariance"](types["Twist"](xyz(1.0, 0.0, 0.0), xyz(0.0, 0.0, 0.0)), thirty_six)
-    red = np.tile(np.array([0, 0, 255], np.uint8), 12)
-    image = types["Image"](header, height=3, width=4, encoding="bgr8", is_bigendian=0, step=12, data=red)
-    return imu, types["Odometry"](header, "base_link", pose, twist), image
+    q = np.cos(0.1), np.sin(0.1), 0.0, 0.0
+    sensed = imu(store, k, (1.0, 2.0, GRAVITY), (0.1, 0.2, 0.3), q)
+    red = np.tile(np.array([0, 0, 255], np.uint8), (3, 4, 1))
+    return sensed, odometry(store, k, (4.0, 5.0, 6.0), q, (1.0, 0.0, 0.0)), image(store, k, "bgr8", red)
 
 
-def write_bag(folder: Path, made: str) -> Path:
-    """Write a bag of "ROS 1", "MCAP" or "SQLite", and return its one file."""
+def write_bag(folder: Path, made: str = "MCAP", topics=TOPICS, at=messages, count=MESSAGES) -> Path:
+    """Write a bag of "ROS 1", "MCAP" or "SQLite", and return its one file.
+
+    Topics have kinds by name, and `at` returns their messages of a store at step k; None: nothing.
+    """
     storage = StoragePlugin.MCAP if made == "MCAP" else StoragePlugin.SQLITE3
     first = made == "ROS 1"
     store, path = (ROS1, folder / "a.bag") if first else (ROS2, folder / f"bag of {made}")
     pack = ROS1.serialize_ros1 if first else ROS2.serialize_cdr
     with Rosbag1(path) if first else Rosbag2(path, version=9, storage_plugin=storage) as bag:
-        found = [bag.add_connection(topic, kind, typestore=store) for topic, kind in TOPICS.items()]
-        for k in range(MESSAGES):
-            for one, message in zip(found, messages(store, k), strict=True):
-                bag.write(one, 10**10 + 10**7 * k, pack(message, one.msgtype))
+        found = [bag.add_connection(topic, kind, typestore=store) for topic, kind in topics.items()]
+        for k in range(count):
+            for one, message in zip(found, at(store, k), strict=True):
+                if message is not None:
+                    bag.write(one, 10**10 + 10**7 * k, pack(message, one.msgtype))
     return path if first else next(file for file in path.iterdir() if file.suffix != ".yaml")

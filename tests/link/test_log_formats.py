@@ -3,7 +3,6 @@
 import gzip
 import struct
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.errors import UserError
+from gate_racer.field.identify.signals import read_signals
 from gate_racer.link.logs.betaflight import (
     FrameError,
     betaflight_signals,
@@ -23,12 +23,11 @@ from gate_racer.link.logs.betaflight import (
     unsigned_vb,
 )
 from gate_racer.link.logs.reader import log_kind, read_log_signals
-from gate_racer.link.logs.ros import ros_images
 from gate_racer.link.logs.ulog import ulog_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler
 from tests.link import blackbox_writer as writer
-from tests.link.log_writers import ULogWriter, dataflash, tlog, write_bag
+from tests.link.log_writers import ULogWriter, dataflash, tlog
 
 IMU = ("QffffffB", "TimeUS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ,I")
 
@@ -58,6 +57,31 @@ def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, 
     assert log.get("throttle").values[20] == pytest.approx([throttle])
     if name == "RATE":
         assert log.get("omega_cmd").values[20] == pytest.approx([np.pi / 2, 0, 0])
+
+
+def test_hundredths_of_old_versions_of_ardupilot_become_units(tmp_path):
+    """Copter 3.2: the battery in whole numbers of 0.01 V, rates in 0.01 deg/s."""
+    kinds = {
+        "IMU": ("Iffffff", "TimeMS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ"),
+        "CURR": ("Ih", "TimeMS,Volt"),
+        "RATE": ("Iffff", "TimeMS,RDes,R,PDes,YDes"),
+    }
+    rolls = 0.1 * np.sin(0.1 * np.arange(60))
+    rows = [row for k, w in enumerate(rolls) for row in (
+        ("IMU", 20 * k, w, 0, 0, 0, 0, -9.81), ("CURR", 20 * k, 1500 - k), ("RATE", 20 * k, 9000, np.degrees(100 * w), 0, k)
+    )]  # fmt: skip
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    assert log.get("voltage").values[10] == pytest.approx(14.9)
+    assert log.get("omega_cmd").values[10] == pytest.approx([np.pi / 2, 0, np.radians(0.1)])
+
+
+def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
+    kinds = {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}
+    rows = [("IMU", 100_000 * k, *range(6), 0) for k in range(900)] + [
+        ("EV", 10**6 * s, event) for s, event in ((2, 28), (80, 18))
+    ]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
 
 
 def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(tmp_path):
@@ -136,43 +160,18 @@ def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
     assert truth.t == pytest.approx(1 + 0.01 * np.arange(50)) and truth.values[10] == pytest.approx([11, 2, 3])
 
 
-@pytest.mark.parametrize("made", ["ROS 1", "folder", "MCAP", "SQLite"])
-def test_bags_of_ros_are_read_in_our_axes(made, tmp_path):
-    path = write_bag(tmp_path, made)
-    path = path.parent if made == "folder" else path
-    log = read_log_signals(path)
-    assert log.get("force").values[5] == pytest.approx([1, -2, -GRAVITY])
-    assert log.get("omega").values[5] == pytest.approx([0.1, -0.2, -0.3])
-    assert log.get("q").values[5] == pytest.approx(from_euler(0.2, 0, 0))
-    assert log.get("p").values[5] == pytest.approx([4, -5, -6]) and log.get("v").values[5] == pytest.approx([1, 0, 0])
-    assert log.get("force").t[5] == pytest.approx(10.05)
-    images = [(t, cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)) for t, data in ros_images(path)]
-    assert len(images) == 30 and images[5][0] == pytest.approx(10.05) and (images[5][1] == [0, 0, 255]).all()
-    with pytest.raises(UserError, match=r"no commanded throttle \(AttitudeTarget"):
-        log.require(path, ("throttle",), "identify-vehicle")
+def test_ardupilots_log_as_text_is_named(tmp_path):
+    (tmp_path / "a.log").write_text("1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n")
+    with pytest.raises(UserError, match=r"is a log of ArduPilot as text, which is not read: give its \.bin"):
+        log_kind(tmp_path / "a.log")
 
 
-def test_an_mcap_of_ros_that_was_cut_says_where(tmp_path):
-    path = write_bag(tmp_path, "MCAP")
-    path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(UserError, match=r"it is truncated after 3\.0 kB, without its index: `mcap recover`"):
-        read_log_signals(path)
-
-
-def test_columns_of_a_table_may_have_units(tmp_path):
-    rows = ["time [ms],throttle (%),a_x [g],a_y [g],a_z [g],w_x [deg/s],w_y [deg/s],w_z [deg/s]"]
-    rows += [f"{10 * k},{k},0,0,-1,180,0,{k}" for k in range(50)]
-    (tmp_path / "a.csv").write_text("\n".join(rows))
-    log = read_log_signals(tmp_path / "a.csv")
-    assert log.get("force").values[9] == pytest.approx([0, 0, -GRAVITY]) and log.get("throttle").t[9] == pytest.approx(
-        0.09
-    )
-    assert log.get("omega").values[9, 0] == pytest.approx(np.pi) and log.get("throttle").values[9] == pytest.approx(
-        [0.09]
-    )
-    (tmp_path / "b.csv").write_text(rows[0].replace("[deg/s]", "[furlong]") + "\n" + rows[1])
-    with pytest.raises(UserError, match="unit furlong is not known"):
-        read_log_signals(tmp_path / "b.csv")
+def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
+    file = tmp_path / "mav0" / "imu0" / "data.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("#timestamp\n1,0,0,0,9.81,0,0\n2,0,,0,9.81,0,0\n")
+    with pytest.raises(UserError, match=r"data\.csv: malformed \(line 3 does not end in 7 numbers\)"):
+        read_log_signals(tmp_path)
 
 
 def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
@@ -246,6 +245,32 @@ def test_a_better_topic_goes_before_what_stands_for_it(tmp_path):
         path.write_bytes(writer.bytes())
         rates.append(ulog_signals(path).get("omega").values[0].tolist())
     assert rates == [[0, 1, 2], [7, 8, 9]]
+
+
+def test_what_px4_marks_as_invalid_is_not_taken_as_measured(tmp_path):
+    fields = "float xy_valid;float z_valid;float v_xy_valid;float v_z_valid;float x;float y;float z;float vx;float vy;float vz"
+    writer = ULogWriter({"vehicle_local_position": fields})
+    for k in range(50):
+        writer.write("vehicle_local_position", 1 + 0.1 * k, 0, 1, float(k >= 20), 1, 0, 0, k, 1, 2, k)
+    (tmp_path / "a.ulg").write_bytes(writer.bytes())
+    log = read_log_signals(tmp_path / "a.ulg")
+    assert "p" not in log.signals and log.get("v").values[:, 2].tolist() == list(range(20, 50))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "lost", "words"),
+    [
+        ("v_x", 0.0, "v", "its velocity is 0 along north and east throughout though it tilts"),
+        ("voltage", 1431.9, "voltage", "its battery's voltage of 1432 V is none"),
+        ("v_x", 1.0, "", ""),
+    ],
+)
+def test_values_that_nothing_measured_are_left_out(column, value, lost, words, tmp_path):
+    rows = [{"t": 0.01 * k, "v_x": 1.0, "v_y": 0.0, "v_z": 0.1 * k, "roll": 0.3, "pitch": 0.0, "yaw": 0.0, "voltage": 15.0}
+            | {column: value} for k in range(60)]  # fmt: skip
+    (tmp_path / "a.csv").write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]))
+    log = read_log_signals(tmp_path / "a.csv")
+    assert {"v", "voltage"} - log.signals.keys() == ({lost} if lost else set()) and words in "; ".join(log.notes)
 
 
 def test_missing_data_are_named_by_their_topic(tmp_path):
@@ -343,6 +368,19 @@ def test_signals_are_in_si_units_and_in_our_axes(tmp_path):
     )
     assert read.get("motors").values[k] == pytest.approx((500 + np.arange(4)) / (2047 - 158))
     assert read.get("omega").t[k] == pytest.approx(5.018)
+
+
+@pytest.mark.parametrize(("cells", "volts"), [("33,35,43", [165.0]), ("330,350,430", [16.5])])
+def test_the_unit_of_the_battery_is_that_of_its_cells(cells, volts, tmp_path):
+    read = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), vbatcellvoltage=cells))
+    assert read.get("voltage").values[9] == pytest.approx(volts)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_blackbox_without_accelerometer_says_so(tmp_path):
+    path = as_file(tmp_path / "a.bbl", hovering(50), acc_1G=0)
+    with pytest.raises(UserError, match=r"holds no accelerometer samples and no velocity \(not logged\)"):
+        read_signals(path)
 
 
 def test_high_resolution_logs_are_ten_times_as_fine(tmp_path):

@@ -153,6 +153,51 @@ def test_flights_of_data_sets_are_held_against_their_truth_and_exported_for_evo(
     assert np.abs((estimate[:, 4:] * truth[at_true, 4:]).sum(axis=1)).min() > np.cos(np.radians(1.0))
 
 
+def as_csv(path, t, force, rate, q, p, v=None):
+    """Write a table of the motion, NED and FRD; rows are of one time each."""
+    vectors = "awp" if v is None else "awpv"
+    names = ["t", *(f"q_{axis}" for axis in "wxyz"), *(f"{name}_{axis}" for name in vectors for axis in "xyz")]
+    rows = np.column_stack([t, q, force, rate, p, *([] if v is None else [v])])
+    path.write_text("\n".join([",".join(names), *(",".join(map(repr, row.tolist())) for row in rows)]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("v_w", "logged"), [((5.0, -3.0, 2.0), True), ((5.0, -3.0, 2.0), False), ((0.0, 0.0, -2.0), True)]
+)
+def test_a_steady_flight_is_no_rest(v_w, logged, tmp_path):
+    """Cruise level and at constant velocity, where the specific force is gravity alone."""
+    t = np.arange(0, 4, 0.005)
+    level = np.tile([1.0, 0, 0, 0], (len(t), 1)), t[:, None] * v_w, np.tile(v_w, (len(t), 1)) if logged else None
+    path = as_csv(tmp_path / "a.csv", 60 + t, np.tile([0, 0, -GRAVITY], (len(t), 1)), np.zeros((len(t), 3)), *level)
+    code, said, error = replayed(path)
+    assert code == 0 and json.loads((tmp_path / "a-replay.json").read_text())["from_logged_rms_m"] < 0.3, said + error
+
+
+@pytest.mark.parametrize("estimator", ["eskf", "drift"])
+def test_a_log_that_turns_at_its_first_sample_is_replayed_from_there(estimator, tmp_path):
+    moving = slice(400, None)
+    t, force, rate, q, p = (part[moving] for part in swaying())
+    v = np.gradient(p, t, axis=0)
+    path = as_csv(tmp_path / "a.csv", 1_700_000_000 + t, force, rate, q, p, v)
+    code, said, error = replayed(path, "--set", f"estimator={estimator}")
+    figures = json.loads((tmp_path / "a-replay.json").read_text())
+    assert code == 0, error
+    assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < (0.5 if estimator == "eskf" else 20.0), said
+
+
+def test_what_cannot_be_integrated_or_compared_is_refused_in_a_line(tmp_path):
+    t, *motion = (part[::60] for part in swaying(20.0))
+    code, _, said = replayed(as_csv(tmp_path / "a.csv", t, *motion, 0 * motion[-1]))
+    assert code == 2 and re.fullmatch(r"error: \S+: holds 4\.\d IMU samples a second, but 20 are needed.*", said), said
+    for file, lines in euroc(tmp_path / "flight").items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        late = file.parent.name != "imu0"
+        file.write_text("\n".join(line.replace("1403636", "1403639", late) for line in lines))
+    code, _, said = replayed(tmp_path / "flight")
+    assert code == 2 and "the truth lasts from" in said and said.count("\n") == 0
+
+
 def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path):
     rows = []
     for k, (t, force, rate, q, _) in enumerate(zip(*swaying(), strict=True)):

@@ -1,0 +1,91 @@
+"""Tables are read as others write them, and refused in a line where they would be misread."""
+
+import numpy as np
+import pytest
+
+from gate_racer.common.errors import UserError
+from gate_racer.field.identify.signals import read_signals
+from gate_racer.link.logs.reader import log_kind, read_log_signals
+from gate_racer.vehicle.dynamics import GRAVITY
+
+
+def test_columns_of_a_table_may_have_units(tmp_path):
+    rows = ["time [ms],throttle (%),a_x [g],a_y [g],a_z [g],w_x [deg/s],w_y [deg/s],w_z [deg/s]"]
+    rows += [f"{10 * k},{k},0,0,-1,180,0,{k}" for k in range(50)]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    log = read_log_signals(tmp_path / "a.csv")
+    assert log.get("force").values[9] == pytest.approx([0, 0, -GRAVITY]) and log.get("throttle").t[9] == pytest.approx(
+        0.09
+    )
+    assert log.get("omega").values[9, 0] == pytest.approx(np.pi) and log.get("throttle").values[9] == pytest.approx(
+        [0.09]
+    )
+    (tmp_path / "b.csv").write_text(rows[0].replace("[deg/s]", "[furlong]") + "\n" + rows[1])
+    with pytest.raises(UserError, match="unit furlong is not known"):
+        read_log_signals(tmp_path / "b.csv")
+
+
+ROWS = [(0.01 * k, 0.3, 0.5, 0.0, -9.81) for k in range(60)]  # t, throttle, specific force
+
+
+def as_table(path, head, line=lambda *row: ",".join(map(str, row)), before=""):
+    path.write_text(before + "\n".join([head, *(line(*row) for row in ROWS)]))
+    return path
+
+
+HEAD = "t,throttle,a_x,a_y,a_z"
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "noted"),
+    [
+        (f"{HEAD},mode", lambda *row: ",".join(map(str, (*row, "OFFBOARD"))), ""),
+        (f"{HEAD},T", lambda *row: ",".join(map(str, (*row, 21.5))), ""),
+        ("Time,Throttle,a_x,a_y,a_z", lambda *row: ",".join(map(str, row)), ""),
+        (f"# {HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        (f"# time, then; the; rest; in; SI\n{HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        (f"\ufeff{HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        ("t,throttle,ax_b,ay_b,az_b", lambda *row: ",".join(map(str, row)), ""),
+        (HEAD.replace(",", ";"), lambda *row: ";".join(map(str, row)).replace(".", ","), ""),
+        (HEAD.replace(",", "\t"), lambda *row: "\t".join(map(str, row)), ""),
+        (HEAD, lambda t, *row: ",".join(map(str, (round(1e3 * t), *row))), "column t is taken in ms, by its steps"),
+        (HEAD, lambda t, *row: ",".join(map(str, (round(1e6 * t), *row))), "column t is taken in us, by its steps"),
+        (HEAD, lambda t, *row: ",".join(map(str, (round(1e9 * t), *row))), "column t is taken in ns, by its steps"),
+    ],
+)
+def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, line))
+    assert log_kind(as_table(tmp_path / "b", head, line)) == "table"
+    force = log.get("force")
+    assert force.t == pytest.approx([row[0] for row in ROWS]) and force.values[9] == pytest.approx([0.5, 0, -9.81])
+    assert len(log.get("throttle")) == len(ROWS) and "; ".join(log.notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "words"),
+    [
+        (HEAD, lambda *row: ",".join(map(str, (*row[:4], 9.81))), "a_z is positive for most of the log, so z is up"),
+        (HEAD, lambda *row: ",".join(map(str, (*row[:4], "none"))), "column a_z, row 1: none is no number"),
+        (
+            HEAD,
+            lambda t, *row: ",".join(map(str, (1e4 * t, *row))),
+            r"no unit and steps of 100: name it, as in t \[ms\]",
+        ),
+        (
+            "loopIteration,time (us)",
+            lambda *row: "0,0",
+            r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
+        ),
+        ("timestamp,q[0]", lambda *row: "0,0", "made by ulog2csv from a .ulg, which is read itself"),
+        ("timestamp,timestamp_sample,x", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
+    ],
+)
+def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        read_log_signals(as_table(tmp_path / "a.csv", head, line))
+
+
+def test_samples_too_rare_for_a_vehicle_are_refused(tmp_path):
+    path = as_table(tmp_path / "a.csv", HEAD, lambda t, *row: ",".join(map(str, (25 * t, *row[:3], -9.81 + t))))
+    with pytest.raises(UserError, match=r"holds 4\.0 samples of the motion a second, but 10 are needed"):
+        read_signals(path)

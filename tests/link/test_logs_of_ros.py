@@ -1,0 +1,130 @@
+"""Bags of ROS give signals in our axes, whatever axes their writers chose, and the images of their cameras."""
+
+import cv2
+import numpy as np
+import pytest
+
+from gate_racer.common.errors import UserError
+from gate_racer.link.logs.reader import read_log_signals
+from gate_racer.link.logs.ros import ros_images
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import from_euler, matrix, product
+from tests.link import log_writers
+from tests.link.log_writers import write_bag
+
+
+@pytest.mark.parametrize("made", ["ROS 1", "folder", "MCAP", "SQLite"])
+def test_bags_of_ros_are_read_in_our_axes(made, tmp_path):
+    path = write_bag(tmp_path, made)
+    path = path.parent if made == "folder" else path
+    log = read_log_signals(path)
+    assert log.get("force").values[5] == pytest.approx([1, -2, -GRAVITY])
+    assert log.get("omega").values[5] == pytest.approx([0.1, -0.2, -0.3])
+    assert log.get("q").values[5] == pytest.approx(from_euler(0.2, 0, 0))
+    assert log.get("p").values[5] == pytest.approx([4, -5, -6]) and log.get("v").values[5] == pytest.approx([1, 0, 0])
+    assert log.get("force").t[5] == pytest.approx(10.05)
+    images = [(t, cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)) for t, data in ros_images(path)]
+    assert len(images) == 30 and images[5][0] == pytest.approx(10.05) and (images[5][1] == [0, 0, 255]).all()
+    with pytest.raises(UserError, match=r"no commanded throttle \(AttitudeTarget"):
+        log.require(path, ("throttle",), "identify-vehicle")
+
+
+ODOM, IMU_KIND, IMAGE = "nav_msgs/msg/Odometry", "sensor_msgs/msg/Imu", "sensor_msgs/msg/Image"
+
+
+def circling(k):
+    """Position, attitude and velocity (m/s, world z up) of a body that turns left at 1 rad/s and pitches, at step k of 10 ms."""
+    t = 0.01 * k
+    q = product(from_euler(0, 0, t), from_euler(0, 0.4 * np.sin(2 * t), 0))
+    return (3 * t, 2 * t, 0.0), q, (3.0, 2.0, 0.0)
+
+
+@pytest.mark.parametrize("in_world", [False, True])
+def test_velocities_of_odometry_are_read_in_body_or_world_axes(in_world, tmp_path):
+    def at(store, k):
+        p, q, v = circling(k)
+        return (log_writers.odometry(store, k, p, q, v if in_world else matrix(q).T @ v),)
+
+    log = read_log_signals(write_bag(tmp_path, "MCAP", {"/odom": ODOM}, at, 150))
+    assert log.get("v").values[::30] == pytest.approx(np.tile([3, -2, 0], (5, 1)))
+    assert ("velocities of /odom are in world axes" in log.notes) == in_world
+
+
+R_CAMERA = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])  # from FLU to a camera's optical axes
+
+
+def test_the_imu_that_agrees_with_the_attitude_is_used(tmp_path):
+    """The IMU of a camera has twice the rate of the autopilot's, in optical axes."""
+
+    def at(store, k):
+        p, q, v = circling(k)
+        ahead = circling(k + 1)[1]
+        force, turn = matrix(q).T @ [0, 0, GRAVITY], matrix(q).T @ matrix(ahead)
+        omega = 50 * np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+        camera = log_writers.imu(store, k, R_CAMERA @ force, R_CAMERA @ omega)
+        own = log_writers.imu(store, k, force, omega) if k % 2 == 0 else None
+        return camera, own, log_writers.odometry(store, k, p, q, matrix(q).T @ v)
+
+    topics = {"/camera/imu": IMU_KIND, "/mavros/imu/data": IMU_KIND, "/odom": ODOM}
+    log = read_log_signals(write_bag(tmp_path, "MCAP", topics, at, 300))
+    assert len(log.get("force")) == 150 and log.get("omega").values[0, 2] == pytest.approx(-1, abs=0.01)
+    assert "not /camera/imu, which agrees less with the attitude" in log.notes
+
+
+@pytest.mark.parametrize(
+    ("force", "axes"),
+    [
+        ((0, 0, GRAVITY), "z"),
+        ((GRAVITY, 0, 0), "x"),
+        ((0, -GRAVITY, 0), "-y"),
+        ((0, 0, -GRAVITY), "-z"),
+        ((0, GRAVITY, 0), None),
+    ],
+)
+def test_gravity_tells_the_axes_of_an_imu_alone(force, axes, tmp_path):
+    path = write_bag(
+        tmp_path, "MCAP", {"/imu0": IMU_KIND}, lambda store, k: (log_writers.imu(store, k, force, (0, 0, 0)),)
+    )
+    if axes is None:
+        with pytest.raises(UserError, match=r"y of /imu0 is up, but x forward, y left and z up are expected"):
+            read_log_signals(path)
+        return
+    log = read_log_signals(path)
+    assert log.get("force").values[3] == pytest.approx([0, 0, -GRAVITY])
+    assert (f"{axes} of /imu0 is up; its axes are turned" in log.notes) == (axes != "z")
+
+
+RED = np.tile(np.array([0, 0, 255], np.uint8), (2, 4, 1))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pixels"),
+    [
+        ("8UC3", RED),
+        ("rgb8", RED[..., ::-1]),
+        ("bgra8", cv2.cvtColor(RED, cv2.COLOR_BGR2BGRA)),
+        ("rgba8", cv2.cvtColor(RED, cv2.COLOR_BGR2RGBA)),
+        ("yuv422_yuy2", np.tile(np.array([[82, 90], [82, 240]], np.uint8), (2, 2, 1))),
+    ],
+)
+def test_a_camera_is_found_beside_a_busier_one_of_depths(encoding, pixels, tmp_path):
+    def at(store, k):
+        depth = log_writers.image(store, k, "16UC1", np.zeros((2, 4, 2), np.uint8))
+        return depth, log_writers.image(store, k, encoding, pixels) if k % 2 else None
+
+    path = write_bag(tmp_path, "MCAP", {"/depth": IMAGE, "/camera": IMAGE}, at, 6)
+    images = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for _, data in ros_images(path)]
+    assert len(images) == 3 and np.abs(images[0].astype(int) - RED).max() < 4
+
+
+def test_images_that_cannot_be_shown_are_refused(tmp_path):
+    depth = lambda store, k: (log_writers.image(store, k, "16UC1", np.zeros((2, 4, 2), np.uint8)),)  # noqa: E731
+    with pytest.raises(UserError, match="its images cannot be shown; encodings that are read are mono8"):
+        list(ros_images(write_bag(tmp_path, "MCAP", {"/depth": IMAGE}, depth)))
+
+
+def test_an_mcap_of_ros_that_was_cut_says_where(tmp_path):
+    path = write_bag(tmp_path, "MCAP")
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(UserError, match=r"it is truncated after 3\.0 kB, without its index: `mcap recover`"):
+        read_log_signals(path)
