@@ -88,7 +88,7 @@ def _solids(task: Task) -> list[Solid]:
         gate = track.gates[i]
         if gate.is_ball:
             continue
-        found.append((_outline(gate, task.options.margin_m), i, f"the frame of gates[{i}]"))
+        found.append((_outline(gate, task.margin_m), i, f"the frame of gates[{i}]"))
         if (post := stand(track, i)) is not None:
             found.append((post, -1, f"the stand of gates[{i}]"))
     return [Solid(box, frame, name, task.clear_m(name)) for box, frame, name in found]
@@ -116,7 +116,7 @@ def _box(task: Task) -> tuple[Array, Array]:
     if not task.options.bounds_clear:
         return low, high
     gates = np.array([gate.p_wg for gate in task.track.gates])
-    radius, most = task.radius_m, FROM_BOUND * task.options.margin_m
+    radius, most = task.radius_m, FROM_BOUND * task.margin_m
 
     def kept(to_gates: Array) -> Array:
         """Return the clearances (3,), m, to bounds whose distances to the gates are (G, 3)."""
@@ -141,6 +141,7 @@ class Leg:
     keep_m: Array = field(default_factory=lambda: np.zeros(0))
     wall_m: float = 0.0  # m, distance from the vehicle's centre to the walls of the opening's prism
     slot_m: float | None = None  # m, distance from the body's box to the walls of a slot; None where its sphere passes
+    see: float = 0.0  # -, share of the section that ends with this leg over which its gate is in view
     lean: float = 0.0  # sign of the component of the body's z axis across a slot; 0 for either
 
     @property
@@ -202,15 +203,15 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     """Return the legs to and through the i-th gate of the flight; without the leg out of it if the plan ends there."""
     gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
-        return [Leg(gate, keep_m=keep)]
+        return [Leg(gate, keep_m=keep, see=task.see(i))]
     slot, wall, ball = None, task.body_m, task.radius_m
     if task.is_slot(gate):
         slot, wall, ball = task.slot_margin_m(gate), float(keep.min()), task.thinnest_m
     edge = edge_half_m(gate, float(keep.min()) - ball)
     portal, frame = _portal_m(task, edge), task.landmarks[i]
     to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep, wall_m=wall, slot_m=slot)
-    through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)
-    return [to, through] if coasts else [to, through, replace(through, plane_m=portal)]
+    through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame, see=task.see(i))
+    return [to, through] if coasts else [to, through, replace(through, plane_m=portal, see=0.0)]
 
 
 def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> list[Leg]:
@@ -223,7 +224,7 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
     if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
         return parts[1:]
     for i, gate in enumerate(track.gates):
-        edge = edge_half_m(gate, task.options.margin_m)
+        edge = edge_half_m(gate, task.margin_m)
         portal = 0.0 if gate.is_ball else _portal_m(task, edge)
         if portal and _within(gate, p0, task.body_m, -portal, portal):
             keep = np.full(len(gate.edges), task.keep_m)
@@ -501,11 +502,16 @@ class Course:
         steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
         return max(float(steps[parts].sum()) for parts in self.sections)
 
-    def view_window(self, near: float, passed: float) -> tuple[float, float]:
-        """Return the times, s, between which a gate within range from `near` until it is passed stays in the image."""
-        options, left = self.task.options, passed - near
+    def looks(self, parts: list[int]) -> bool:
+        """Return whether the gate at a section's end has to be in view on the way to it."""
+        leg = self.legs[parts[-1]]
+        return leg.gate is not None and leg.gate.visible and (leg.see > 0 or self.task.options.sight_s > 0)
+
+    def view_window(self, parts: list[int], near: float, passed: float) -> tuple[float, float]:
+        """Return the times, s, between which the gate of a section, within range from `near` until passed, stays in the image."""
+        see, left = self.legs[parts[-1]].see, passed - near
         end = near + (1 - BLIND) * left
-        return min(near + (1 - BLIND - options.see) * left, end - options.sight_s), end
+        return min(near + (1 - BLIND - see) * left, end - self.task.options.sight_s), end
 
     def in_range(self, parts: list[int], t: Array, path: Array) -> float:
         """Return the time, s, from which the gate at a section's end is within detection range of positions (M, 3) at t (M,)."""

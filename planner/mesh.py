@@ -37,12 +37,12 @@ def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
         ends = np.cumsum(durations[parts])
         spacing = min(NODE_S, ends[-1] / NODES_LEAST)
         edges = np.zeros(0)
-        if course.task.options.gates_in_view:
+        if course.looks(parts):
             times = [
                 np.linspace(end - durations[i], end, paths[i].shape[1]) for i, end in zip(parts, ends, strict=True)
             ]
             near = course.in_range(parts, np.concatenate(times), np.hstack([paths[i] for i in parts]).T)
-            edges = np.array(course.view_window(near, ends[-1]))
+            edges = np.array(course.view_window(parts, near, ends[-1]))
         for i, T, begin in zip(parts, durations[parts], ends - durations[parts], strict=True):
             cuts = (edges[(edges > begin + EDGE_S) & (edges < begin + T - EDGE_S)] - begin) / T
             shares = np.concatenate([[0.0], cuts, [1.0]])

@@ -17,7 +17,7 @@ from gate_racer.planner.problem import Progress
 from gate_racer.planner.search import plans
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.trial import Fly, eased
-from gate_racer.planner.uncertainty.risk import plan_at_risk
+from gate_racer.planner.uncertainty.risk import looking, plan_at_risk
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -81,9 +81,7 @@ def _flown(
 
 
 def _planned(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
-    if task.options.risk is not None and task.options.edge_margins_m is None:
-        return _at_risk(task, progress, warm)
-    return _solved(task, progress, warm)
+    return _solved(task, progress, warm) if task.options.risk is None else _at_risk(task, progress, warm)
 
 
 def _solved(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
@@ -116,7 +114,9 @@ def _at_risk(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[
         found[plan.hash] = certificate, options
         return plan if certificate.ok else None
 
-    plan = plan_at_risk(task, solve, warm)
+    plan = looking(task, solve, warm)
+    if task.options.edge_margins_m is None:
+        plan = plan_at_risk(replace(task, options=replace(found[plan.hash][1], risk=task.options.risk)), solve, plan)
     certificate, options = found[plan.hash]
     own = replace(options, risk=task.options.risk, limit_s=task.options.limit_s)
     return plan, certify(plan, Task(task.track, task.vehicle, own), certificate.effort)
@@ -162,7 +162,9 @@ def find_or_make_plan(
     if outdated:
         usual = options == PlanOptions(laps=options.laps)
         own = options_of(path, options.laps) if usual else options
-        options = own if own.risk is None else replace(own, edge_margins_m=None, solid_margins_m=())  # found again
+        if own.risk is not None:  # found again
+            own = replace(own, edge_margins_m=None, solid_margins_m=(), see_by_gate=None)
+        options = own
         remark(f"{path} is of another track or vehicle file, or damaged: planned again with {options.stated}")
     plan, certificate = make_plan(track, vehicle, options, progress, fly=fly)
     if certificate.trial is not None and certificate.ok:

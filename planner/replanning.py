@@ -95,9 +95,9 @@ def _task(rest: Remainder) -> Task:
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
     p_w, v_w, omega_b = (as_vector(rest.x[part]) for part in (P, V, W))
     start = Initial(p_w, v_w, roll, pitch, yaw, omega_b, float(rest.x[-1]), first)
-    margins = rest.options.edge_margins_m
-    margins = margins[first:] if margins is not None else None
-    return Task(rest.track, rest.vehicle, replace(rest.options, start=start, risk=None, edge_margins_m=margins))
+    margins, views = rest.options.edge_margins_m, rest.options.see_by_gate
+    options = replace(rest.options, start=start, risk=None, edge_margins_m=margins and margins[first:])
+    return Task(rest.track, rest.vehicle, replace(options, see_by_gate=views and views[first:]))
 
 
 def _flown_share(rest: Remainder) -> float:

@@ -188,7 +188,8 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
     course, options = problem.course, problem.course.task.options
     if not options.gates_in_view or (course.longest_section_m <= FAR_M and not course.has_slots):
         return Optimum.first(mesh, problem.solve(mesh, start, FIRST))
-    blind = replace(course, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
+    legs = tuple(replace(leg, see=0.0) for leg in course.legs)
+    blind = replace(course, legs=legs, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
     done = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
     iterations, settings = done.iterations, FIRST
     if done.success:

@@ -535,14 +535,16 @@ class GatesInView(Term):
             last = first + sum(len(mesh[i]) for i in parts)
             within = course.in_range([*before, *parts], t[earliest : last + 1], path[earliest : last + 1])
             near = within if within > t[first] else t[first] - flown_share / (1 - flown_share) * (t[last] - t[first])
-            begin_s, end_s = course.view_window(near, t[last])
+            begin_s, end_s = course.view_window(parts, near, t[last])
             end = first + int(np.abs(t[first + 1 : last + 1] - end_s).argmin())
             begin_s = max(begin_s + t[end + 1] - end_s, within)
             gate = course.legs[parts[-1]].gate
-            if gate is not None and gate.visible and t[first + 1] < end_s:
+            if gate is not None and course.looks(parts) and t[first + 1] < end_s:
                 begin = int(t[1:].searchsorted(begin_s + SHARE_SLACK * (t[last] - near), side="right"))
                 way = int(t[1:].searchsorted(near, side="right"))
-                least_s = max(options.see * (t[last] - t[way]), min(options.sight_s, t[end + 1] - begin_s))
+                least_s = max(
+                    course.legs[parts[-1]].see * (t[last] - t[way]), min(options.sight_s, t[end + 1] - begin_s)
+                )
                 at = np.arange(max(begin - options.see_corners, 0), end + 1)
                 yield Window(gate, np.arange(min(way, begin), last), at, least_s)
             first, before = last, parts

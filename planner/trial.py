@@ -90,4 +90,4 @@ def eased(options: PlanOptions, speed_m_s: float) -> list[PlanOptions]:
 
 def needed_m(task: Task) -> float:
     """Return the least distance, m, from the vehicle's centre to an edge or an obstacle that is enough in a trial."""
-    return task.radius_m + KEPT * task.options.margin_m
+    return task.radius_m + KEPT * task.margin_m

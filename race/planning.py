@@ -41,7 +41,7 @@ def _settings(arguments: argparse.Namespace, given: dict[str, Any]) -> PlanSetti
     if given.get("import_csv") is not None:
         given = {name: getattr(AS_PUBLISHED, name) for name in ("model", "reserve", "margin_m", "see")} | given
     settings = from_dict(given, PlanSettings, "settings")
-    if settings.risk is not None and wide and settings.problem is None:
+    if settings.risk is not None and wide and settings.margin_m is not None and settings.problem is None:
         course = load_track(arguments.track).course(settings.laps)
         margins = tuple((settings.margin_m,) * (0 if gate.is_ball else len(gate.edges)) for gate in course)
         settings = replace(settings, edge_margins_m=margins)

@@ -136,7 +136,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     if not all(np.isfinite(part).all() for part in (plan.t, plan.x, plan.u)) or (np.diff(plan.t) <= 0).any():
         raise PlanError("the plan holds numbers that are not finite, or times that do not increase")
     failures = [] if effort.success else [f"solver stopped with {effort.solver_status}"]
-    path, camera, see = replay(plan, task.vehicle), task.vehicle.camera, task.options.see
+    path, camera = replay(plan, task.vehicle), task.vehicle.camera
     defects = state_errors(path.off)
     failures += _broken_intervals(plan, defects) + _broken_form(plan, task)
     failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
@@ -155,8 +155,10 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     times = [one.t for one in passed]
     views = seen(path, task.gates, times, camera, task)
     for i, (when, (share, seconds)) in enumerate(zip(times, views, strict=False)):
-        if share is not None and share < see - VIEW_TOLERANCE:
-            failures.append(f"gate {i} is in view over a share of {share:.3f} of the leg to it instead of {see:g}")
+        if share is not None and share < task.see(i) - VIEW_TOLERANCE:
+            failures.append(
+                f"gate {i} is in view over a share of {share:.3f} of the leg to it instead of {task.see(i):g}"
+            )
         least_s = min(task.options.sight_s, (1 - BLIND) * (when - path.t[0]))
         if seconds is not None and seconds < least_s - VIEW_TOLERANCE:
             failures.append(f"gate {i} is in view for {seconds:.3f} s instead of {least_s:.3g}")

@@ -1,4 +1,4 @@
-"""Chance-constrained planning: predict, allocate the risk to edges, set margins by quantiles, repeat.
+"""Chance-constrained planning: buy views where they lower the risk, allocate it to edges, set margins by quantiles, repeat.
 
 A risk is allocated to edges: P(any collision) <= sum of P(collision with edge j) (Boole), with a share r_j for each edge.
 
@@ -12,7 +12,7 @@ covariance is no state of the optimal control problem, since it hardly depends o
 change by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and it would add 3160 states to 14.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.planner.course import FreeSpace, Solid
 from gate_racer.planner.plan import Plan
-from gate_racer.planner.task import RISK_MOST, PlanOptions, Task
+from gate_racer.planner.task import MOST_VIEW, RISK_MOST, PlanOptions, Task
 from gate_racer.planner.uncertainty.prediction import Crossing, Prediction, Spread, Tails, edges_of, predict
 from gate_racer.tracks import gate as corridor
 from gate_racer.vehicle.rotation import Array
@@ -158,6 +158,58 @@ FASTER_S = 1e-3  # s, gain of flight time below which the rounds end
 Solve = Callable[[PlanOptions, Plan | None], Plan | None]
 
 
+# -, shares of view beyond the least that are compared, and prices of risk, s per probability of a contact (chosen).
+MORE, PRICES_S = (0.0, 0.05, 0.1, 0.2, 0.3), np.geomspace(1.0, 1e3, 7)
+
+
+@dataclass(frozen=True, eq=False)
+class _Looked:
+    """A plan with its legs' times, s, and risks, (G,)."""
+
+    plan: Plan
+    times_s: Array
+    risks: Array
+
+    @staticmethod
+    def of(plan: Plan, task: Task) -> "_Looked":
+        crossings = predict(plan, task, task.options.doubt).crossings
+        rooms = [one.distances_m - task.vehicle.contact_radius_m for one in crossings]
+        risks = np.array([one.slanted.risks(room).sum() for one, room in zip(crossings, rooms, strict=True)])
+        return _Looked(plan, np.diff(plan.gate_times_s[: len(crossings)], prepend=0.0), risks)
+
+
+def looking(task: Task, solve: Solve, warm: Plan | None) -> Plan:
+    """Return the fastest plan found whose views buy the asked risk; the safest one if none is within.
+
+    Plans with the same share of view on all legs tell leg by leg what a share costs, s, and which risk it leaves. At a price of
+    risk each leg has a best share, as far as legs are independent; the price is raised until the plan of these shares is within.
+
+    Raises:
+        UserError: no plan was found.
+    """
+    base, count, asked = replace(task.options, risk=None), len(task.gates), task.options.risk or 0.0
+    found = list[_Looked]()
+
+    def look(views: Sequence[float]) -> _Looked | None:
+        plan = solve(replace(base, see_by_gate=tuple(views)), found[-1].plan if found else warm)
+        if plan is not None:
+            found.append(_Looked.of(plan, task))
+        return None if plan is None else found[-1]
+
+    levels = dict.fromkeys(min(base.see + more, MOST_VIEW) for more in MORE)
+    even = [(share, one) for share in levels if (one := look((share,) * count)) is not None]
+    if not even:
+        raise UserError(f"{task.track.name}: no certified plan was found")
+    times_s, risks = np.array([one.times_s for _, one in even]), np.array([one.risks for _, one in even])
+    for price_s in PRICES_S if risks.min(axis=0).sum() <= asked else ():
+        best = (times_s + price_s * risks).argmin(axis=0)
+        mixed = look([even[k][0] for k in best])
+        if mixed is not None and mixed.risks.sum() <= asked:
+            break
+    within = [one for one in found if one.risks.sum() <= asked] or [min(found, key=lambda one: float(one.risks.sum()))]
+    return min(within, key=lambda one: one.plan.total_time).plan
+
+
 @dataclass(frozen=True, eq=False)
 class EdgeDistances:
     """Distances of a plan and deviations from it towards all J edges, then towards the K solids near it."""
@@ -188,24 +240,22 @@ class EdgeDistances:
         return replace(base, edge_margins_m=by_gate, solid_margins_m=by_solid)
 
 
-def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
+def plan_at_risk(task: Task, solve: Solve, first: Plan) -> Plan:
     """Return the fastest plan found whose risk is at most that of the task's options.
 
     Rounds end when the margins have settled, or when a plan gains nothing, since visibility changes in steps.
 
     Args:
         solve: plans the same course under other options.
-        warm: a plan for a warm start.
+        first: plan from which the rounds start.
 
     Raises:
         UserError: an opening is too small for the uncertainty, or no plan was found within the risk.
     """
     risk, base = task.options.risk, replace(task.options, risk=None)
     assert risk is not None
-    plan, best, before, shares = solve(base, warm), None, None, np.zeros(0)
+    plan, best, before, shares = first, None, None, np.zeros(0)
     for _ in range(ROUNDS):
-        if plan is None:
-            break
         rooms = _rooms(plan, task)
         kept = len(shares) == len(rooms.room_m)
         parts = rooms.room_m, rooms.tails
@@ -223,7 +273,10 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
                 break
         if best is None:
             _require_room(task, rooms, risk)
-        plan, before = solve(rooms.options(base, margins), plan), margins
+        again = solve(rooms.options(base, margins), plan)
+        if again is None:
+            break
+        plan, before = again, margins
     if best is None:
         raise UserError(
             f"{task.track.name}: risk {risk:g}: no plan within this risk was found; give a higher risk, or a margin instead"

@@ -158,7 +158,7 @@ def test_seeds_are_flown_only_where_something_is_random():
 
 
 PLANS = [("usual", ""), ("", ""), ("reserve=1,margin=0,see=0", "reserve=1,margin=0,see=0"),
-         ("see=0.0", "see=0"), ("margin=0.15,reserve=0.9", "")]  # fmt: skip
+         ("see=0.0", "see=0"), ("see=0.2,reserve=0.9", "")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("asked", "name"), PLANS)

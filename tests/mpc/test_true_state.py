@@ -35,7 +35,7 @@ CASES = {  # controller, what differs from the model, greatest time over the pla
 @pytest.fixture(scope="module")
 def reserved(vq1, dcl):
     """A plan that leaves a quarter of the thrust to who flies it."""
-    plan, certificate = make_plan(vq1, dcl, PlanOptions(reserve=0.75, guesses=1))
+    plan, certificate = make_plan(vq1, dcl, PlanOptions(reserve=0.75, see=0.5, guesses=1))
     assert certificate.ok, certificate.status
     return plan
 
@@ -53,7 +53,7 @@ def test_a_gate_that_faces_away_is_flown_by_contouring(dcl):
     """The plan leads around the frame and through it from behind, and on until the opening's prism is left."""
     bounds = Bounds((-20.0, -20.0, -20.0), (40.0, 20.0, 3.0))
     away = Track("away", Start((0.0, 0.0, 0.0), 0.0), bounds, (gate(10.0, yaw=180.0),), False, None)
-    plan, certificate = make_plan(away, dcl, PlanOptions(see=0.0, guesses=1))
+    plan, certificate = make_plan(away, dcl, PlanOptions(see=0.0, margin_m=0.15, guesses=1))
     assert certificate.ok, certificate.status
     controller = make_controller("mpcc", plan, dcl, away)
     flight = fly(controller, plan, as_believed(away, dcl), dcl, seed=3, scatter=False)

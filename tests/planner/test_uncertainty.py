@@ -240,6 +240,9 @@ def test_more_risk_is_no_slower_and_is_certified(dcl):
         assert min(certificate.gate_margins_m) > dcl.contact_radius_m + CLEAR_M - 0.01  # inside the corridors
         times.append(plan.total_time)
     assert times[1] <= times[0] + 1e-4
+    seen, _ = make_plan(track, dcl, replace(ONE, see=0.5, risk=1e-2))
+    views = certificate.options["see_by_gate"]
+    assert min(views) >= ONE.see and times[1] < seen.total_time, "views that the risk does not ask for cost time"
     options = replace(ONE, margin_m=0.0, risk=1e-6, edge_margins_m=((0.0,) * 4,) * 2)
     refused = certify(plan, Task(track, dcl, options), SOLVED)
     assert not refused.ok and "its risk is" in refused.status
