@@ -20,9 +20,10 @@ from gate_racer.vehicle.vehicle import Vehicle
 RISK_LEAST, RISK_MOST = 1e-6, 0.2
 # CPU time in s, ten times that of hard courses (a gate 1 km away 5 s, a figure of eight of six gates 10 s), for slower machines.
 LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
-# Margins unless given, m: of openings, or the share of their room if that is less, since what is seen late is passed less
-# precisely: with 0.15 m 4 of 60 flights of VQ2 in unknown worlds were lost, with 0.25 m none; and of solids and bounds.
-OPENING_M, ROOM_SHARE, SOLID_M = 0.25, 0.5, 0.15
+# Margin unless given, m, or the share of an opening's room if that is less. With 0.15 m, 4 of 60 flights of VQ2 in unknown worlds
+# were lost, with 0.25 m 1 of 230; with 0.25 m in openings only, 2 of 100.
+MARGIN_M, ROOM_SHARE = 0.25, 0.6
+TIGHT_M = 0.15  # m, room beside the sphere up to which a frameless opening is passed tilted, unless a margin is given (chosen)
 MOST_VIEW = 0.8  # -, largest share of view: on the last of a leg the gate leaves the image
 
 
@@ -55,7 +56,7 @@ class PlanOptions:
     """Options of a plan.
 
     `reserve` is the fraction of thrust and body rates that the plan may use, the rest is for the controller; `margin_m` is the
-    distance between contact radius and each opening's edge, `OPENING_M` unless given; the next gate's centre is in view over the
+    distance between contact radius and each opening's edge, `MARGIN_M` unless given; the next gate's centre is in view over the
     fraction `see` of a leg, and at least `sight_s`, which may begin on the leg before.
 
     Examples:
@@ -70,7 +71,7 @@ class PlanOptions:
     reserve: float = key(0.9, "share of the thrust and body rates that the plan may use", "SHARE", least=0.2, most=1.0)
     speed_m_s: float | None = key(None, "speed limit besides the vehicle's, m/s", positive=True)
     margin_m: float | None = key(
-        None, f"least distance between body and frames, m; else {OPENING_M:g}, less in small openings", "M",
+        None, f"least distance between body and frames, m; else {MARGIN_M:g}, less in small openings", "M",
         least=0.0, most=0.99,
     )  # fmt: skip
     see: float = key(
@@ -247,13 +248,13 @@ class Task:
     @property
     def margin_m(self) -> float:
         """Distance in m from the body's sphere to solids and, in part, to the bounds."""
-        return SOLID_M if self.options.margin_m is None else self.options.margin_m
+        return MARGIN_M if self.options.margin_m is None else self.options.margin_m
 
     def opening_margin_m(self, gate: Gate) -> float:
         """Return the distance, m, from the body to the edges of an opening."""
         if self.options.margin_m is not None:
             return self.options.margin_m
-        return float(np.clip(ROOM_SHARE * (gate.half - self.radius_m), 0.0, OPENING_M))
+        return float(np.clip(ROOM_SHARE * (gate.half - self.radius_m), 0.0, MARGIN_M))
 
     def keeps_m(self, i: int) -> Array:
         """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight.
@@ -274,7 +275,8 @@ class Task:
 
     def is_slot(self, gate: Gate) -> bool:
         """Whether a frameless opening is too narrow for the sphere around the body with its margin, not for its thinnest side."""
-        return gate.polygon_m is not None and self.thinnest_m < gate.half <= self.keep_m
+        tight_m = self.radius_m + (TIGHT_M if self.options.margin_m is None else self.options.margin_m)
+        return gate.polygon_m is not None and self.thinnest_m < gate.half <= tight_m
 
     def slot_margin_m(self, gate: Gate) -> float:
         """Return the distance, m, from the body's box to the edges of a slot."""

@@ -11,9 +11,12 @@ from math import inf
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions, Task
 
-# Reserve and speed of each further plan over those of the first (chosen).
-EASED = ((0.9, 0.75), (0.8, 0.6), (0.75, 0.45))
-KEPT = 1 / 3  # -, least share of the planned margin that is left at every gate (chosen)
+# Reserve and speed of each further plan over those of the first, and its least share of view (chosen).
+EASED = ((0.9, 0.75, 0.0), (0.8, 0.6, 0.5), (0.75, 0.45, 0.5))
+KEPT, KEPT_M = (
+    1 / 3,
+    0.05,
+)  # -, least share of the planned margin that is left at every gate, and m that are enough (chosen)
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,12 @@ Fly = Callable[[Plan, Task], Trial | None]
 
 def eased(options: PlanOptions, speed_m_s: float) -> list[PlanOptions]:
     """Return the options of the further plans; `speed_m_s`: largest speed of the first, m/s."""
-    return [replace(options, reserve=options.reserve * c, speed_m_s=speed_m_s * v) for c, v in EASED]
+    return [
+        replace(options, reserve=options.reserve * c, speed_m_s=speed_m_s * v, see=max(options.see, see))
+        for c, v, see in EASED
+    ]
 
 
 def needed_m(task: Task) -> float:
     """Return the least distance, m, from the vehicle's centre to an edge or an obstacle that is enough in a trial."""
-    return task.radius_m + KEPT * task.margin_m
+    return task.radius_m + min(KEPT * task.margin_m, KEPT_M)
