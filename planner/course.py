@@ -252,7 +252,7 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     gate, name, keep, where = parts[0].gate, task.vehicle.name, task.keep_m, f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball:
         least = float(min(parts[0].keep_m))
-        fits = task.thinnest_m if task.is_slot(gate) else least
+        fits = task.thinnest_m if task.is_tight(gate) else least
         if gate.half <= fits:
             raise UserError(
                 f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * fits:.2f} m"

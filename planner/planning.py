@@ -15,7 +15,7 @@ from gate_racer.planner.nlp import Deadline, find_compiler
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.problem import Progress
 from gate_racer.planner.search import plans
-from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.task import TIGHT_M, PlanOptions, Task
 from gate_racer.planner.trial import Fly, eased
 from gate_racer.planner.uncertainty.risk import looking, plan_at_risk
 from gate_racer.tracks.track import Track
@@ -50,7 +50,13 @@ def make_plan(
         (True, True)
     """
     task = Task(track, vehicle, options)
-    plan, certificate = _planned(task, progress, warm)
+    try:
+        plan, certificate = _planned(task, progress, warm)
+    except UserError:
+        if options.margin_m is not None:
+            raise
+        task = Task(track, vehicle, replace(options, margin_m=TIGHT_M))
+        plan, certificate = _planned(task, progress, warm)
     if fly is None or not certificate.ok:
         return plan, certificate
     return _flown(plan, certificate, task, progress, fly)

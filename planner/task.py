@@ -23,7 +23,7 @@ LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
 # Margin unless given, m, or the share of an opening's room if that is less. With 0.15 m, 4 of 60 flights of VQ2 in unknown worlds
 # were lost, with 0.25 m 1 of 230; with 0.25 m in openings only, 2 of 100.
 MARGIN_M, ROOM_SHARE = 0.25, 0.6
-TIGHT_M = 0.15  # m, room beside the sphere up to which a frameless opening is passed tilted, unless a margin is given (chosen)
+TIGHT_M = 0.15  # m, margin of courses that leave no more; a frameless opening with less room is passed tilted (chosen)
 MOST_VIEW = 0.8  # -, largest share of view: on the last of a leg the gate leaves the image
 
 
@@ -273,10 +273,14 @@ class Task:
         """Return the share of the leg to the i-th gate of the flight over which it is in view."""
         return self.options.see if self.options.see_by_gate is None else self.options.see_by_gate[i]
 
+    def is_tight(self, gate: Gate) -> bool:
+        """Whether a frameless opening is too narrow for the sphere around the body with its margin."""
+        margin_m = TIGHT_M if self.options.margin_m is None else self.options.margin_m
+        return gate.polygon_m is not None and gate.half <= self.radius_m + margin_m
+
     def is_slot(self, gate: Gate) -> bool:
-        """Whether a frameless opening is too narrow for the sphere around the body with its margin, not for its thinnest side."""
-        tight_m = self.radius_m + (TIGHT_M if self.options.margin_m is None else self.options.margin_m)
-        return gate.polygon_m is not None and self.thinnest_m < gate.half <= tight_m
+        """Whether it is passed tilted: too narrow for that sphere, not for the body's thinnest side."""
+        return self.is_tight(gate) and self.thinnest_m < gate.half
 
     def slot_margin_m(self, gate: Gate) -> float:
         """Return the distance, m, from the body's box to the edges of a slot."""

@@ -18,7 +18,7 @@ def stands(t):
 RACES = [  # a gate is passed between two troubles of one race
     [silent(1.3), Trouble("no images", 3.3, 1.0, no_images=True), silent(5.2)],
     [
-        Trouble("the pilot's process stands still between two gates", 1.9, 0.3, frozen=True),
+        Trouble("the pilot's process stands still between two gates", 2.7, 0.2, frozen=True),
         Trouble("telemetry silent, images not", 3.9, 0.5, no_telemetry=True),
         Trouble("one sample a second ahead", 5.0, 1 / 120, imu_ahead_s=1.0),
         Trouble("one sample of long ago", 6.1, 1 / 120, imu_ahead_s=-3.0),
