@@ -50,16 +50,26 @@ def make_plan(
         (True, True)
     """
     task = Task(track, vehicle, options)
-    try:
-        plan, certificate = _planned(task, progress, warm)
-    except UserError:
-        if options.margin_m is not None:
-            raise
-        task = Task(track, vehicle, replace(options, margin_m=TIGHT_M))
-        plan, certificate = _planned(task, progress, warm)
+    plan, certificate = _roomy(task, progress, warm)
+    task = replace(task, options=replace(options, margin_m=certificate.options["margin_m"]))
     if fly is None or not certificate.ok:
         return plan, certificate
     return _flown(plan, certificate, task, progress, fly)
+
+
+def _roomy(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
+    """Plan with the usual margin, or the narrower one where the course leaves no more."""
+    narrow = replace(task, options=replace(task.options, margin_m=TIGHT_M))
+    try:
+        found = _planned(task, progress, warm)
+    except UserError:
+        if task.options.margin_m is not None:
+            raise
+        return _planned(narrow, progress, warm)
+    if found[1].ok or task.options.margin_m is not None:
+        return found
+    again = _planned(narrow, progress, warm)
+    return again if again[1].ok else found
 
 
 def _flown(

@@ -113,7 +113,7 @@ class PlanOptions:
     @property
     def gates_in_view(self) -> bool:
         """Whether gates must be in view at all."""
-        return self.see > 0 or self.sight_s > 0
+        return max(self.see_by_gate or (self.see,)) > 0 or self.sight_s > 0
 
     def __post_init__(self) -> None:
         require_allowed(self)
@@ -153,6 +153,11 @@ class Task:
                 raise UserError(
                     f"{self.track.name}: {option}: takes the body for a sphere, which a slot does not let pass"
                 )
+        views = self.options.see_by_gate
+        if views is not None and not (len(views) == len(self.gates) and all(0 <= see <= MOST_VIEW for see in views)):
+            raise UserError(
+                f"{self.track.name}: see_by_gate: must be a share from 0 to {MOST_VIEW:g} for each of {len(self.gates)} gates"
+            )
         if self.options.start is not None:
             self._require_possible(self.options.start)
 
@@ -254,7 +259,7 @@ class Task:
         """Return the distance, m, from the body to the edges of an opening."""
         if self.options.margin_m is not None:
             return self.options.margin_m
-        return float(np.clip(ROOM_SHARE * (gate.half - self.radius_m), 0.0, MARGIN_M))
+        return float(np.clip(ROOM_SHARE * (gate.half - self.radius_m), TIGHT_M, MARGIN_M))
 
     def keeps_m(self, i: int) -> Array:
         """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight.

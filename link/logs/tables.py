@@ -113,8 +113,10 @@ def table_signals(path: Path) -> LoggedSignals:
     columns, notes = dict[str, Array](), list[str]()
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
         ours = name if nanobench else _ours(name)
-        if ours not in used:
+        if ours not in used or (ours in columns and name != ours):  # an alias counts less than the name itself
             continue
+        if [known for known, _ in parsed].count(name) > 1:
+            raise SignalError(f"{path}: column {column} comes twice; leave one")
         values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
         if ours == "t" and not unit and (unit := _tick(path, column, values)):
             notes.append(f"column {column} is taken in {unit}, by its steps")

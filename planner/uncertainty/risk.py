@@ -21,7 +21,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.planner.course import FreeSpace, Solid
 from gate_racer.planner.plan import Plan
-from gate_racer.planner.task import MOST_VIEW, RISK_MOST, PlanOptions, Task
+from gate_racer.planner.task import RISK_MOST, PlanOptions, Task
 from gate_racer.planner.uncertainty.prediction import Crossing, Prediction, Spread, Tails, edges_of, predict
 from gate_racer.tracks import gate as corridor
 from gate_racer.vehicle.rotation import Array
@@ -159,7 +159,7 @@ Solve = Callable[[PlanOptions, Plan | None], Plan | None]
 
 
 # -, shares of view beyond the least that are compared, and prices of risk, s per probability of a contact (chosen).
-MORE, PRICES_S = (0.0, 0.05, 0.1, 0.2, 0.3), np.geomspace(1.0, 1e3, 7)
+VIEWS, PRICES_S = (0.2, 0.25, 0.3, 0.4, 0.5), np.geomspace(1.0, 1e3, 7)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ def looking(task: Task, solve: Solve, warm: Plan | None) -> Plan:
             found.append(_Looked.of(plan, task))
         return None if plan is None else found[-1]
 
-    levels = dict.fromkeys(min(base.see + more, MOST_VIEW) for more in MORE)
+    levels = [base.see, *(share for share in VIEWS if share > base.see)]
     even = [(share, one) for share in levels if (one := look((share,) * count)) is not None]
     if not even:
         raise UserError(f"{task.track.name}: no certified plan was found")

@@ -9,6 +9,15 @@ from gate_racer.link.logs.reader import log_kind, read_log_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 
 
+def test_a_column_s_own_name_counts_more_than_another_and_one_that_comes_twice_is_refused(tmp_path):
+    rows = "".join(f"{0.01 * k},{0.3},{7.0},0,0,-9.8\n" for k in range(200))
+    (tmp_path / "alias.csv").write_text("t,throttle,thrust,a_x,a_y,a_z\n" + rows)
+    assert read_log_signals(tmp_path / "alias.csv").get("throttle").values.max() == pytest.approx(0.3)
+    (tmp_path / "twice.csv").write_text("t,throttle,a_z,a_x,a_y,a_z\n" + rows)
+    with pytest.raises(UserError, match="column a_z comes twice; leave one"):
+        read_log_signals(tmp_path / "twice.csv")
+
+
 def test_columns_of_a_table_may_have_units(tmp_path):
     rows = ["time [ms],throttle (%),a_x [g],a_y [g],a_z [g],w_x [deg/s],w_y [deg/s],w_z [deg/s]"]
     rows += [f"{10 * k},{k},0,0,-1,180,0,{k}" for k in range(50)]

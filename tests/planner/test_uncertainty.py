@@ -248,6 +248,17 @@ def test_more_risk_is_no_slower_and_is_certified(dcl):
     assert not refused.ok and "its risk is" in refused.status
 
 
+def test_views_are_bought_even_where_none_is_asked(dcl):
+    plan, certificate = make_plan(straight(gate(12.0), gate(30.0, 3.0, yaw=20.0)), dcl, replace(ONE, see=0.0, risk=1e-2))
+    assert certificate.ok and max(certificate.options["see_by_gate"]) > 0 and certificate.risk.total <= 1e-2
+
+
+@pytest.mark.parametrize("views", [(), (0.3,), (0.3, 0.9), (-0.1, 0.2), (0.1, 0.2, 0.3)])
+def test_views_of_another_course_are_refused_in_a_line(dcl, views):
+    with pytest.raises(UserError, match=r"see_by_gate: must be a share from 0 to 0.8 for each of 2 gates"):
+        Task(straight(gate(12.0), gate(30.0)), dcl, replace(ONE, see_by_gate=views))
+
+
 def test_too_small_an_opening_is_one_line_with_what_would_fit(dcl):
     track = straight(gate(12.0, opening=0.95))
     with pytest.raises(UserError, match=r"gates\[0\]: the opening of 0.95 m is too small for risk 1e-06: .* would fit"):
