@@ -249,7 +249,7 @@ def test_more_risk_is_no_slower_and_is_certified(dcl):
 
 
 def test_views_are_bought_even_where_none_is_asked(dcl):
-    plan, certificate = make_plan(straight(gate(12.0), gate(30.0, 3.0, yaw=20.0)), dcl, replace(ONE, see=0.0, risk=1e-2))
+    _, certificate = make_plan(straight(gate(12.0), gate(30.0, 3.0, yaw=20.0)), dcl, replace(ONE, see=0.0, risk=1e-2))
     assert certificate.ok and max(certificate.options["see_by_gate"]) > 0 and certificate.risk.total <= 1e-2
 
 
