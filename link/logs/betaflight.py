@@ -385,11 +385,8 @@ def header_float(text: str, otherwise: float) -> float:
 
 HIGH_RESOLUTION = 10.0  # factor on rates and sticks in that mode
 QUATERNION_PARTS, THROTTLE_PARTS = 32767.0, 1000.0
-VOLTAGE_V, FORMER_VOLTAGE_V, FORMER_CELL = (
-    0.01,
-    0.1,
-    100.0,
-)  # V per count, also before 4.0, where a cell has fewer counts
+# V per count, now and before 4.0, and the counts of a cell below which it is the latter.
+VOLTAGE_V, FORMER_VOLTAGE_V, FORMER_CELL = 0.01, 0.1, 100.0
 LEAST_FRAMES = 2  # frames, least number in a log
 
 

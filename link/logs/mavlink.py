@@ -47,9 +47,8 @@ KINDS: dict[str, tuple[str, float]] = {
     **{"c": ("h", 0.01), "C": ("H", 0.01), "e": ("i", 0.01), "E": ("I", 0.01), "L": ("i", 1e-7)},
 }
 CENTI_VOLTS = ("CURR", "Volt")  # before Copter 3.3 in whole numbers of 0.01 V
-CENTIDEG = (
-    573.0  # R of RATE over GyrX of IMU is 57.3 in deg/s, and 5730 in 0.01 deg/s as before Copter 3.4: between them
-)
+# R of RATE over GyrX of IMU: 57.3 in deg/s, 5730 in 0.01 deg/s as before Copter 3.4; between them.
+CENTIDEG = 573.0
 MILLI, CM_S = 1e-3, 0.01
 ATTITUDE_IGNORED, RATES_IGNORED = 128, 7  # bits of type_mask
 EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a room
