@@ -68,7 +68,9 @@ def read_photographs(folder: Path) -> list[Photograph]:
         names = (file.relative_to(folder).as_posix() for file in files)
         images = dict(zip(names, reading_ahead.map(_read, files), strict=True))
     find = _finder(images, folder)
-    openings = {find(name): quads for name, quads in _labels(folder, images).items()}
+    openings: Openings = {}
+    for label, marked in _labels(folder, images).items():  # which may name an image in several ways
+        openings.setdefault(find(label), []).extend(marked)
     found = []
     for name in (name for name in images if name in openings):
         placed = [quad for quad in openings[name] if quad[:, 2].any()]  # others tell nothing

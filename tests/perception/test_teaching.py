@@ -111,6 +111,12 @@ def split_in_folders(tmp_path):
         cv2.imwrite(str(tmp_path / name), np.zeros((90, 120, 3), np.uint8))
 
 
+def test_an_image_keeps_all_openings_whichever_way_it_is_named(tmp_path):
+    rows = "one.png,10,20,60,22,58,70,12,68\n./one.png,80,20,130,22,128,70,82,68\n"
+    (found,) = read_photographs(folder_of(tmp_path, "labels.csv", rows))
+    assert len(found.corners_px) == 2
+
+
 @pytest.mark.parametrize("form", ["YOLO", "CSV"])
 def test_labels_of_repeated_names_go_by_folders(tmp_path, form):
     split_in_folders(tmp_path)
