@@ -51,22 +51,22 @@ def make_plan(
     """
     task = Task(track, vehicle, options)
     plan, certificate = _roomy(task, progress, warm)
-    task = replace(task, options=replace(options, margin_m=certificate.options["margin_m"]))
     if fly is None or not certificate.ok:
         return plan, certificate
+    task = replace(task, options=replace(options, margin_m=certificate.options["margin_m"]))
     return _flown(plan, certificate, task, progress, fly)
 
 
 def _roomy(task: Task, progress: Progress | None, warm: Plan | None) -> tuple[Plan, Certificate]:
     """Plan with the usual margin, or the narrower one where the course leaves no more."""
+    if task.options.margin_m is not None:
+        return _planned(task, progress, warm)
     narrow = replace(task, options=replace(task.options, margin_m=TIGHT_M))
     try:
         found = _planned(task, progress, warm)
     except UserError:
-        if task.options.margin_m is not None:
-            raise
         return _planned(narrow, progress, warm)
-    if found[1].ok or task.options.margin_m is not None:
+    if found[1].ok:
         return found
     again = _planned(narrow, progress, warm)
     return again if again[1].ok else found

@@ -125,6 +125,14 @@ def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
 
 
 @pytest.fixture(scope="session")
+def half_seen(vq1, dcl) -> Plan:
+    """The plan of VQ1 with half of each leg in view, which is slower and survives more."""
+    plan, certificate = make_plan(vq1, dcl, PlanOptions(see=0.5, margin_m=0.15))
+    assert certificate.ok, certificate.status
+    return plan
+
+
+@pytest.fixture(scope="session")
 def sprint(tmp_path_factory, dcl) -> Path:
     """A folder with `sprint.yaml`, the first two gates of VQ1, and its plan: for what a whole course tells no better."""
     folder, text = tmp_path_factory.mktemp("sprint"), (ROOT / "tracks/vq1.yaml").read_text(encoding="utf-8")

@@ -173,8 +173,7 @@ class _Looked:
     @staticmethod
     def of(plan: Plan, task: Task) -> "_Looked":
         crossings = predict(plan, task, task.options.doubt).crossings
-        rooms = [one.distances_m - task.vehicle.contact_radius_m for one in crossings]
-        risks = np.array([one.slanted.risks(room).sum() for one, room in zip(crossings, rooms, strict=True)])
+        risks = np.array([sum(_gate(one, task.vehicle.contact_radius_m).risks) for one in crossings])
         return _Looked(plan, np.diff(plan.gate_times_s[: len(crossings)], prepend=0.0), risks)
 
 

@@ -138,37 +138,46 @@ def test_a_picture_folded_in_a_corner_is_not_told_as_whole(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("name", "text", "says"),
     [
-        ("hello: world\n", "not a calibration of OpenCV, ROS, Kalibr or COLMAP"),
-        ("hello\n", "it has no named fields"),
-        ("mtx: [[1, 0, 0]]\ndist: [0]\n", "it lacks image_width, image_height; add them to the file, in px"),
-        (INFO.replace("640", "320"), r"the centre \(322, 168\) px lies outside of a picture of 320 x 360 px: size and"),
-        ("cam0: {camera_model: omni, intrinsics: [1], resolution: [1, 1]}\n", "camera_model 'omni'"),
-        ("%YAML:1.0\n---\nimage_width: 640\n", "it lacks camera_matrix"),
-        ("%YAML:1.0\n---\ncamera_matrix: !!opencv-matrix\n  [[[{", "cut short, or its matrices are none"),
-        ("image_width: 640\nimage_height: 360\nK: [1e9, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
-        ("image_width: 640\nimage_height: 360\nK: [.nan, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
+        ("file.yaml", "hello: world\n", "not a calibration of OpenCV, ROS, Kalibr or COLMAP"),
+        ("file.yaml", "hello\n", "it has no named fields"),
+        (
+            "file.yaml",
+            "mtx: [[1, 0, 0]]\ndist: [0]\n",
+            "it lacks image_width, image_height; add them to the file, in px",
+        ),
+        (
+            "file.yaml",
+            INFO.replace("640", "320"),
+            r"the centre \(322, 168\) px lies outside of a picture of 320 x 360 px: size and",
+        ),
+        ("file.yaml", "cam0: {camera_model: omni, intrinsics: [1], resolution: [1, 1]}\n", "camera_model 'omni'"),
+        ("file.yaml", "%YAML:1.0\n---\nimage_width: 640\n", "it lacks camera_matrix"),
+        ("file.yaml", "%YAML:1.0\n---\ncamera_matrix: !!opencv-matrix\n  [[[{", "cut short, or its matrices are none"),
+        (
+            "file.yaml",
+            "image_width: 640\nimage_height: 360\nK: [1e9, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n",
+            "is not one",
+        ),
+        (
+            "file.yaml",
+            "image_width: 640\nimage_height: 360\nK: [.nan, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n",
+            "is not one",
+        ),
+        (
+            "cameras.txt",
+            "1 PINHOLE 640 360 424 426 322 168\n2 PINHOLE 640 360 424 426 322 168\n",
+            "2 cameras; keep the line of one",
+        ),
+        ("cameras.txt", "1 FOV 640 360 424 426 322 168 0.9\n", "camera model 'FOV': must be one of SIMPLE_PINHOLE"),
+        ("cameras.txt", "Calibration results\n===\n", "of Kalibr, give the camchain"),
     ],
 )
-def test_what_is_no_calibration_is_refused_in_a_line(tmp_path, text, says):
-    (tmp_path / "file.yaml").write_text(text)
+def test_what_is_no_calibration_is_refused_in_a_line(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=says):
-        run(parser().parse_args([str(tmp_path / "file.yaml")]))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("1 PINHOLE 640 360 424 426 322 168\n2 PINHOLE 640 360 424 426 322 168\n", "2 cameras; keep the line of one"),
-        ("1 FOV 640 360 424 426 322 168 0.9\n", "camera model 'FOV': must be one of SIMPLE_PINHOLE"),
-        ("Calibration results\n===\n", "of Kalibr, give the camchain"),
-    ],
-)
-def test_what_is_no_camera_of_colmap_is_refused_in_a_line(tmp_path, text, says):
-    (tmp_path / "cameras.txt").write_text(text)
-    with pytest.raises(UserError, match=says):
-        read_calibration(tmp_path / "cameras.txt")
+        run(parser().parse_args([str(tmp_path / name)]))
 
 
 def test_a_lens_that_folds_the_picture_is_refused_with_its_file(tmp_path):

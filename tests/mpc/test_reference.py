@@ -112,9 +112,10 @@ def test_the_largest_pace_is_that_of_a_search(name):
         assert np.allclose(found, searched, atol=1e-3), (lift, speed)
 
 
-@pytest.mark.parametrize("drags", [1.5, 2.0])
-def test_the_slowed_pace_keeps_the_gates_in_view_of_the_plan(plan, dcl, vq1, drags):
+@pytest.mark.parametrize(("made", "drags"), [("half_seen", 1.0), ("plan", 1.5), ("plan", 2.0)])
+def test_the_slowed_pace_keeps_the_gates_in_view_of_the_plan(request, dcl, vq1, made, drags):
     """Thrust turned up to the edge of the view where seeing binds, and nowhere beyond where it may be as slow as that."""
+    plan = request.getfixturevalue(made)
     times = np.linspace(0.3, plan.total_time - 0.1, 200)
     rows = Reference(plan, dcl, vq1.course(1)).sample(times)
     parameters = parameters_of(dcl, drag_quadratic=drags * dcl.drag_quadratic_1_m)

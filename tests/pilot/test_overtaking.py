@@ -24,8 +24,11 @@ BESIDE_M = 1.0  # m, offset of the pilot's start from the line
 START_M = 0.07, -0.12  # m, and of the pad
 
 
-@pytest.mark.parametrize(("share", "passed"), [(0.75, True), (1.04, False)])
-def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq1, dcl, plan, share, passed):
+@pytest.mark.parametrize(
+    ("made", "share", "passed"), [("half_seen", 0.8, True), ("plan", 0.75, True), ("plan", 1.04, False)]
+)
+def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(request, vq1, dcl, made, share, passed):
+    plan = request.getfixturevalue(made)
     track = place(vq1, 2, 2, 2 * BESIDE_M)
     (x, y, z), (dx, dy) = track.start.position_m, START_M
     line, controller = Reference(plan, dcl, track.course(1)), make_controller("mpcc", plan, dcl, track)

@@ -39,6 +39,13 @@ def test_the_race_is_finished_all_the_same(troubles, vq1, dcl, plan):
     assert len(race.gate_times_s) == 6
 
 
+def test_a_longer_freeze_is_survived_by_a_plan_that_looks_longer(vq1, dcl, half_seen):
+    troubles = [Trouble("the pilot's process stands still", 1.9, 0.3, frozen=True), *RACES[1][1:]]
+    race, reason = fly(troubles, vq1, dcl, half_seen, load_profile("spec"), seed=2)
+    assert race.status is RunStatus.FINISHED, (race.status, race.cause, reason)
+    assert len(race.gate_times_s) == 6
+
+
 def test_a_simulator_that_stands_still_costs_no_time(vq1, dcl, plan):
     """Commands sent meanwhile are for a time that did not come."""
     troubles = [Trouble(f"suspended at {t:g} s", t, 0.5, suspended=True) for t in (1.9, 4.6)]

@@ -58,7 +58,7 @@ def beside(plan, first):
 HARMED = {
     "a node moved by a centimetre": (
         lambda p: with_state(p, 50, 0, p.x[50, 0] + 0.01),
-        "an interval on leg",
+        "an interval on leg 1 has a defect",
     ),
     "the last gate beside its place": (lambda p: beside(p, 100), "gate 5"),
     "thrust beyond the reserve": (lambda p: with_input(p, 50, 3, 58.0), "input, relative to its range"),
@@ -109,10 +109,8 @@ def test_a_plan_that_looks_elsewhere_is_refused(dcl):
 
 
 def test_near_gates_are_in_view_from_before_the_last_one(dcl):
-    track, asked = (
-        straight(gate(12.0, 3.0), gate(20.0, -3.0), gate(30.0, 2.0)),
-        PlanOptions(see=0.5, sight_s=0.7, guesses=1),
-    )
+    track = straight(gate(12.0, 3.0), gate(20.0, -3.0), gate(30.0, 2.0))
+    asked = PlanOptions(see=0.5, sight_s=0.7, guesses=1)
     plan, certificate = make_plan(track, dcl, asked)
     usual, before = make_plan(track, dcl, PlanOptions(see=0.5, guesses=1))
     assert certificate.ok and before.ok and min(certificate.seen_s) > 0.68

@@ -20,9 +20,8 @@ from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, refused
 from tests.planner.test_planner import gate, straight
 
-ONE = PlanOptions(
-    guesses=1, see=0.0, margin_m=0.15
-)  # what a camera sees changes none of these laws, and takes twice as long
+# What a camera sees changes none of these laws, and takes twice as long.
+ONE = PlanOptions(guesses=1, see=0.0, margin_m=0.15)
 ONE_GATE, TWO_GATES = straight(gate(20.0)), straight(gate(12.0), gate(30.0))
 PEERS = ROOT.parent / "shared" / "data" / "timeopt_splits19_aos_refined.csv"
 
