@@ -1,7 +1,7 @@
 """System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % bounds.
 
-Linear least squares inside (`regression.py`), a search over delay and lag outside, with bounds (`bounds.py`). A fit is
-tested before it is told: whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
+Linear least squares inside, a search over delay and lag outside (`regression.py`). A fit is tested before it is told:
+whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
 """
 
 from collections.abc import Sequence
@@ -10,44 +10,41 @@ from itertools import combinations
 
 import numpy as np
 
-from gate_racer.field.identify.bounds import (
-    FORCE_BIAS,
-    FORCE_SCALE,
-    LENGTH_SCALE,
-    LOG_SCALE,
-    Evidence,
-    Timing,
-    half_widths,
-    independent_samples,
-    least,
-    profile,
-    white_widths,
-    widened,
-)
-from gate_racer.field.identify.cuts import STEP_S, around
 from gate_racer.field.identify.regression import (
     AXES,
     EXPONENTS,
+    FORCE_BIAS,
+    FORCE_SCALE,
     KNOTS,
+    LENGTH_SCALE,
+    LOG_SCALE,
     SEVERAL,
+    Z95,
     AxisRate,
     BatteryUse,
     Estimate,
+    Evidence,
     Prediction,
+    Timing,
     battery_of,
     explained,
-    fit_rates,
+    fit_rate,
     force_rows,
+    half_widths,
+    independent_samples,
+    least,
     predict,
+    profile,
     reached,
     slopes,
     solved,
     straight,
     times,
-    vertical_rows,
     weights,
+    white_widths,
+    widened,
 )
-from gate_racer.field.identify.signals import Signals
+from gate_racer.field.identify.signals import STEP_S, Signals, around
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -89,7 +86,7 @@ class Fit:
     drag_linear_1_s: tuple[Estimate, Estimate, Estimate] | None
     drag_quadratic_1_m: Estimate | None
     timing: Timing
-    rates: tuple[AxisRate, AxisRate, AxisRate]
+    rates: tuple[AxisRate, ...]  # of roll, pitch and yaw
     battery: BatteryUse | None  # the throttle's reference voltage, None where it does not matter or is unknown
     scales: tuple[LogScale, ...]  # of several logs
     spread: float  # standard deviation of the thrust between logs, -, with which the bounds are widened
@@ -167,7 +164,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     n, drags = len(fit.knots), fit.drags
     each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
     _require_rise(fit.knots, each[:n], logs[0])
-    axes = fit_rates(logs, timing.delay)
+    axes = tuple(fit_rate(logs, axis, timing.delay) for axis in range(3))
     return Fit(
         throttle=tuple(fit.knots.tolist()),
         thrust_m_s2=_rising(each[:n]),
@@ -219,7 +216,7 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     f, t = np.concatenate([log.force_b[:, 2] for log in logs])[used], times(logs)[used]
 
     def rows(delay: float, lag: float) -> Array:
-        return np.concatenate([vertical_rows(log, knots, delay, lag, drags) for log in logs])
+        return np.concatenate([force_rows(log, knots, delay, lag, drags)[:, 2] for log in logs])
 
     def residual(delay: float, lag: float, weight: Array) -> Array:
         A, b = rows(delay, lag)[used] * weight[:, None], f * weight
@@ -357,9 +354,7 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
             continue
         off = float(T[kept] @ r[kept] / max(float(T[kept] @ T[kept]), 1e-12))
         half = half_widths(T[kept, None], (r - off * T)[kept], log.t[kept])[0]
-        found.append(
-            LogScale(log.source, Estimate(1 + off, float(widened(np.array([half]), np.array([LOG_SCALE]))[0])))
-        )
+        found.append(LogScale(log.source, Estimate(1 + off, float(np.hypot(half, Z95 * LOG_SCALE)))))
     offs = np.array([one.scale.value - 1 for one in found])
     known = np.array([one.scale.half_width / 1.96 for one in found])
     beyond = float(np.mean(offs**2 - known**2)) if np.isfinite(known).all() and len(found) > 1 else 0.0

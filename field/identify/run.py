@@ -7,10 +7,9 @@ from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.settings import settings_of
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.cli import IdentificationSettings
-from gate_racer.field.identify.cuts import STEP_S
 from gate_racer.field.identify.fit import Fit, identify
 from gate_racer.field.identify.regression import AXES
-from gate_racer.field.identify.signals import Signals, read_signals
+from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
@@ -23,17 +22,15 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs(outputs, *arguments.logs, settings.base, FOLDER / f"{settings.base}.yaml")
     logs = [read_signals(path) for path in arguments.logs]
     for log in logs:
-        for note in (*log.notes, *_cut(log)):
+        cuts = ", ".join(f"{cut.seconds:.1f} s {cut.reason}" for cut in log.cuts if cut.mask.any())
+        used = [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {cuts}"] if cuts else []
+        for note in (*log.notes, *used):
             remark(f"{log.source}: {note}")
     fit = identify(logs, settings.linear_drag)
     print(table(fit))
     names = ", ".join(path.name for path in arguments.logs)
-    vehicle = identified(
-        fit,
-        base,
-        out.stem,
-        f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}.",
-    )
+    source = f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}."
+    vehicle = identified(fit, base, out.stem, source)
     write_vehicle(out, vehicle)
     from gate_racer.field.plots import draw_fit  # matplotlib takes longer to import than the fit takes
 
@@ -53,23 +50,15 @@ def table(fit: Fit) -> str:
     for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
         lines.append(f"drag {axis}            {drag} 1/s")
     lines.append(f"drag              {fit.drag_quadratic_1_m or 'unknown'} 1/m")
-    timing = fit.timing
-    lines += [
-        f"delay             {timing.delay}",
-        f"lag               {timing.lag}",
-        f"delay + lag       {timing.total}",
-    ]
+    for what, interval in (("delay", fit.timing.delay), ("lag", fit.timing.lag), ("delay + lag", fit.timing.total)):
+        lines.append(f"{what:17s} {interval}")
     for axis, rate in zip(AXES, fit.rates, strict=True):
         lag = f", lag {rate.lag_s.value * 1e3:.0f} +- {rate.lag_s.half_width * 1e3:.1f} ms" if rate.lag_s else ""
         lines.append(f"{axis:5s} rate gain   {rate.gain or 'unknown'}{lag}")
     lines += _tested(fit)
-    return "\n".join(
-        [
-            *lines,
-            *(f"doubt:            {note}" for note in fit.notes),
-            *(f"missing:          {one}" for one in fit.wanted),
-        ]
-    )
+    lines += [f"doubt:            {note}" for note in fit.notes]
+    lines += [f"missing:          {one}" for one in fit.wanted]
+    return "\n".join(lines)
 
 
 def _tested(fit: Fit) -> list[str]:
@@ -92,9 +81,3 @@ def _tested(fit: Fit) -> list[str]:
             f"the logs disagree: thrust differs by {fit.spread:.1%} between them (one sigma); bounds are widened by that"
         )
     return lines
-
-
-def _cut(log: Signals) -> list[str]:
-    """Return what was cut from a log, in one line."""
-    cuts = [f"{cut.seconds:.1f} s {cut.reason}" for cut in log.cuts if cut.mask.any()]
-    return [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {', '.join(cuts)}"] if cuts else []

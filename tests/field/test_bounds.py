@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.field.identify.bounds import half_widths, widened
+from gate_racer.field.identify.regression import half_widths, widened
 
 SECONDS, STEP_S, RUNS = 60.0, 0.02, 100
 

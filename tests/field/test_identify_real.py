@@ -11,10 +11,9 @@ import pytest
 
 from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
-from gate_racer.field.identify.cuts import STEP_S
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
-from gate_racer.field.identify.signals import read_signals
+from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.conftest import ROOT
 from tests.link.log_writers import ULogWriter
