@@ -149,8 +149,10 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] =
 
 
 def _change(what: str, before: str, after: str, why: str, plausible: bool) -> Change:
-    return Change(
-        what, before, after if plausible else before, why if plausible else f"{why}: implausible, not applied"
+    return (
+        Change(what, before, after, why)
+        if plausible
+        else Change(what, before, before, f"{why}: implausible, not applied")
     )
 
 

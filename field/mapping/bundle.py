@@ -41,7 +41,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import GateFrame
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, exp, from_euler, matrix, product
+from gate_racer.vehicle.rotation import Array, as_vector, exp, from_euler, matrix, product
 from gate_racer.vehicle.statistics import greatest_sigma
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -121,15 +121,8 @@ class Bundle:
         """Associate openings with gates by the current map and trajectories."""
         f = self._frame
         known = [
-            Gate(
-                tuple(gate.p_w.tolist()),
-                math.degrees(gate.yaw),
-                math.degrees(gate.pitch),
-                f.opening_m,
-                f.outer_m,
-                f.depth_m,
-            )
-            for gate in self.gates
+            Gate(as_vector(g.p_w), math.degrees(g.yaw), math.degrees(g.pitch), f.opening_m, f.outer_m, f.depth_m)
+            for g in self.gates
         ]
         sights = []
         cov_p = (doubt * PRIOR_M) ** 2 * np.eye(3)
@@ -227,10 +220,8 @@ class Bundle:
             replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW_OFFSET], pitch=gate.pitch + d[PITCH])
             for gate, d in zip(self.gates, dg[: n - COMMON].reshape(-1, BLOCK), strict=True)
         ]
-        self.edge_offset_m, self.extra_depth_m = (
-            self.edge_offset_m + dg[n - COMMON],
-            self.extra_depth_m + dg[n - COMMON + 1],
-        )
+        self.edge_offset_m += dg[n - COMMON]
+        self.extra_depth_m += dg[n - COMMON + 1]
         self.shared = self.shared + dg[n - M :]
         return cov
 
@@ -360,7 +351,7 @@ def passed_in_order(found: Map, frame: GateFrame) -> list[MappedGate]:
     for gate in found.gates:
         near = np.flatnonzero(np.linalg.norm(p[:-1] - gate.p_w, axis=1) < NEAR_M).tolist()
         ways = [(gate.yaw, gate.pitch), (gate.yaw + math.pi, -gate.pitch)]
-        openings = [Gate(tuple(gate.p_w.tolist()), math.degrees(yaw), 0.0, frame.opening_m) for yaw, _ in ways]
+        openings = [Gate(as_vector(gate.p_w), math.degrees(yaw), 0.0, frame.opening_m) for yaw, _ in ways]
         for k, (opening, (yaw, pitch)) in itertools.product(near, zip(openings, ways, strict=True)):
             crossing = opening.crossing(p[k], p[k + 1])
             if crossing is not None and crossing.margin > 0:

@@ -207,12 +207,8 @@ def _read(flight: LoggedFlight, detector: Detector | None) -> None:
     seen = [one for one in flight.events if isinstance(one, LoggedImage) and first < one.t < last]
     flight.images = sorted(seen, key=lambda one: one.t)
     if not any(image.detections for image in flight.images):
-        hint = (
-            "no gate was detected in its images"
-            if detector
-            else "holds no detections; use --detector to detect gates in its images"
-        )
-        raise MapError(f"{path}: {hint}")
+        without = "holds no detections; use --detector to detect gates in its images"
+        raise MapError(f"{path}: {'no gate was detected in its images' if detector else without}")
 
 
 def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
@@ -322,9 +318,12 @@ class StateChain:
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_offset_px
         sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
+        received = self.flight.attitude_before(self.flight.released) if self.has_attitudes else None
+        q = levelled(accel) if received is None else np.array(received.q_wb)
+        pad = Nominal.at(x.t, np.zeros(3), np.zeros(3), q, b_g=gyro)
         W = np.diag(sigma**-2.0)
         D[0] += W
-        b[0] -= W @ x.minus(self._pad())[:N]
+        b[0] -= W @ x.minus(pad)[:N]
         rest, R = measurements.at_rest(accel, gyro, at_rest.samples, imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
@@ -335,13 +334,6 @@ class StateChain:
         else:  # yaw: the rotation about the world's vertical, in body axes
             down_b = -np.asarray(accel) / np.linalg.norm(accel)
             D[0][THETA, THETA] += np.outer(down_b, down_b) / NORTH_SIGMA**2
-
-    def _pad(self) -> Nominal:
-        """Return the first guess of the state at rest."""
-        accel, gyro = rest_of(self.flight).mean
-        received = self.flight.attitude_before(self.flight.released) if self.has_attitudes else None
-        q = levelled(accel) if received is None else np.array(received.q_wb)
-        return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
 
     def _attitude(self, k: int, normal: "ChainNormal") -> None:
         """Add the newest attitude received before state k."""
@@ -427,9 +419,7 @@ def _spread(
     ends = [*at[1:], readings[-1]]
     between = []
     for a, b in zip(at, ends, strict=True):
-        inside = [
-            sample for sample in readings[np.searchsorted(stamps, a.t) : np.searchsorted(stamps, b.t)] if a.t < sample.t
-        ]
+        inside = readings[np.searchsorted(stamps, a.t, side="right") : np.searchsorted(stamps, b.t)]
         between.append((*inside, b) if b.t > a.t else ())
     return at, tuple(between)
 

@@ -167,7 +167,6 @@ def table(gates: list[MappedGate], found: Map) -> str:
         f" depth_m, corner residual {found.residual_px:.2f} px (median)"
     )
     if found.calibrated:
-        lines.append(
-            f"camera and IMU differ from the vehicle's file (focal length x{1 + found.focal:.3f}) and were estimated"
-        )
+        focal = f"focal length x{1 + found.focal:.3f}"
+        lines.append(f"camera and IMU differ from the vehicle's file ({focal}) and were estimated")
     return "\n".join(lines)

@@ -12,7 +12,6 @@ import argparse
 import enum
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -26,7 +25,7 @@ from gate_racer.field.files import DIGITS
 from gate_racer.field.preflight.cli import PreflightSettings
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
 from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
-from gate_racer.link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.messages import Channels, Message, ModeRange, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import (
     ANGLE,
@@ -55,7 +54,7 @@ from gate_racer.link.msp.profile import (
     load_betaflight,
 )
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, Vector, to_euler
+from gate_racer.vehicle.rotation import as_vector, to_euler
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 
 FIRMWARE = "BTFL 4.4"  # version for which the messages are implemented
@@ -72,7 +71,8 @@ MODES = {"arm": ARM, "angle": ANGLE, "override": OVERRIDE}
 def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
     """Compare the configuration with the profile."""
     tuning, receiver, throttle = found.tuning, found.receiver, profile.throttle
-    checks = [firmware_check(found.firmware), *rate_checks(profile.rates, found.rates)]
+    known = CheckVerdict.PASS if found.firmware.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
+    checks = [Check("firmware", f"{FIRMWARE}.x", found.firmware, known), *rate_checks(profile.rates, found.rates)]
     checks += [
         same("throttle mid, expo", (throttle.mid, throttle.expo), (tuning.throttle_mid, tuning.throttle_expo)),
         same("throttle limit, %", 100, tuning.throttle_limit if tuning.throttle_limit_type else 100),
@@ -81,33 +81,25 @@ def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
         same("middle of a stick, us", MID_US, receiver.mid_us),
         same("valid pulses, us", profile.valid_us, (receiver.least_us, receiver.most_us)),
     ]
-    return checks + [_switch(name, getattr(profile.aux, name), found) for name in MODES]
+    for name, mode in MODES.items():  # a mode with several ranges, or none, differs from the profile
+        ranges = ", ".join(_range(one) for one in found.modes if one.mode == mode)
+        checks.append(same(f"switch: {name}", _range(getattr(profile.aux, name)), ranges or "none"))
+    return checks
 
 
-def _switch(name: str, expected: AuxRange, found: AircraftConstants) -> Check:
-    """Compare the switch of a mode; a mode with several ranges, or none, differs from the profile."""
-    ranges = [f"AUX{r.channel} {r.low_us}..{r.high_us}" for r in found.modes if r.mode == MODES[name]]
-    return same(
-        f"switch: {name}", f"AUX{expected.channel} {expected.low_us}..{expected.high_us}", ", ".join(ranges) or "none"
-    )
+def _range(one: AuxRange | ModeRange) -> str:
+    return f"AUX{one.channel} {one.low_us}..{one.high_us}"
 
 
 def sustain(
     port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
-) -> tuple[LinkFigures, dict[type[Message], list[Message]]]:
-    """Measure the line with neutral sticks at stick_hz; return its figures, and the messages by type."""
-    line, received = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
+) -> tuple[LinkFigures, list[Message]]:
+    """Measure the line with neutral sticks at stick_hz; return its figures, and the messages."""
+    line, received = MspLine(port, profile, stick_hz), list[Message]()
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        for _, message in line.exchange(left):
-            received[type(message)].append(message)
+        received += [message for _, message in line.exchange(left)]
     return line.scheduler.figures, received
-
-
-def firmware_check(found: str) -> Check:
-    """Check the firmware: another version is unknown, since its messages were not verified."""
-    known = CheckVerdict.PASS if found.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
-    return Check("firmware", f"{FIRMWARE}.x", found, known)
 
 
 def rate_checks(expected: RateCurves, found: RateCurves | None) -> list[Check]:
@@ -134,22 +126,14 @@ def described(figures: LinkFigures) -> str:
 def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     """Return means and noise of the polled samples. Raises UserError with too few samples."""
     samples = [imu(profile, raw, 0.0) for raw in received if isinstance(raw, RawImu)]
-    tilts = [
-        to_euler(np.array(attitude(profile, raw, 0.0).q_wb))[:2] for raw in received if isinstance(raw, RawAttitude)
-    ]
-    if min(len(samples), len(tilts)) < FEWEST:
-        raise UserError(
-            f"seconds: too short, {min(len(samples), len(tilts))} of at least {FEWEST} replies with IMU and attitude"
-        )
+    tilts = [to_euler(attitude(profile, raw, 0.0).q_wb)[:2] for raw in received if isinstance(raw, RawAttitude)]
+    replies = min(len(samples), len(tilts))
+    if replies < FEWEST:
+        raise UserError(f"seconds: too short, {replies} of at least {FEWEST} replies with IMU and attitude")
     accel, gyro = (np.array([getattr(sample, name) for sample in samples]) for name in ("accel", "gyro"))
     roll, pitch = np.mean(tilts, axis=0).tolist()
     noise = float(accel.std(axis=0).max()), float(gyro.std(axis=0).max())
-    return AtRest(_mean(accel), _mean(gyro), *noise, roll, pitch)
-
-
-def _mean(samples: Array) -> Vector:
-    x, y, z = samples.mean(axis=0).tolist()
-    return x, y, z
+    return AtRest(as_vector(accel.mean(axis=0)), as_vector(gyro.mean(axis=0)), *noise, roll, pitch)
 
 
 def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
@@ -167,11 +151,6 @@ def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
         number("roll by gravity, deg", math.degrees(roll), math.degrees(found.roll_rad), math.degrees(ATTITUDE_RAD)),
         number("pitch by gravity, deg", math.degrees(pitch), math.degrees(found.pitch_rad), math.degrees(ATTITUDE_RAD)),
     ]
-
-
-def line_check(profile: BetaflightProfile, interval_p95_s: float) -> Check:
-    """Check that the line sustains a reply for each beat of the sticks, as a flight requires."""
-    return _at_most("reply interval with sticks, p95 ms", 1e3 * LATE / profile.stick_hz, 1e3 * interval_p95_s)
 
 
 def _at_most(name: str, limit: float, found: float) -> Check:
@@ -254,10 +233,8 @@ class Rehearsal:
 
     def _watch(self, channels: Channels, t: float) -> None:
         """Check that the displaced stick appears on its channel alone."""
-        off = {
-            letter: us - (LOW_US if letter == "T" else MID_US)
-            for letter, us in zip(OWN_ORDER, channels.us, strict=False)
-        }
+        rest = {"T": LOW_US}
+        off = {letter: us - rest.get(letter, MID_US) for letter, us in zip(OWN_ORDER, channels.us, strict=False)}
         shown = [letter for letter, by in off.items() if abs(by) > SAME_US]
         right = shown == [self._moved] and abs(off[self._moved] - STEP_US) <= SAME_US
         if not self._handed_over or not (right or t - self._moved_t > MOVE_S):
@@ -267,12 +244,10 @@ class Rehearsal:
         if not right:
             self._fail(name, NAMES[self._moved], found, f"the {NAMES[self._moved]} stick appeared on: {found}")
             return
-        took = f"{found}, after {1e3 * (t - self._moved_t):.0f} ms"
+        took_ms = f"{1e3 * (t - self._moved_t):.0f}"
         if len(self._left) == len(OWN_ORDER):
-            self.checks.append(
-                Check("override to effect of sticks, ms", "-", f"{1e3 * (t - self._moved_t):.0f}", CheckVerdict.PASS)
-            )
-        self.checks.append(Check(name, NAMES[self._moved], took, CheckVerdict.PASS))
+            self.checks.append(Check("override to effect of sticks, ms", "-", took_ms, CheckVerdict.PASS))
+        self.checks.append(Check(name, NAMES[self._moved], f"{found}, after {took_ms} ms", CheckVerdict.PASS))
         self._left.pop(0)
         self.stage = RehearsalStage.MOVE if self._left else RehearsalStage.TAKE_BACK
         self._moved, self._moved_t = (self._left or OWN_ORDER)[0], t
@@ -350,8 +325,9 @@ def read(
     constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     alone, received = sustain(port, profile, 0.0, seconds)
     beside, _ = sustain(port, profile, profile.stick_hz, seconds)
-    rest = rested([message for kind in received.values() for message in kind], profile)
-    checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
+    rest, limit_ms = rested(received, profile), 1e3 * LATE / profile.stick_hz  # a reply for each beat of the sticks
+    sustained = _at_most("reply interval with sticks, p95 ms", limit_ms, 1e3 * beside.interval_p95_s)
+    checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), sustained]
     file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, beside)
     return file, alone, checks
 

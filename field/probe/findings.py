@@ -1,22 +1,258 @@
-"""Findings of a probe flight, and their comparison with a wire profile and a vehicle. Wire units.
+"""Conventions of a simulator, from its link at rest and from a probe flight, compared with a wire profile and a vehicle.
 
-Signs are found by correlation of independent sensors, gains, lags and delays by least squares.
+Those of its race are found before it is flown: its clock, disarming at the start, and reference of its map. In flight, signs
+are found by correlation of independent sensors, gains, lags and delays by least squares. Wire units.
 """
 
+import contextlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from itertools import product as choices
 
 import numpy as np
 
-from gate_racer.field.probe.check import Check, CheckVerdict, number
+from gate_racer.field.probe.check import Check, CheckVerdict, number, same, unknown
 from gate_racer.field.probe.flight import LEGACY, RAD_S
-from gate_racer.field.probe.motion import Fitted, Notes, RestMean, Series, commands
-from gate_racer.link.profile import Profile, RateGain
+from gate_racer.field.probe.links import ReceivedMessages, is_armed
+from gate_racer.field.probe.motion import (
+    PITCH,
+    TILTED_RAD,
+    Fitted,
+    Notes,
+    RestMean,
+    Series,
+    commands,
+    imu_values,
+    rest_of,
+)
+from gate_racer.link.messages import MapGate
+from gate_racer.link.profile import Profile, RaceSchedule, RateGain, Signs, load_profile
+from gate_racer.perception.detection import decode
+from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
+from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import (
+    Array,
+    as_vector,
+    conjugate,
+    exp,
+    from_euler,
+    log,
+    matrix,
+    normalised,
+    product,
+    to_euler,
+)
 from gate_racer.vehicle.vehicle import Vehicle
+
+STATUS_RATE, TIME_S = 0.1, 0.6  # tolerances: relative; s, since a status is sent four times a second
+LIKELY_PX, NEAR_DEG = 0.3, 1.2  # errors of size (relative) and elevation with which a gate in view matches the map
+RACE_OF = "dcl"  # profile whose race is assumed where only the clock is observable
+
+
+def probe_race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
+    """Return the checks, and the race as found; None if none is reported."""
+    checks = [same("race status", expected is not None, bool(received.race))]
+    if not received.race:
+        return checks, None
+    race = expected or load_profile(RACE_OF).race
+    assert race is not None
+    times = [arrival for arrival, _ in received.race]
+    hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
+    checks.append(number("race status, Hz", race.status_hz, hz, STATUS_RATE * race.status_hz))
+    if hz is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
+        race = replace(race, status_hz=round(hz, 2))
+    countdown = _countdown(received)
+    checks.append(number("countdown, s", race.countdown_s, countdown, TIME_S))
+    if countdown is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
+        race = replace(race, countdown_s=round(countdown, 1))
+    disarmed = _disarmed(received)
+    if disarmed is None:
+        return [*checks, unknown("GO disarms", race.disarm_at_go)], race
+    return [*checks, same("GO disarms", race.disarm_at_go, disarmed)], replace(race, disarm_at_go=disarmed)
+
+
+def probe_map(received: ReceivedMessages, race: RaceSchedule, camera: Camera) -> tuple[Check, RaceSchedule]:
+    """Determine whether the map gives the feet of the gates or the centres of their openings, by the camera."""
+    expected = "feet" if race.map_at_foot else "centres"
+    name, rest = "map positions are gate", rest_of(received)
+    if received.map is None or rest is None or not rest.still:
+        return unknown(name, expected), race
+    at_foot = _at_foot(received, received.map[1].gates, rest, camera)
+    if at_foot is None:
+        return unknown(name, expected), race
+    return same(name, expected, "feet" if at_foot else "centres"), replace(race, map_at_foot=at_foot)
+
+
+def _countdown(received: ReceivedMessages) -> float | None:
+    """Return the time (s) from the first status with a start to the start, if the one before had none."""
+    for (_, before), (_, status) in pairwise(received.race):
+        if before.start is None and status.start is not None:
+            return status.start - status.t
+    return None
+
+
+def _disarmed(received: ReceivedMessages) -> bool | None:
+    """Return whether a vehicle armed before GO was disarmed after it; None if it never was armed, or GO has not come."""
+    go = next((arrival for arrival, status in received.race if status.go), None)
+    if not received.armed_early or go is None:
+        return None
+    after = [message for arrival, message in received["HEARTBEAT"] if arrival > go + 0.15]
+    return not is_armed(after[0]) if after else None
+
+
+def _at_foot(received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera) -> bool | None:
+    """Return whether feet match the elevation of the largest gate in view, from the pad, which is the origin of the map."""
+    R_lb = matrix(from_euler(*rest.tilt, 0.0))
+    detector, votes = open_detector(CLASSICAL, camera), []
+    for _, frame in received.frames:
+        for found in detector.detect(decode(frame.jpeg, camera))[:2]:
+            outer = found.outer_px
+            if outer is None or not found.visible.all():
+                continue
+            ray = R_lb @ camera.R_bc @ [*camera.rays(found.corners_px.mean(axis=0)), 1.0]
+            elevation = math.degrees(math.atan2(-ray[2], math.hypot(ray[0], ray[1])))
+            side_px = float(np.linalg.norm(outer - np.roll(outer, 1, axis=0), axis=1).max())
+            votes += [_nearer(gate, elevation, side_px, camera) for gate in gates]
+    decided = [vote for vote in votes if vote is not None]
+    return None if not decided else sum(decided) > len(decided) / 2
+
+
+def _nearer(gate: MapGate, elevation: float, side_px: float, camera: Camera) -> bool | None:
+    """Return True if the gate's foot matches, False if its centre does, None if this gate is not the one in view."""
+    x, y, z = gate.p_w
+    away = math.hypot(x, y)
+    if away < 3.0 or gate.height <= 0 or abs(side_px * away / (camera.fx_px * gate.height) - 1) > LIKELY_PX:
+        return None
+    centre, foot = (abs(math.degrees(math.atan2(up, away)) - elevation) for up in (-z, gate.height / 2 - z))
+    return None if min(centre, foot) > NEAR_DEG or abs(centre - foot) < 0.5 * NEAR_DEG else foot < centre
+
+
+RATE_TOLERANCE = 0.12  # relative: rates vary that much with the host's load
+AT_REST_M_S2 = 0.3  # m/s^2, largest spread and error of gravity at rest
+GROUND_MESSAGES = ("SYS_STATUS", "EXTENDED_SYS_STATE", "HOME_POSITION")
+EPOCH_S = 1e8  # s, offset between video and telemetry clock that shows another epoch
+
+
+def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Profile]:
+    """Return all checks against a profile, and the profile with measured values in place of those that differ."""
+    checks, found = list[Check](), profile
+    hz = {kind: len(messages) / received.seconds for kind, messages in received.messages.items()}
+    stamps = [m.time_usec * 1e-6 for _, m in received["HIGHRES_IMU"]]
+    stamp_hz = max(_clock_hz(stamps), profile.imu_hz) if stamps else None
+    images = Counter((frame, stamp) for _, frame, stamp in received.images)  # copies of each
+    copies = float(np.median(list(images.values()))) if images else None
+    chunk_bytes = float(received.chunk_bytes) if received.chunk_bytes else None
+    for name, field, value, tolerance in (
+        ("component", "component", float(received.components.most_common(1)[0][0][1]), 0.0),
+        ("HEARTBEAT, Hz", "heartbeat_hz", hz.get("HEARTBEAT", 0.0), RATE_TOLERANCE),
+        ("stamp clock, Hz", "stamp_hz", stamp_hz, 0.03),
+        ("HIGHRES_IMU, Hz", "imu_hz", hz.get("HIGHRES_IMU", 0.0), RATE_TOLERANCE),
+        ("ATTITUDE, Hz", "attitude_hz", hz.get("ATTITUDE", 0.0), RATE_TOLERANCE),
+        ("ACTUATOR_OUTPUT_STATUS, Hz", "motors_hz", hz.get("ACTUATOR_OUTPUT_STATUS", 0.0), RATE_TOLERANCE),
+        ("images, Hz", "video_hz", len(images) / received.seconds or None, RATE_TOLERANCE),
+        ("copies of an image", "video_copies", copies, 0.0),
+        ("bytes in a chunk", "video_chunk_bytes", chunk_bytes, 0.0),
+        ("video clock's epoch, s", "video_epoch_s", _video_offset(received, stamps), 1e-3),
+        ("video stamps' resolution, ns", "video_stamp_ns", _resolution(received), 0.0),
+        ("LOCAL_POSITION_NED, Hz", "local_position_hz", hz.get("LOCAL_POSITION_NED"), RATE_TOLERANCE),
+        ("ODOMETRY, Hz", "odometry_hz", hz.get("ODOMETRY"), RATE_TOLERANCE),
+    ):
+        expected = getattr(profile, field)
+        checks.append(number(name, float(expected), value, tolerance * max(float(expected), 1e-9)))
+        if value is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
+            with contextlib.suppress(ValueError):  # no valid profile has this value, such as no IMU
+                found = replace(found, **{field: type(expected)(value)})
+    answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
+    ground = any(received[kind] for kind in GROUND_MESSAGES)
+    checks += [
+        same("TIMESYNC answered", profile.timesync, answered),
+        same("ground station messages", profile.ground_station, ground),
+        unknown("copies of a COLLISION", profile.collision_copies, "needs a contact"),
+        unknown("position set-points yaw the vehicle", profile.position_yaw, "not tried"),
+    ]
+    news, race = probe_race(received, profile.race)
+    rest, signs = _at_rest(received, profile.signs)
+    found = replace(found, timesync=answered, ground_station=ground, race=race, signs=signs)
+    return [*checks, *news, *rest], found
+
+
+def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
+    """Return the profile with the fewest differences."""
+    return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(received, p)[0]))
+
+
+def jitter(received: ReceivedMessages) -> str:
+    """Return one line on the jitter of IMU samples, and the share of repeats."""
+    rows = received["HIGHRES_IMU"]
+    if len(rows) < 3:
+        return "no HIGHRES_IMU received: jitter unknown"
+    late = np.array([arrival - m.time_usec * 1e-6 for arrival, m in rows])
+    steps = Counter(round((b.time_usec - a.time_usec) * 1e-3, 1) for (_, a), (_, b) in pairwise(rows))
+    same = np.mean([imu_values(a) == imu_values(b) for (_, a), (_, b) in pairwise(rows)])
+    common = ", ".join(f"{step:g} ms x {n}" for step, n in steps.most_common(3))
+    spread = (np.percentile(late, 99) - late.min()) * 1e3
+    return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the previous one; 99 % arrive within {spread:.1f} ms"
+
+
+def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Signs]:
+    """Compare gravity's length and direction with ATTITUDE's pitch. Roll, yaw and the gyro require motion."""
+    rest, expected = rest_of(received), f"{GRAVITY:.2f} upward"
+    pitch_check = unknown("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}")
+    if rest is None:
+        return [unknown("gravity at rest, m/s^2", expected), pitch_check], signs
+    still = rest.spread < AT_REST_M_S2
+    right = still and abs(rest.weight - GRAVITY) < AT_REST_M_S2 and rest.force_b[2] < 0
+    verdict = CheckVerdict.UNKNOWN if not still else CheckVerdict.PASS if right else CheckVerdict.DIFFERS
+    measured = f"({', '.join(f'{v:.2f}' for v in rest.force_b)})"
+    gravity = Check("gravity at rest, m/s^2", expected, measured, verdict)
+    pitch = rest.tilt[PITCH]
+    if right and received["ATTITUDE"] and abs(pitch) > TILTED_RAD:
+        reported = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
+        sign = 1.0 if reported * pitch > 0 else -1.0
+        agrees = sign == signs.euler[PITCH] and abs(abs(reported) - abs(pitch)) < TILTED_RAD
+        verdict = CheckVerdict.PASS if agrees else CheckVerdict.DIFFERS
+        pitch_check = Check("sign of ATTITUDE pitch", f"{signs.euler[PITCH]:+g}", f"{sign:+g}", verdict)
+        signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
+    return [gravity, pitch_check], signs
+
+
+NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle", "attitude mode")
+
+
+def unflown() -> list[Check]:
+    """Return the checks that require a flight, as unknown."""
+    return [unknown(name, "as in profile", "needs a flight") for name in NEED_A_FLIGHT]
+
+
+def _clock_hz(stamps: list[float]) -> float:
+    """Return the rate of the clock behind the stamps: one over their shortest common step."""
+    steps = np.diff(stamps)
+    steps = steps[steps > 1e-4]
+    return float(1 / np.percentile(steps, 10)) if len(steps) else 0.0
+
+
+def _video_offset(received: ReceivedMessages, stamps: list[float]) -> float | None:
+    """Return the video clock minus the telemetry clock, s; 0 if they have the same epoch."""
+    if not received.images or not stamps:
+        return None
+    video = np.mean([stamp * 1e-9 - arrival for arrival, _, stamp in received.images])
+    imu = np.mean([stamp - arrival for stamp, (arrival, _) in zip(stamps, received["HIGHRES_IMU"], strict=True)])
+    offset = float(video - imu)
+    return offset if abs(offset) > EPOCH_S else 0.0
+
+
+def _resolution(received: ReceivedMessages) -> float | None:
+    """Return the power of ten (ns) that divides all stamps; None with too few."""
+    stamps = {stamp for _, _, stamp in received.images}
+    if len(stamps) < 10:
+        return None
+    step = math.gcd(*stamps)
+    return float(10 ** min(9, len(str(step)) - len(str(step).rstrip("0"))))
+
 
 KINDS = (LEGACY, RAD_S)
 SETTLED_S = 0.3  # s after the change to attitude mode for which rates are not used: the transient (chosen)
@@ -26,6 +262,7 @@ GROWS = 0.015  # s/rad, growth of a gain with the rate below which it counts as 
 POORLY = 0.3  # -, share of unexplained motion above which the fit of an axis is rejected (chosen)
 SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)  # s, grid of time shifts between camera and gyro (chosen)
 AxisSigns = tuple[float | None, float | None, float | None]
+UNDECIDED: AxisSigns = (None, None, None)
 
 
 @dataclass(frozen=True)
@@ -33,39 +270,37 @@ class Findings:
     """Findings of a probe flight. None where the flight gives no result."""
 
     gyro: AxisSigns  # sign of the wire relative to body FRD
-    # Per axis, gains of `KINDS`, gyro on the wire over command.
-    rates: tuple[Fitted | None, Fitted | None, Fitted | None]
-    thrust: Fitted | None  # near hover, m/s^2 per throttle
-    hover: float | None
-    camera_slope: float | None  # rotation by the camera over that by the gyro
-    camera_tilt_deg: float | None
-    video_shift_s: float | None  # exposure later than nominal
-    euler: AxisSigns
-    euler_rates: AxisSigns
-    odometry_q: tuple[float, float, float, float] | None
-    odometry_rates: AxisSigns
-    fresh: float | None  # share of IMU samples with new values
     bank: float | None
+    # Per axis, gains of `KINDS`, gyro on the wire over command.
+    rates: tuple[Fitted | None, Fitted | None, Fitted | None] = (None, None, None)
+    thrust: Fitted | None = None  # near hover, m/s^2 per throttle
+    hover: float | None = None
+    camera_slope: float | None = None  # rotation by the camera over that by the gyro
+    camera_tilt_deg: float | None = None
+    video_shift_s: float | None = None  # exposure later than nominal
+    euler: AxisSigns = UNDECIDED
+    euler_rates: AxisSigns = UNDECIDED
+    odometry_q: tuple[float, float, float, float] | None = None
+    odometry_rates: AxisSigns = UNDECIDED
+    fresh: float | None = None  # share of IMU samples with new values
 
     def gain(self, kind: int) -> RateGain | None:
         """Return the rate gain of one kind of command; None where an axis is missing."""
         k, pairs = KINDS.index(kind), list(zip(self.rates, self.gyro, strict=True))
         if any(fit is None or sign is None or abs(fit.gain[k]) < 0.1 for fit, sign in pairs):
             return None
-        values = [fit.gain[k] * sign for fit, sign in pairs if fit is not None and sign is not None]
-        sign, size = [math.copysign(1.0, v) for v in values], [abs(v) for v in values]
+        values = np.array([fit.gain[k] * sign for fit, sign in pairs if fit is not None and sign is not None])
         growth = max(fit.growth[k] for fit in self.rates if fit is not None)
-        return RateGain((sign[0], sign[1], sign[2]), (size[0], size[1], size[2]), growth)
+        return RateGain(as_vector(np.sign(values)), as_vector(np.abs(values)), growth)
 
 
 def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Findings:
     """Return all findings of a probe flight."""
-    gyro, nothing = _three(list(notes.signs), tuple(why or None for why in notes.why)), (None, None, None)
-    found = Findings(gyro, nothing, None, None, None, None, None, nothing, nothing, None, nothing, None, notes.bank)
+    gyro = _three(notes.signs, tuple(why or None for why in notes.why))
     begin, end = series.marks.get("flight", (0.0, 0.0))
     t, accel, rates = series.between(begin, min(end, series.imu[-1][0] if series.imu else 0.0))
     if len(t) < 100:
-        return found
+        return Findings(gyro, notes.bank)
     rates = rates - rest.gyro
     used = np.ones(len(t), bool)
     if "attitude mode" in series.marks:
@@ -74,14 +309,25 @@ def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Fi
     repeated = (np.diff(accel, axis=0) == 0).all(axis=1) & (np.diff(rates, axis=0) == 0).all(axis=1)
     fresh = np.concatenate([[True], ~repeated])
     used &= fresh
-    found = replace(found, hover=notes.hover, fresh=float(fresh.mean()))
-    found = replace(found, rates=_rates(series, t, rates, used), thrust=_thrust(series, t, accel, used))
     shift, slope, tilt = _camera(series, t[fresh], rates[fresh], notes, camera)
-    found = replace(found, video_shift_s=shift, camera_slope=slope, camera_tilt_deg=tilt)
     true = rates[fresh] * np.array(notes.signs)
     euler, euler_rates = _attitude(series, rest, t[fresh], true, gyro)
-    q, odometry_rates = _odometry(series, t[fresh], true, gyro)
-    return replace(found, euler=euler, euler_rates=euler_rates, odometry_q=q, odometry_rates=odometry_rates)
+    odometry_q, odometry_rates = _odometry(series, t[fresh], true, gyro)
+    return Findings(
+        gyro=gyro,
+        bank=notes.bank,
+        rates=_rates(series, t, rates, used),
+        thrust=_thrust(series, t, accel, used),
+        hover=notes.hover,
+        camera_slope=slope,
+        camera_tilt_deg=tilt,
+        video_shift_s=shift,
+        euler=euler,
+        euler_rates=euler_rates,
+        odometry_q=odometry_q,
+        odometry_rates=odometry_rates,
+        fresh=float(fresh.mean()),
+    )
 
 
 def _rates(
@@ -92,12 +338,9 @@ def _rates(
     free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(commanded)]
     growth = []
     for k in range(len(KINDS)):
-        weighted = [
-            (f.growth[k], f.gain[k] ** 2)
-            for f in free
-            if f is not None and f.unexplained < POORLY and abs(f.gain[k]) > 0.1
-        ]
-        mean = sum(g * w for g, w in weighted) / sum(w for _, w in weighted) if weighted else 0.0
+        good = [f for f in free if f is not None and f.unexplained < POORLY and abs(f.gain[k]) > 0.1]
+        weight = sum(f.gain[k] ** 2 for f in good)
+        mean = sum(f.growth[k] * f.gain[k] ** 2 for f in good) / weight if good else 0.0
         growth.append(mean if mean > GROWS else 0.0)
     fits = [one.fit(rates[:, axis], used, tuple(growth)) for axis, one in enumerate(commanded)]
     x, y, z = (fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
@@ -166,7 +409,7 @@ def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: AxisS
     """Compare ATTITUDE with the attitude integrated from gravity at rest and the gyro."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:
-        return (None, None, None), (None, None, None)
+        return UNDECIDED, UNDECIDED
     q, euler = from_euler(*rest.tilt, 0.0), []
     for k in range(len(t)):
         q = normalised(product(q, exp((t[k] - t[k - 1]) * 0.5 * (true[k] + true[k - 1])))) if k else q
@@ -186,20 +429,19 @@ def _odometry(
     """Return the signs of the quaternion under which it rotates as the gyro, and the signs of its rates."""
     rows = [row for row in series.odometry if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50 or None in gyro:
-        return None, (None, None, None)
+        return None, UNDECIDED
     at = np.array([row[0] for row in rows])
     w = np.column_stack([np.interp(at, t, column) for column in true.T])
     signs = _three([_sign(np.array([row[2][i] for row in rows]), w[:, i], MOVED_RAD_S) for i in range(3)], gyro)
-    best = None
-    for flips in choices((1.0, -1.0), repeat=3):
+    steps = 0.5 * (w[1:] + w[:-1]) * np.diff(at)[:, None]
+
+    def misfit(flips: tuple[float, ...]) -> float:
         qs = [row[1] * np.array([1.0, *flips]) for row in rows]
-        turned = np.array([log(normalised(product(conjugate(a), b))) for a, b in zip(qs, qs[1:], strict=False)])
-        steps = 0.5 * (w[1:] + w[:-1]) * np.diff(at)[:, None]
-        misfit = float(((turned - steps) ** 2).sum() / max(float((steps**2).sum()), 1e-9))
-        if best is None or misfit < best[0]:
-            best = misfit, (1.0, flips[0], flips[1], flips[2])
-    assert best is not None
-    return (best[1] if best[0] < POORLY else None), signs
+        turned = np.array([log(normalised(product(conjugate(a), b))) for a, b in pairwise(qs)])
+        return float(((turned - steps) ** 2).sum() / max(float((steps**2).sum()), 1e-9))
+
+    x, y, z = best = min(choices((1.0, -1.0), repeat=3), key=misfit)
+    return ((1.0, x, y, z) if misfit(best) < POORLY else None), signs
 
 
 GAIN, GROWTH = 0.05, 0.02  # tolerances: relative; s/rad
@@ -227,7 +469,7 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
         rates = _filled(found.odometry_rates, so_far.signs.odometry_rates)
         signs = replace(signs, odometry_q=found.odometry_q, odometry_rates=rates)
     result = replace(so_far, signs=signs)
-    gains = {mask: found.gain(mask) for mask in (LEGACY, RAD_S)}
+    gains = {mask: found.gain(mask) for mask in KINDS}
     for mask, measured in gains.items():
         expected = profile.gain(mask == RAD_S)
         verdict = CheckVerdict.UNKNOWN if measured is None else _agree(expected, measured)
@@ -259,10 +501,9 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
 
 def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
     """Compare parameters of the vehicle's file; `identify-vehicle` measures them more accurately."""
-    hover = vehicle.throttle.throttle(9.80665)
+    hover, thrust = vehicle.throttle.throttle(GRAVITY), found.thrust
     delays = [fit.delay_s for fit in found.rates if fit is not None]
     delay = sum(delays) / len(delays) if delays else None
-    thrust = found.thrust
     checks = [
         number("hover throttle", hover, found.hover, HOVER * hover),
         number("command delay, s", vehicle.command_delay_s, delay, DELAY_S),
@@ -270,15 +511,12 @@ def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
     for name, lag, fit in zip(("roll", "pitch", "yaw"), vehicle.rate_lag_s, found.rates, strict=True):
         checks.append(number(f"{name} lag, s", lag, fit.lag_s if fit else None, LAG * lag))
     checks.append(number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01))
-    bank = found.bank
+    name, bank = "attitude mode (mask 7)", found.bank
     if bank is None:
-        result, verdict = "not tried", CheckVerdict.UNKNOWN
-    elif not math.isfinite(bank):
-        result, verdict = "spins", CheckVerdict.DIFFERS
-    else:
-        good = abs(bank - 1) < BANK
-        result, verdict = f"{bank:.2f} of the commanded bank", CheckVerdict.PASS if good else CheckVerdict.DIFFERS
-    return [*checks, Check("attitude mode (mask 7)", "follows", result, verdict)]
+        return [*checks, unknown(name, "follows", "not tried")]
+    result = f"{bank:.2f} of the commanded bank" if math.isfinite(bank) else "spins"
+    verdict = CheckVerdict.PASS if abs(bank - 1) < BANK else CheckVerdict.DIFFERS
+    return [*checks, Check(name, "follows", result, verdict)]
 
 
 def _signs(name: str, expected: Sequence[float], measured: Sequence[float | None]) -> Check:

@@ -33,7 +33,7 @@ from gate_racer.field.probe.motion import (
 from gate_racer.link.messages import VideoFrame
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, conjugate, from_euler, log, product, to_euler
+from gate_racer.vehicle.rotation import Array, as_vector, conjugate, from_euler, log, product, to_euler
 
 SPIN_RAD_S, SPIN_S = 7.0, 0.4  # body rate and duration that end the flight
 OVERTURNED = 0.2  # -, cosine of the tilt below which the flight ends (chosen)
@@ -42,11 +42,32 @@ SILENCE_S = 0.5  # s without telemetry that ends the flight
 WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its increase that shows a slow simulator
 
 
-class FlightObserver:
-    """Observer of a probe flight: pass messages to `receive` and images to `see`; `over` is set when the flight must end."""
+LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
+COMMAND_HZ = 60.0  # Hz, rate of commands: half of the allowed 120 Hz (chosen)
+FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
+FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
+FAST_S = 0.2  # s, duration of each side
+LEAST_RESPONSE = 0.1  # -, measured over commanded rate, below which the axis does not respond (chosen)
+LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of increase, 1/s
+HEIGHT_M = 1.5  # m, height of the hover (chosen)
+SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
+BRAKE_M_S2 = 4.0  # m/s^2, largest deceleration, each axis (chosen)
+BANK_RAD = 0.15  # rad, command in attitude mode (chosen)
+Orders = Generator[Order, None, None]
 
-    def __init__(self, rest: RestMean, camera: Camera, signs: tuple[float, float, float]):
-        """Create it; `signs` of the gyro are assumed until measured."""
+
+class ProbeFlight:
+    """The probe flight: pass messages to `receive`, images to `see`, and call `act` for commands until `over`."""
+
+    def __init__(
+        self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None
+    ):
+        """
+        Args:
+            mask: type mask of the rate commands.
+            signs: assumed signs of the gyro, until measured.
+            euler: ATTITUDE at rest (3,), rad on the wire; None without.
+        """
         self.notes, self.series = Notes(signs=signs), Series()
         self.motion = IntegratedMotion(rest, signs)
         self.over = False
@@ -58,6 +79,12 @@ class FlightObserver:
         self._video_offset = 0.0  # s, offset of the image stamps, like `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
+        self._mask, self._euler = mask, euler
+        self._ratio: dict[int, Array] = {LEGACY: np.full(3, np.nan), RAD_S: np.full(3, np.nan)}  # gyro over command
+        self._lift_t = math.inf
+        self._hover, self._specific_thrust = 0.0, GRAVITY
+        self._due = -math.inf
+        self._script_left = self._script()
 
     def receive(self, arrival: float, message: Any) -> None:
         """Process a pymavlink message. Invalid ones are ignored."""
@@ -65,11 +92,10 @@ class FlightObserver:
         if kind == "HIGHRES_IMU":
             self._receive_imu(arrival, message)
         elif kind == "ATTITUDE":
-            row = np.array(
-                [message.roll, message.pitch, message.yaw, message.rollspeed, message.pitchspeed, message.yawspeed]
-            )
-            if np.isfinite(row).all():
-                self.series.attitude.append((self._local(arrival, message.time_boot_ms * 1e-3), row[:3], row[3:]))
+            euler = np.array([message.roll, message.pitch, message.yaw])
+            w = np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
+            if np.isfinite(euler).all() and np.isfinite(w).all():
+                self.series.attitude.append((self._local(arrival, message.time_boot_ms * 1e-3), euler, w))
         elif kind == "ODOMETRY":
             q, w = np.array(message.q), np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
             if np.isfinite(q).all() and np.isfinite(w).all() and q @ q > 0.5:
@@ -130,51 +156,12 @@ class FlightObserver:
         if before is not None and grey is not None and t - before[0] < 0.1:
             turn = turn_between(before[1], grey, self._camera)
             if turn is not None:
-                self.turned(before[0], t, turn)
-
-    def turned(self, begin: float, end: float, turn: Array) -> None:
-        """Record a camera rotation vector (3,), body FRD, between two local times."""
-        self.series.turns.append((begin, end, turn))
+                self.series.turns.append((before[0], t, turn))
 
     def stop(self, why: str) -> None:
         """End the flight at once."""
         if not self.over:
             self.over, self.notes.end = True, why
-
-
-LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
-COMMAND_HZ = 60.0  # Hz, rate of commands: half of the allowed 120 Hz (chosen)
-FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
-FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
-FAST_S = 0.2  # s, duration of each side
-LEAST_RESPONSE = 0.1  # -, measured over commanded rate, below which the axis does not respond (chosen)
-LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of increase, 1/s
-HEIGHT_M = 1.5  # m, height of the hover (chosen)
-SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
-BRAKE_M_S2 = 4.0  # m/s^2, largest deceleration, each axis (chosen)
-BANK_RAD = 0.15  # rad, command in attitude mode (chosen)
-Orders = Generator[Order, None, None]
-
-
-class ProbeFlight(FlightObserver):
-    """Script of the probe flight: pass messages to `receive`, images to `see`, and call `act` for commands until `over`."""
-
-    def __init__(
-        self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None
-    ):
-        """
-        Args:
-            mask: type mask of the rate commands.
-            signs: assumed signs of the gyro, until measured.
-            euler: ATTITUDE at rest (3,), rad on the wire; None without.
-        """
-        super().__init__(rest, camera, signs)
-        self._mask, self._euler = mask, euler
-        self._ratio: dict[int, Array] = {LEGACY: np.full(3, np.nan), RAD_S: np.full(3, np.nan)}  # gyro over command
-        self._lift_t = math.inf
-        self._hover, self._specific_thrust = 0.0, GRAVITY
-        self._due = -math.inf
-        self._script_left = self._script()
 
     def act(self, now: float) -> Order | None:
         """Return the command that is due, if any."""
@@ -241,7 +228,7 @@ class ProbeFlight(FlightObserver):
         begin = self._t
         for mask in dict.fromkeys((self._mask, RAD_S, LEGACY)):
             yield from self._doublet(mask, axis, FIRST, SWING_S)
-            yield from self._fly(0.12, lambda: self._rates())
+            yield from self._fly(0.12, self._rates)
             ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
             if abs(ratio) > LEAST_RESPONSE:
                 self._ratio[mask][axis] = ratio
@@ -254,7 +241,7 @@ class ProbeFlight(FlightObserver):
         """Fly a small and a fast doublet with one kind of command."""
         begin = self._t
         yield from self._doublet(mask, axis, FIRST, SWING_S)
-        yield from self._fly(0.12, lambda: self._rates())
+        yield from self._fly(0.12, self._rates)
         ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
         if abs(ratio) > LEAST_RESPONSE:
             self._ratio[mask][axis] = ratio
@@ -296,7 +283,7 @@ class ProbeFlight(FlightObserver):
 
     def _hold(self, seconds: float) -> Orders:
         """Level and stop about axes with known signs, and return to the height of the flight."""
-        yield from self._fly(seconds, lambda: self._rates(), steer=True)
+        yield from self._fly(seconds, self._rates, steer=True)
 
     def _land(self) -> Orders:
         """Descend slowly until contact, until the start height is reached, or until a time-out."""
@@ -345,7 +332,7 @@ class ProbeFlight(FlightObserver):
         error = log(product(conjugate(self.motion.x.q_wb), from_euler(roll, pitch, 0.0)))
         omega = np.clip(5.0 * error, -1.2, 1.2) * self.motion.signs
         on_wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
-        return float(on_wire[0]), float(on_wire[1]), float(on_wire[2])
+        return as_vector(on_wire)
 
     def _decide(self, axis: int, begin: float) -> None:
         """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""

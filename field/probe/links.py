@@ -10,8 +10,10 @@ from typing import Any, Self
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.mavlink import CLIENT, Counters, Framing, SigningKey
+from gate_racer.link.mavlink import CLIENT, Counters, Framing
 from gate_racer.link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
+from gate_racer.link.options import Link
+from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
 from gate_racer.link.sockets import Address, LinkError, Peer, UdpEndpoint
 from gate_racer.link.video import HEADER, image_reassembler
@@ -59,22 +61,17 @@ class RawLink:
     FRAMES_KEPT = 3
     times_images = True  # arrivals show the latency of images
 
-    def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
-        """Bind both sockets. Raises LinkError when a port is in use.
-
-        Args:
-            peer: required address of the simulator, as from `link.sockets.parse_peer`.
-            key: with it all messages must be signed.
-        """
+    def __init__(self, link: Link):
+        """Bind both sockets. Raises LinkError when a port is in use."""
         self._counters = Counters()
-        self._framing = Framing(*CLIENT, self._counters, key)
+        self.framing = Framing(*CLIENT, self._counters, link.key)
         self._race, self._images = RaceReader(), image_reassembler()
-        self._peer = Peer(*(peer or ("", 0)))
+        self._peer = Peer(*(link.peer or ("", 0)))
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
-        self._link = UdpEndpoint(*mavlink)
+        self._link = UdpEndpoint(*link.mavlink)
         try:
-            self._video = UdpEndpoint(*video)
+            self._video = UdpEndpoint(*link.video)
         except LinkError:
             self._link.close()
             raise
@@ -90,11 +87,6 @@ class RawLink:
     def peer(self) -> Address | None:
         """The simulator's address, once known."""
         return self._peer.address
-
-    @property
-    def refused(self) -> str:
-        """Why messages were refused by their signatures, in one line; empty if none were."""
-        return self._framing.why_refused
 
     @property
     def address(self) -> str:
@@ -124,7 +116,7 @@ class RawLink:
     def send(self, message: Any) -> None:
         """Send a pymavlink message to the simulator, if known."""
         if self.peer is not None:
-            self.transmit(self._framing.pack(message), self.peer)
+            self.transmit(self.framing.pack(message), self.peer)
 
     def transmit(self, datagram: bytes, peer: Address) -> None:
         """Send a datagram; UDP may lose it."""
@@ -145,7 +137,7 @@ class RawLink:
         """Return the simulator's messages in a MAVLink datagram."""
         if not self._peer.may_speak(sender):
             return []
-        unpacked = [packet for packet in self._framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
+        unpacked = [packet for packet in self.framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
         now = self._arrival(unpacked)
         messages = [(now, message) for message in unpacked]
         received.malformed = self._counters.malformed
@@ -194,8 +186,8 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
     received, begin = ReceivedMessages(seconds), link.now()
     while link.peer is None:
         if link.now() - begin > wait_s:
-            refused = link.refused or "is the simulator in a race?"
-            raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: {refused}")
+            why = link.framing.why_refused or "is the simulator in a race?"
+            raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: {why}")
         link.poll(received)
     received.images.clear()
     begin = link.now()
@@ -231,18 +223,10 @@ class LockstepRawLink(RawLink):
 
     times_images = False
 
-    def __init__(
-        self,
-        mavlink: Address,
-        video: Address,
-        physics_hz: float,
-        latency_s: float,
-        peer: Address | None = None,
-        key: SigningKey | None = None,
-    ):
+    def __init__(self, link: Link, profile: Profile):
         """Bind both sockets, as `RawLink`. Raises LinkError when a port is in use."""
-        super().__init__(mavlink, video, peer, key)
-        self._physics_hz, self._latency_s = physics_hz, latency_s
+        super().__init__(link)
+        self._physics_hz, self._latency_s = profile.physics_hz, profile.video_latency_s
         self._t, self._stamp_ms = 0.0, -1  # newest sample: its tick, and its stamp
         self._coming: deque[tuple[float, bytes]] = deque()  # image datagrams and their times of delivery
 

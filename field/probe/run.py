@@ -14,10 +14,9 @@ from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.config import names, write
 from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
-from gate_racer.field.probe.at_rest import best, jitter, probe, probe_map, unflown
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.cli import AUTO, ProbeSettings
-from gate_racer.field.probe.findings import findings, flight_checks
+from gate_racer.field.probe.findings import best, findings, flight_checks, jitter, probe, probe_map, unflown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
@@ -116,10 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
     known = [load_profile(name) for name in (names(FOLDER) if asked.profile == AUTO else [asked.profile])]
     vehicle = load_vehicle(settings.vehicle)
-    requested = asked.opened(MAVLINK_PORT, VIDEO_PORT)
-    timing, peer_and_key = (known[0].physics_hz, known[0].video_latency_s), (requested.peer, requested.key)
-    ends = requested.mavlink, requested.video
-    with LockstepRawLink(*ends, *timing, *peer_and_key) if asked.lockstep else RawLink(*ends, *peer_and_key) as link:
+    opened = asked.opened(MAVLINK_PORT, VIDEO_PORT)
+    with LockstepRawLink(opened, known[0]) if asked.lockstep else RawLink(opened) as link:
         received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
@@ -137,17 +134,14 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(checks))
     print(jitter(received))
     others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
-    print(
-        f"also received: {', '.join(f'{kind} {len(received[kind]) / received.seconds:.1f} Hz' for kind in others) or 'nothing'}"
-    )
+    rates = ", ".join(f"{kind} {len(received[kind]) / received.seconds:.1f} Hz" for kind in others)
+    print(f"also received: {rates or 'nothing'}")
     write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:
         print(f"flight ended early: {why}" if flown else f"no flight: {why}")
     if settings.out is not None:
         source = f"Probed; values that were not measured are those of {profile.name}."
         write(settings.out, replace(found, name=settings.out.stem, source=source), DIGITS)
-        remark(
-            f"wrote {settings.out}"
-            + ("; repeat the probe: gains of a part of the flight may be wrong" if flown and why else "")
-        )
+        doubtful = "; repeat the probe: gains of a part of the flight may be wrong" if flown and why else ""
+        remark(f"wrote {settings.out}{doubtful}")
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0

@@ -132,10 +132,8 @@ def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[
         if found.by_time:
             apart = found.apart_m[found.names.index(name)]
             if np.isfinite(apart).any():
-                rms = float(np.sqrt(np.nanmean(apart**2)))
-                texts.append(
-                    FlightFinding(f"{name} is {rms:.2f} m rms from {found.names[0]} at equal time from take-off.")
-                )
+                rms = f"{np.sqrt(np.nanmean(apart**2)):.2f} m rms"
+                texts.append(FlightFinding(f"{name} is {rms} from {found.names[0]} at equal time from take-off."))
             continue
         if n == 0:
             texts.append(FlightFinding(f"{name} passed no gate."))
@@ -144,10 +142,8 @@ def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[
         side = "behind" if later[-1] >= 0 else "ahead of"
         text = f"{name} is {abs(later[-1]):.3f} s {side} {found.names[0]} at gate {n - 1}"
         steps = np.diff(later, prepend=0.0)
-        worst = [k for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
-        parts = [
-            f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'gained'} {flight.leg_name(int(k))}" for k in worst
-        ]
+        worst = [int(k) for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
+        parts = [f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'gained'} {flight.leg_name(k)}" for k in worst]
         begin = float(found.gates[worst[0] - 1]) if worst and worst[0] else 0.0
         texts.append(FlightFinding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
     return texts

@@ -72,10 +72,9 @@ def paces(flight: ReportedFlight) -> tuple[Array, Array]:
     reference = flight.reference
     if len(reference) < 2:
         return np.empty(0), np.empty(0)
-    begin, end = (
-        np.clip(reference.t + side, reference.t[0], reference.t[-1]) for side in np.array([-0.5, 0.5]) * PACE_OVER_S
-    )
-    return reference.t, (reference.at("theta", end) - reference.at("theta", begin)) / np.maximum(end - begin, 1e-9)
+    t, half = reference.t, PACE_OVER_S / 2
+    begin, end = (np.clip(t + side, t[0], t[-1]) for side in (-half, half))
+    return t, (reference.at("theta", end) - reference.at("theta", begin)) / np.maximum(end - begin, 1e-9)
 
 
 def corrections(flight: ReportedFlight) -> tuple[Array, Array]:
@@ -151,6 +150,7 @@ def figures(flight: ReportedFlight) -> dict[str, str]:
     least = int(np.argmin(margins)) if len(margins) else 0
     t, corrected = corrections(flight)
     largest = _largest(flight, t, corrected)
+    used = f", {_count(counters, 'frames')} used" if "frames" in counters else ""
     return {
         "end": flight.status + (f": {flight.cause}" if flight.cause else ""),
         "gates passed": f"{n}{total}",
@@ -162,8 +162,7 @@ def figures(flight: ReportedFlight) -> dict[str, str]:
         **_vehicle(flight),
         "late commands": _count(counters, "late"),
         "fall-backs": f"{sum(source != Source.SOLVED for source in flight.sources)} of {len(flight.command)} commands",
-        "lost frames": f"{_count(counters, 'frames_dropped')}"
-        + (f", {_count(counters, 'frames')} used" if "frames" in counters else ""),
+        "lost frames": _count(counters, "frames_dropped") + used,
         "largest correction": largest or "-",
     }
 
@@ -219,11 +218,8 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
         learned = flight.learned
         shown += [_scaled("thrust_scale", learned)] if learned.get("thrust_scale", 1.0) <= 1 - UNLIKE else []
         shown += [_scaled("drag_scale", learned)] if learned.get("drag_scale", 1.0) >= 1 + UNLIKE else []
-    spare = sum(
-        source != Source.SOLVED
-        for source, on in zip(flight.sources, within(flight.command.t, leg.begin_s, leg.end_s), strict=True)
-        if on
-    )
+    on = within(flight.command.t, leg.begin_s, leg.end_s)
+    spare = sum(source != Source.SOLVED for source, used in zip(flight.sources, on, strict=True) if used)
     if spare:
         shown.append(f"{spare} commands from fall-backs")
     for (t, away), least, words in (
@@ -251,9 +247,8 @@ def _replans(flight: ReportedFlight) -> list[FlightFinding]:
     for one in flight.replans:
         t, model = float(one["asked_s"]), f"for thrust x{one['thrust']:.2f} and drag x{one['drag']:.2f}"
         if "taken_s" in one:
-            outcome = (
-                f"taken over at {one['taken_s']:.2f} s, remaining time {one['before_s']:.2f} -> {one['after_s']:.2f} s"
-            )
+            times = f"remaining time {one['before_s']:.2f} -> {one['after_s']:.2f} s"
+            outcome = f"taken over at {one['taken_s']:.2f} s, {times}"
         else:
             outcome = f"not taken over: {one['why']}"
         found.append(FlightFinding(f"Plan requested at {t:.2f} s {model}: {outcome}.", t))
@@ -312,9 +307,8 @@ def _commands(flight: ReportedFlight) -> list[FlightFinding]:
         gaps = np.diff(t)
         k = int(np.argmax(gaps))
         if gaps[k] > SILENT_PERIODS * np.median(gaps):
-            found.append(
-                FlightFinding(f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s, {flight.where(t[k])}.", float(t[k]))
-            )
+            text = f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s, {flight.where(t[k])}."
+            found.append(FlightFinding(text, float(t[k])))
     return found
 
 

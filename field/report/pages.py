@@ -76,11 +76,9 @@ def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[in
     images = flight.images
     stamps = np.array([t for t, _ in images])
     before = [int(k) - 1 for k in np.searchsorted(stamps, flight.gate_times_s - BEFORE_S)]
-    evenly = np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int).tolist()
-    small: dict[int, bytes] = {}
-    for k in sorted({*evenly, *(k for k in before if k >= 0)}):
-        if data := _thumbnail(images[k]):
-            small[k] = data
+    spread = np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int).tolist()
+    considered = sorted({*spread, *(k for k in before if k >= 0)})
+    small = {k: data for k in considered if (data := _thumbnail(images[k]))}
     step = max(1, -(-sum(map(len, small.values())) // BUDGET_BYTES))
     room, kept = BUDGET_BYTES, set[int]()
     for k in [*(k for k in before if k in small), *list(small)[::step]]:
@@ -122,7 +120,7 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
     images, shown = thumbnails(flight)
     path = flight.path_flown
     kept = evenly(len(path))
-    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(listed[1:]))
+    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", listed[1:])
     above = (
         f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
         f"<h2>What the log shows</h2>{_list(listed)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
@@ -139,7 +137,7 @@ def compared_page(flights: list[ReportedFlight], track: Track) -> str:
     found = compare(flights)
     listed = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
-    cursor = _cursor(found.grid, found.p, found.gates, "s" if found.by_time else "m", _start(listed))
+    cursor = _cursor(found.grid, found.p, found.gates, "s" if found.by_time else "m", listed)
     title = f"{flights[0].track}: {len(flights)} flights"
     above = (
         f"<h1>{_safe(title)}</h1>{_flight_table(flights, found)}"
@@ -149,13 +147,12 @@ def compared_page(flights: list[ReportedFlight], track: Track) -> str:
     return html_page(title, STYLED + above, [*charts, *paths], "", cursor, [SCRIPT])
 
 
-def _start(listed: list[FlightFinding]) -> float:
-    """Return the initial position of the cursor: the first finding with a time."""
-    return next((finding.t for finding in listed if finding.t is not None), 0.0)
+def _cursor(x: Array, p: Array, gates: Array, unit: str, listed: list[FlightFinding]) -> dict[str, Any]:
+    """Return the data of the cursor: its positions x (N,), and those of the flights (flights, N, 3) as east, north, up.
 
-
-def _cursor(x: Array, p: Array, gates: Array, unit: str, start: float) -> dict[str, Any]:
-    """Return the data of the cursor: its positions x (N,), and those of the flights (flights, N, 3) as east, north, up."""
+    It starts at the first of the findings with a time.
+    """
+    start = next((finding.t for finding in listed if finding.t is not None), 0.0)
     places = [east_north_up(one) for one in p]
     return {"x": rounded(x, 3), "places": places, "gates": rounded(gates, 3), "unit": unit, "start": start}
 
@@ -175,21 +172,16 @@ def _linked(charts: list[Figure], camera: bool) -> str:
 
 
 def _tiles(values: dict[str, str]) -> str:
-    return (
-        "<dl class='tiles'>"
-        + "".join(f"<div><dt>{_safe(n)}</dt><dd>{_safe(v)}</dd></div>" for n, v in values.items())
-        + "</dl>"
-    )
+    tiles = (f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>" for name, value in values.items())
+    return f"<dl class='tiles'>{''.join(tiles)}</dl>"
 
 
 def _list(listed: list[FlightFinding]) -> str:
     """Return findings as a list; one with a time is a link that moves the cursor there."""
-    texts = [
-        _safe(finding.text)
-        if finding.t is None
-        else f"<a href='#charts' data-x='{finding.t:.3f}'>{_safe(finding.text)}</a>"
-        for finding in listed
-    ]
+    texts = []
+    for finding in listed:
+        text = _safe(finding.text)
+        texts.append(text if finding.t is None else f"<a href='#charts' data-x='{finding.t:.3f}'>{text}</a>")
     return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
 
@@ -205,20 +197,18 @@ def _leg_table(flight: ReportedFlight) -> str:
         "least pace [s/s]": (".2f", lambda leg: leg.least_pace),
         "throttle at maximum [%]": (".0f", lambda leg: 100 * leg.at_ceiling),
     }
-    rows = [
-        ["-" if (value := of(leg)) is None else f"{value:{form}}" for form, of in columns.values()]
-        for leg in legs(flight)
-    ]
-    return html_table(list(columns), rows)
+
+    def cell(value: float | None, form: str) -> str:
+        return "-" if value is None else f"{value:{form}}"
+
+    return html_table([*columns], [[cell(of(leg), form) for form, of in columns.values()] for leg in legs(flight)])
 
 
 def _world(flight: ReportedFlight) -> str:
-    found = differences(flight)
-    rows = [[section, text] for section, text in found.items()]
-    summary = f"Deviations of the world {flight.world} from the pilot's model"
-    return (
-        f"<details><summary>{_safe(summary)}</summary>{html_table(['', 'deviation'], rows)}</details>" if found else ""
-    )
+    if not (found := differences(flight)):
+        return ""
+    summary = _safe(f"Deviations of the world {flight.world} from the pilot's model")
+    return f"<details><summary>{summary}</summary>{html_table(['', 'deviation'], [*found.items()])}</details>"
 
 
 def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:

@@ -5,6 +5,7 @@ import numpy as np
 
 from gate_racer.field.probe.links import RawLink, ReceivedMessages
 from gate_racer.link.messages import VideoFrame
+from gate_racer.link.options import Link
 from gate_racer.link.video import datagrams
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.station import Station
@@ -42,7 +43,7 @@ class SimulatedRawLink(RawLink):
     """`drop`: types of messages that this simulator does not send. Without a sphere there is no video."""
 
     def __init__(self, simulator: Simulator, sphere: Sphere | None = None, drop: tuple[str, ...] = ()):
-        super().__init__(("127.0.0.1", 0), ("127.0.0.1", 0))
+        super().__init__(Link(("127.0.0.1", 0), ("127.0.0.1", 0)))
         self.__exit__()  # it needs no sockets
         self.simulator, self._station = simulator, Station(simulator)
         self._sphere, self._drop = sphere, drop

@@ -6,13 +6,13 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from gate_racer.field.probe.at_rest import best, probe, unflown
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.field.probe.findings import flight_checks
+from gate_racer.field.probe.findings import best, flight_checks, probe, unflown
 from gate_racer.field.probe.flight import LEGACY, RAD_S
 from gate_racer.field.probe.links import RawLink, listen
 from gate_racer.field.probe.motion import half_size, rest_of, turn_between
 from gate_racer.field.probe.run import fly_probe
+from gate_racer.link.options import Link
 from gate_racer.link.profile import RateGain, Signs, load_profile
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.simulator import RunSetup, Simulator
@@ -140,7 +140,7 @@ def test_conventions_that_need_a_flight_are_reported_as_unknown():
 
 def test_silence_is_one_clear_line():
     ends = [("127.0.0.1", free_port()) for _ in range(2)]
-    with RawLink(*ends) as link, pytest.raises(LinkError, match=r"no MAVLink within 0\.2 s"):
+    with RawLink(Link(*ends)) as link, pytest.raises(LinkError, match=r"no MAVLink within 0\.2 s"):
         listen(link, 1.0, 0.2)
 
 
