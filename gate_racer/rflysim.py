@@ -13,14 +13,21 @@ from gate_racer.about import NOTHING
 from gate_racer.common.command import write_json
 from gate_racer.common.errors import UserError, one_line, say
 from gate_racer.doctor import Finding
+from gate_racer.link.client import MavlinkClient
 from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.client import OPTIONS, SensorSocket, parse_server
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
+from gate_racer.link.rflysim.desk import (
+    CUBE,
+    HEARTBEAT_PORT,
+    NUMBERS,
+    HeartbeatReceiver,
+    ImuReceiver,
+    SceneClient,
+    SceneObject,
+)
 from gate_racer.link.rflysim.request import SENSORS, SensorRequest, imu_port
-from gate_racer.link.rflysim.scene import CUBE, NUMBERS, SceneClient, SceneObject
 from gate_racer.link.sockets import ANYWHERE, Address, LinkError, UdpEndpoint, listening_host, reachable
-from gate_racer.link.udp import MavlinkClient
 from gate_racer.tracks.track import Track, gate_solids, load_track, of_obstacle
 from gate_racer.vehicle.rotation import as_vector, from_matrix, to_euler
 

@@ -1,11 +1,14 @@
-"""The pilot's end of MAVLink 2: bytes of one datagram to typed messages, and back. VADR-TS-002, 4.3 to 4.5.
+"""The pilot's end of MAVLink 2: bytes of one datagram to typed messages, and back, and the sockets, with those of its video.
 
-No sockets, no clock. Decoding never raises, whatever the bytes: unusable input is counted and dropped. Signs and gains of the
-wire are removed here: the output is NED, FRD, SI, for every profile.
+VADR-TS-002, 4.3 to 4.5. `ClientCodec` has no sockets and no clock. Decoding never raises, whatever the bytes: unusable input is
+counted and dropped. Signs and gains of the wire are removed here: the output is NED, FRD, SI, for every profile.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
@@ -39,7 +42,9 @@ from gate_racer.link.px4 import (
     result_name,
 )
 from gate_racer.link.race import RaceReader
-from gate_racer.link.sockets import is_autopilot
+from gate_racer.link.reassembly import StreamCounters
+from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint, is_autopilot
+from gate_racer.link.video import image_reassembler
 from gate_racer.vehicle.rotation import from_euler
 
 MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory
@@ -48,6 +53,7 @@ FRAMES = {
     messages.TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
     messages.TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
 }
+Received = messages.Telemetry | messages.TimesyncReply
 LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and overflow nanoseconds
 
 
@@ -66,6 +72,8 @@ class ClientCodec:
             dialect.MAVLINK_MSG_ID_ATTITUDE: profile.attitude_hz,
         }
         self._streams = StreamRequests(wanted if profile.offboard is not None else {})
+        modes = (messages.MODE_COMMAND,) if profile.offboard is not None else ()
+        self._acknowledged = (messages.ARM_COMMAND, *modes)  # commands whose acknowledgements are read
         self._t = 0.0  # s, newest stamp of the simulator
         self._timesync_requests: deque[int] = deque(maxlen=MOST_REQUESTS)  # ns, TIMESYNC requests to be answered
         self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
@@ -75,18 +83,12 @@ class ClientCodec:
         """Why messages were refused by their signatures, in one line; empty if none were."""
         return self._framing.why_refused
 
-    def decode(
-        self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
-    ) -> list[messages.Telemetry | messages.TimesyncReply]:
-        """Return the messages of a datagram. Messages without a stamp get the newest one received, else 0.
-
-        Args:
-            admits: predicate that accepts pymavlink messages of the simulator.
-        """
-        found = (self._read(packet) for packet in self._framing.unpack(datagram) if admits(packet))
+    def decode(self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True) -> list[Received]:
+        """Return the messages of a datagram whose packets `admits` accepts. Those without a stamp get the newest, else 0."""
+        found = map(self._read, filter(admits, self._framing.unpack(datagram)))
         return [message for message in found if message is not None]
 
-    def _read(self, packet: Any) -> messages.Telemetry | messages.TimesyncReply | None:
+    def _read(self, packet: Any) -> Received | None:
         self._streams.received(packet.get_msgId())
         match packet:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(packet):
@@ -134,12 +136,6 @@ class ClientCodec:
         mode = mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
         return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
 
-    @property
-    def _acknowledged(self) -> tuple[int, ...]:
-        """Commands whose acknowledgements are read."""
-        modes = (messages.MODE_COMMAND,) if self.profile.offboard is not None else ()
-        return (messages.ARM_COMMAND, *modes)
-
     def _ack(self, packet: Any) -> messages.Ack | None:
         accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
         if self.profile.offboard is None:
@@ -165,9 +161,7 @@ class ClientCodec:
     def _imu(self, packet: Any) -> messages.Imu | None:
         accel = packet.xacc, packet.yacc, packet.zacc
         gyro = packet.xgyro, packet.ygyro, packet.zgyro
-        if not self._sound(*accel, *gyro):
-            return None
-        if packet.time_usec > LATEST_US:
+        if packet.time_usec > LATEST_US or not finite((*accel, *gyro)):
             self.counters.invalid += 1
             return None
         self._t = packet.time_usec / 1e6
@@ -229,23 +223,17 @@ class ClientCodec:
         mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
         mask |= IGNORE_THRUST if command.keep_throttle else 0
         rates = self.profile.gain(rad_s).to_wire(command.omega)
-        stamp = milliseconds(t)
-        target = dialect.MAVLink_set_attitude_target_message(
-            stamp, *self._target, mask, command.q_wb, *rates, command.throttle
-        )
-        return self._framing.pack(target)
+        fields = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
+        return self._framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
 
     def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
         axes = (*command.p, *command.v, *command.a)
         mask = sum(1 << bit for bit, value in enumerate(axes) if value is None)
         turn = command.yaw, command.yaw_rate
         mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
-        frame = FRAMES[command.frame]
         values = (value or 0.0 for value in (*axes, *turn))
-        target = dialect.MAVLink_set_position_target_local_ned_message(
-            milliseconds(t), *self._target, frame, mask, *values
-        )
-        return self._framing.pack(target)
+        fields = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
+        return self._framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
 
     def requests(self, now: float) -> list[bytes]:
         """Return requests for streams slower than in the profile; `now` in s of any monotonic clock. Call often."""
@@ -269,3 +257,212 @@ class ClientCodec:
     def hold(self, t: float) -> bytes:
         """Return the message that lets a simulator in lock-step continue without a command for the tick stamped t (s)."""
         return self._framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))
+
+
+VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
+MAVLINK_BUFFER_BYTES = 1 << 20  # one second of the profile with the highest data rate, while this process is suspended
+TIMESYNC_S = 0.5  # s between TIMESYNC requests
+LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 requires 2 Hz; the caller's loop may be 0.1 s late
+
+
+@dataclass(slots=True)
+class ClientCounters(Counters):
+    """Counts of messages that a `MavlinkClient` has dropped or not sent."""
+
+    foreign: int = 0  # datagrams and messages of senders other than the simulator
+    socket_errors: int = 0
+    rate_limited: int = 0  # set-points above the rate limit
+    unsent: int = 0  # commands without a known simulator, or not finite
+
+
+class RateGuard:
+    """Rate limiter: admits fewer than `limit_hz` events in any window of 1 s."""
+
+    def __init__(self, limit_hz: float):
+        self.most_1s = 0  # largest number in any window so far
+        self._limit = limit_hz
+        self._recent: deque[float] = deque()
+        self._count, self._first, self._last = 0, 0.0, 0.0
+
+    @property
+    def mean_hz(self) -> float:
+        """Mean rate from the first to the last admitted event, Hz."""
+        return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
+
+    def admit(self, now: float) -> bool:
+        """Return whether an event at `now` (s) is admitted; if so it is counted."""
+        recent = self._recent
+        while recent and recent[-1] > now:
+            recent.pop()  # the clock was set back
+        while recent and recent[0] < now - 1.0:
+            recent.popleft()
+        if len(recent) + 1 >= self._limit:
+            return False
+        recent.append(now)
+        self.most_1s = max(self.most_1s, len(recent))
+        self._first, self._last = (self._first if self._count else now), now
+        self._count += 1
+        return True
+
+
+class MavlinkClient(UdpEndpoint):
+    """The pilot's MAVLink socket. The simulator is the first autopilot received, see `link.sockets`; all others are ignored."""
+
+    def __init__(
+        self, host: str, port: int, profile: Profile, peer: Address | None = None, key: SigningKey | None = None
+    ):
+        """
+        Args:
+            peer: required address of the simulator, as from `parse_peer`; None: anywhere.
+            key: signing key of all messages.
+
+        Raises:
+            LinkError: host:port cannot be bound.
+        """
+        super().__init__(host, port, MAVLINK_BUFFER_BYTES)
+        self.counters = ClientCounters()
+        self._wanted = peer or ("", 0)
+        self._peer = Peer(*self._wanted, (profile.system, profile.component))
+        self._codec = ClientCodec(profile, self.counters, key)
+        knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
+        self._door = knocked if profile.offboard is not None else None  # PX4 only sends to clients that it has received
+        self.rates = RateGuard(profile.command_limit_hz)  # of the set-points sent
+        self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
+        self._heartbeat_due = self._timesync_due = -math.inf
+
+    @property
+    def peer(self) -> Address | None:
+        """The simulator's address, once known."""
+        return self._peer.address
+
+    @property
+    def where(self) -> str:
+        """The local address, human-readable."""
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def refused(self) -> str:
+        """Remark on messages that were refused by their signatures; empty if none were."""
+        return f"; {self._codec.refused}" if self._codec.refused else ""
+
+    @property
+    def knocking(self) -> Address | None:
+        """Address that is contacted first, for a simulator that does not send first; else None."""
+        return self._door if self.peer is None else None
+
+    @property
+    def host(self) -> str:
+        """The simulator's host as far as known, else empty."""
+        return self.peer[0] if self.peer is not None else self._wanted[0]
+
+    def reconsider(self, now: float, complete: bool) -> bool:
+        """Return whether the simulator was released or replaced, see `Peer.reconsider`; `now` monotonic, s."""
+        return self._peer.reconsider(now, complete)
+
+    def receive(self, timeout_s: float) -> list[tuple[float, Received]]:
+        """Return all messages with their time of reception (monotonic, s); wait at most timeout_s for the first datagram."""
+        arrivals: list[tuple[float, Received]] = []
+        received = 0.0
+        for datagram, sender, received in self.drain(timeout_s):
+            if not self._peer.may_speak(sender):
+                self.counters.foreign += 1
+                continue
+            messages = self._codec.decode(datagram, partial(self._admits, sender, received))
+            arrivals += [(received, message) for message in messages]
+        for reply in self._codec.timesync_replies(received):
+            if self.peer is not None:
+                self._transmit(reply)
+        self.counters.socket_errors = self.socket_errors
+        return arrivals
+
+    def _admits(self, sender: Address, received: float, packet: Any) -> bool:
+        admitted = self._peer.admits(packet, sender, received)
+        self.counters.foreign += not admitted
+        return admitted
+
+    def send(self, command: messages.Command, now: float, t: float) -> bool:
+        """Send a command at `now` (monotonic, s), stamped t (s, simulator's clock). False, and counted, if it is withheld.
+
+        Withheld are set-points above the rate limit or not finite, and all commands before the simulator is known.
+        """
+        if self.peer is None or not finite_command(command):
+            self.counters.unsent += 1
+            return False
+        if isinstance(command, messages.SetPoint) and not self.rates.admit(now):
+            self.counters.rate_limited += 1
+            return False
+        return self._transmit(self._codec.encode(command, t))
+
+    def keep_alive(self, now: float) -> None:
+        """Send a heartbeat when one is due, and request PX4's streams; call often."""
+        if (self.peer or self._door) is not None and now >= self._heartbeat_due:
+            self._heartbeat_due = now + self._heartbeat_s
+            self._transmit(self._codec.heartbeat())
+        if self.peer is not None:
+            for request in self._codec.requests(now):
+                self._transmit(request)
+
+    def ask_time(self, now: float) -> None:
+        """Send a TIMESYNC request when one is due; call often. A simulator need not reply."""
+        if self.peer is not None and now >= self._timesync_due:
+            self._timesync_due = now + TIMESYNC_S
+            self._transmit(self._codec.timesync(now))
+
+    def hold(self, t: float) -> None:
+        """Let a simulator in lock-step continue without a command for the sample stamped t (s)."""
+        if self.peer is not None:
+            self._transmit(self._codec.hold(t))
+
+    def _transmit(self, datagram: bytes) -> bool:
+        target = self.peer or self._door
+        assert target is not None
+        sent = self.transmit(datagram, target)
+        self.counters.socket_errors = self.socket_errors
+        return sent
+
+
+def finite_command(command: messages.Command) -> bool:
+    """Return whether all numbers of a command are finite; a flight controller's response to others is undefined."""
+    match command:
+        case messages.AttitudeTarget():
+            return finite((*command.q_wb, *command.omega, command.throttle))
+        case messages.PositionTarget():
+            values = (*command.p, *command.v, *command.a, command.yaw, command.yaw_rate)
+            return finite([value for value in values if value is not None])
+    return True
+
+
+class VideoReceiver(UdpEndpoint):
+    """The pilot's video socket."""
+
+    def __init__(self, host: str, port: int):
+        """Bind the socket. Raises LinkError when host:port cannot be bound."""
+        super().__init__(host, port, VIDEO_BUFFER_BYTES)
+        self._host = ""
+        self._images = image_reassembler()
+
+    @property
+    def successor(self) -> Callable[[], "VideoReceiver"]:
+        """Function that opens a receiver in this one's place, once it is closed: at its port, chosen by the system or not."""
+        return partial(VideoReceiver, *self.address)
+
+    def accept_only(self, host: str) -> None:
+        """Accept only datagrams of a numeric host from now on; empty for any."""
+        self._host = host
+
+    @property
+    def counters(self) -> StreamCounters:
+        """Counters of the video stream."""
+        return self._images.counters
+
+    def receive(self, timeout_s: float) -> list[tuple[messages.VideoFrame, float]]:
+        """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
+        frames = []
+        for datagram, sender, received in self.drain(timeout_s):
+            if self._host not in ("", sender[0]):
+                self.counters.foreign += 1
+                continue
+            frame = self._images.feed(datagram)
+            if frame is not None:
+                frames.append((frame, received))
+        return frames

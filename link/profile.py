@@ -21,11 +21,7 @@ LONGEST_PERIOD = 1000  # largest denominator of a `RateDivider`: resolution of r
 
 
 def ticks(slow_hz: float, fast_hz: float) -> int:
-    """Return the number of fast ticks in a slow one.
-
-    Raises:
-        ValueError: the rates do not divide.
-    """
+    """Return the number of fast ticks in a slow one. Raises ValueError if the rates do not divide."""
     n = fast_hz / slow_hz
     if abs(n - round(n)) > 1e-9 or n < 1:
         raise ValueError(f"{slow_hz:g} Hz does not divide {fast_hz:g} Hz")

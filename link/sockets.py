@@ -111,11 +111,7 @@ class LinkError(UserError):
 
 
 def parse_address(text: str, default_port: int) -> Address:
-    """Return (host, port) of "HOST:PORT" or "HOST".
-
-    Raises:
-        LinkError: the text is neither.
-    """
+    """Return (host, port) of "HOST:PORT" or "HOST". Raises LinkError for any other text."""
     host, colon, digits = text.partition(":")
     port = int(digits) if digits.isascii() and digits.isdigit() else -1
     if not colon:
@@ -126,11 +122,7 @@ def parse_address(text: str, default_port: int) -> Address:
 
 
 def parse_peer(text: str) -> Address:
-    """Return (numeric host, port) of "HOST" or "HOST:PORT"; port 0 stands for any.
-
-    Raises:
-        LinkError: the text is neither, or the host is unknown.
-    """
+    """Return (numeric host, port) of "HOST" or "HOST:PORT"; port 0 stands for any. Raises LinkError as `reachable`."""
     return reachable(parse_address(text, 0), ANYWHERE)
 
 
@@ -155,11 +147,7 @@ def reachable(address: Address, bound_host: str) -> Address:
 
 
 def bind_udp(host: str, port: int) -> socket.socket:
-    """Return a UDP socket bound exclusively to host:port; port 0 takes any free one.
-
-    Raises:
-        LinkError: the port is in use, or this machine has no such address.
-    """
+    """Return a UDP socket bound exclusively to host:port; port 0 takes any free one. Raises LinkError if it cannot be bound."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows shares ports by default
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)

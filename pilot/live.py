@@ -16,12 +16,12 @@ from typing import Any, NoReturn
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import real_time
+from gate_racer.link.client import MavlinkClient
 from gate_racer.link.clock import StreamClock, Timeline
 from gate_racer.link.messages import ARM_COMMAND, Ack, Arm, Command, Farewell, Heartbeat, Imu, Telemetry, TimesyncReply
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
-from gate_racer.link.udp import MavlinkClient
 from gate_racer.pilot.flight import DetectedImage, EndReason, Phase
 from gate_racer.pilot.perception_process import FROZEN_S, REFUSED, PerceptionProcess, SeenImage
 from gate_racer.pilot.pilot import GAP_S, AnyPilot

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, inf
 
+from gate_racer.link.client import MavlinkClient
 from gate_racer.link.clock import StreamClock, Timeline
 from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
-from gate_racer.link.udp import MavlinkClient
 from gate_racer.perception.detection import Detector, decode
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, EndReason

@@ -17,9 +17,9 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.parts import LIVE_PATIENCE_S
 from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.camera import CameraReceiver
+from gate_racer.link.client import VideoReceiver
 from gate_racer.link.rflysim.client import VisionReceiver
 from gate_racer.link.sockets import LinkError
-from gate_racer.link.udp import VideoReceiver
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow

@@ -18,8 +18,8 @@ from gate_racer.common.settings import settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.link.logs.alignment import rigid
 from gate_racer.link.logs.ratm import LATE_S, read_ratm
+from gate_racer.link.logs.samples import rigid
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator

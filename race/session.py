@@ -19,6 +19,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, write_file
 from gate_racer.common.parts import LIVE_PATIENCE_S, PATIENCE_S
 from gate_racer.link.camera import CameraReceiver
+from gate_racer.link.client import MavlinkClient, VideoReceiver
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.guard import GuardedPort
 from gate_racer.link.msp.ports import Port, open_port
@@ -29,7 +30,6 @@ from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
 from gate_racer.link.sockets import parse_address
-from gate_racer.link.udp import MavlinkClient, VideoReceiver
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector

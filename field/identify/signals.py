@@ -197,11 +197,7 @@ class Signals:
 
 
 def read_signals(path: Path) -> Signals:
-    """Read one log.
-
-    Raises:
-        UserError: the log cannot be read, or lacks commands or motion; with what is damaged of it.
-    """
+    """Read one log. Raises UserError, with what is damaged, if it cannot be read, or lacks commands or motion."""
     log = read_log_signals(path)
     moved = () if log.signals.keys() & {"force", "true_v", "v"} else ("force", "v")
     try:

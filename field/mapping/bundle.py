@@ -288,11 +288,7 @@ class Map:
 
 
 def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFrame, look: GateAppearance) -> Map:
-    """Estimate all gates with enough sightings.
-
-    Raises:
-        MapError: no gate was found, or a flight shares none with the first.
-    """
+    """Estimate all gates with enough sightings. Raises MapError if there is none, or a flight shares none with the first."""
     given, doubt = (vehicle.camera, frame, look), unknown(vehicle, look)
     chains, gates = list[StateChain](), list[MappedGate]()
     for flight in flights:

@@ -65,11 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
-    """Return the first `count` gates of the course.
-
-    Raises:
-        MapError: there are fewer gates, or one is too uncertain.
-    """
+    """Return the first `count` gates of the course. Raises MapError if there are fewer, or one is too uncertain."""
     if len(found.gates) < count:
         raise MapError(
             f"--gates {count}: only {len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times;"

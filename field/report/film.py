@@ -21,11 +21,7 @@ SHIFT = 4  # fractional bits of pixel coordinates in OpenCV
 
 
 def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float = 1.0) -> int:
-    """Film a flight from its log, `slower` times slower than flown. Return the number of its images.
-
-    Raises:
-        UserError: the log has no image, or no film can be written.
-    """
+    """Film a flight from its log, slowed down. Return the number of images. Raises UserError if there is none, or no film."""
     images = [(t, pixels) for t, data in flight.images if (pixels := decode_image(data)) is not None]
     if not images:
         raise UserError(f"{flight.path}: holds no images to film")

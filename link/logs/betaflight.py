@@ -391,12 +391,7 @@ LEAST_FRAMES = 2  # frames, least number in a log
 
 
 def betaflight_signals(path: Path) -> LoggedSignals:
-    """Return the signals of the longest flight in a file.
-
-    Raises:
-        FileError: the file cannot be read.
-        SignalError: the file holds no flight.
-    """
+    """Return the signals of the longest flight in a file. Raises FileError, or SignalError if it holds no flight."""
     found_flights = [flight for flight in flights(read_bytes(path, LOG_BYTES)) if len(flight.values) >= LEAST_FRAMES]
     if not found_flights:
         raise SignalError(f"{path}: holds no flight of a Betaflight blackbox")

@@ -25,8 +25,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
-from gate_racer.link.logs.alignment import clock_offset
-from gate_racer.link.logs.samples import FRD, SignalError
+from gate_racer.link.logs.samples import FRD, SignalError, clock_offset
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_matrix
@@ -67,11 +66,7 @@ class RatmFlight:
 
 
 def read_ratm(folder: Path) -> RatmFlight:
-    """Read one flight's folder.
-
-    Raises:
-        UserError: part of the layout is missing or malformed.
-    """
+    """Read one flight's folder. Raises UserError if a part of the layout is missing or malformed."""
     table = _table(_only(folder, SYNCHRONISED), (*_names(*IMU), *POSITION, *ROTATION, *_markers()))
     with reading(folder):
         t = (table["timestamp"] - table["timestamp"][0]) * 1e-6

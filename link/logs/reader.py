@@ -41,12 +41,7 @@ ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its 
 
 
 def log_kind(path: Path) -> str:
-    """Return the kind of a log.
-
-    Raises:
-        FileError: it cannot be read.
-        SignalError: it is empty, or no log that is read.
-    """
+    """Return the kind of a log. Raises FileError, or SignalError if it is empty, or no log that is read."""
     if path.is_dir():
         if layout_of(path):
             return INERTIAL
@@ -72,11 +67,7 @@ def log_kind(path: Path) -> str:
 
 
 def read_log_signals(path: Path) -> LoggedSignals:
-    """Read one log; damaged parts are skipped and noted.
-
-    Raises:
-        UserError: unknown kind, or the file cannot be read.
-    """
+    """Read one log; damaged parts are skipped and noted. Raises UserError for an unknown kind, or if it cannot be read."""
     kind = log_kind(path)
     with reading(path):
         module, function = READERS[kind]

@@ -90,12 +90,7 @@ NAMES = sorted({source.message for choices in TOPICS.values() for source in choi
 
 
 def ulog_signals(path: Path) -> LoggedSignals:
-    """Return all signals of a log, each from the first instance of its topic.
-
-    Raises:
-        FileError: the file cannot be read.
-        SignalError: the file is not an ULog file.
-    """
+    """Return all signals of a log, each from the first instance of its topic. Raises FileError, or SignalError for no ULog."""
     output = io.StringIO()  # pyulog's messages on damage, line by line
     try:
         with contextlib.redirect_stdout(output):

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.link.client import RateGuard, finite_command
 from gate_racer.link.messages import Ack, Arm, AttitudeTarget, Command, Heartbeat, HumanSticks, Telemetry, TimesyncReply
-from gate_racer.link.msp.codec import CodecCounters, MspCodec
-from gate_racer.link.msp.messages import Channels, Code, Message, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.messages import Channels, Code, CodecCounters, Message, MspCodec, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port
 from gate_racer.link.msp.profile import (
     LOW_US,
@@ -34,7 +34,6 @@ from gate_racer.link.msp.profile import (
     sticks_by_rates,
 )
 from gate_racer.link.sockets import Address, LinkError
-from gate_racer.link.udp import RateGuard, finite
 from gate_racer.vehicle.rotation import to_euler
 
 KEPT = 1000  # newest replies used for the figures
@@ -353,7 +352,7 @@ class MspClient:
 
     def _fits(self, target: AttitudeTarget) -> bool:
         """Return whether a target is finite, and for the mode that the person has switched on."""
-        return finite(target) and (self._shadow or target.by_rates is not self._angle)
+        return finite_command(target) and (self._shadow or target.by_rates is not self._angle)
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
         if target.by_rates:

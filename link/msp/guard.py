@@ -34,8 +34,18 @@ import numpy as np
 
 from gate_racer.common.process import PERIODIC, Worker, ignore_signals, prefer
 from gate_racer.link.msp.client import MspLine, neutral
-from gate_racer.link.msp.codec import Direction, MspCodec, Parser
-from gate_racer.link.msp.messages import Altitude, Channels, Code, Message, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.messages import (
+    Altitude,
+    Channels,
+    Code,
+    Direction,
+    Message,
+    MspCodec,
+    Parser,
+    RawAttitude,
+    RawImu,
+    StatusEx,
+)
 from gate_racer.link.msp.ports import AT_ONCE, Port, StreamPort, open_port
 from gate_racer.link.msp.profile import (
     MID_US,

@@ -309,11 +309,7 @@ def pole_s(cutoff_hz: float) -> float:
 
 
 def load_betaflight(name: str) -> BetaflightProfile:
-    """Load the profile of a name (`betaflight`) or of a YAML file's path.
-
-    Raises:
-        UserError: unknown profile, or a malformed file.
-    """
+    """Load the profile of a name (`betaflight`) or of a YAML file's path. Raises UserError for none, or a malformed file."""
     return load_named(name, FOLDER, BetaflightProfile, "MSP profile")
 
 

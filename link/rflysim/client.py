@@ -19,7 +19,6 @@ from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
-from gate_racer.link.rflysim.payloads import image_file
 from gate_racer.link.rflysim.request import (
     CLEAR_COMMAND,
     FLYABLE,
@@ -29,7 +28,7 @@ from gate_racer.link.rflysim.request import (
     SensorRequest,
     encode_command,
 )
-from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, reader
+from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, image_file, reader
 from gate_racer.link.sockets import Address, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
 
@@ -55,11 +54,7 @@ class SensorSocket(RequestSocket):
         tell: Tell = to_stderr,
         read: Callable[[bytes], Value] | None = None,
     ):
-        """Bind the port; `read` decodes a frame, by default as `stream.reader`.
-
-        Raises:
-            LinkError: the port is in use, or the server's name is unknown.
-        """
+        """Bind the port; `read` decodes a frame, by default as `stream.reader`. Raises LinkError as `RequestSocket`."""
         super().__init__(server, sensor.port, BUFFER_BYTES)
         self.stream = Stream(sensor, tell, read or reader(sensor))
         self._request = sensor.encode()

@@ -18,7 +18,6 @@ import numpy as np
 from gate_racer.common.command import remark
 from gate_racer.common.config import ConfigError, shown
 from gate_racer.common.files import FileError, parse_json, read_text
-from gate_racer.link.rflysim.payloads import JPEG, PNG, RAW
 from gate_racer.link.rflysim.request import (
     DEPTH,
     DEPTH_CLOUD,
@@ -33,6 +32,7 @@ from gate_racer.link.rflysim.request import (
     SENSORS,
     SensorRequest,
 )
+from gate_racer.link.rflysim.stream import JPEG, PNG, RAW
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import normalised, to_euler
 
@@ -205,11 +205,7 @@ def _sensor(entry: Any, where: str, tell: Callable[[str], None]) -> SensorReques
 
 
 def _by_udp(sensor: SensorRequest, where: str, tell: Callable[[str], None]) -> SensorRequest:
-    """Return a valid sensor whose frames come by UDP, at a rate.
-
-    Raises:
-        ConfigError: a field is invalid.
-    """
+    """Return a valid sensor whose frames come by UDP, at a rate. Raises ConfigError if a field is invalid."""
     if sensor.mode == SHARED_MEMORY:
         mode = PNG if sensor.type_id == DEPTH else JPEG
         tell(

@@ -15,9 +15,8 @@ import numpy as np
 
 from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, ON_SENSOR, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
 from gate_racer.link.rflysim.request import FISHEYE, GIMBAL, SENSORS, ImuSample, SensorRequest, flu
-from gate_racer.link.rflysim.stream import Sample, StreamHealth
+from gate_racer.link.rflysim.stream import WORLD, Cloud, Range, Sample, StreamHealth
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
 RosMessage = dict[str, Any]
@@ -264,11 +263,7 @@ def _pose_enu(cloud: Cloud) -> tuple[Array, Array]:
 
 
 def gimbal_order(ctrl: RosMessage) -> GimbalOrder:
-    """Return the command of a CameraCtrl. Attitude, field of view and rates are in hundredths of a degree.
-
-    Raises:
-        ValueError: `ctrl_type` requests what one command cannot carry.
-    """
+    """Return the command of a CameraCtrl, in hundredths of a degree. Raises ValueError for what one command cannot carry."""
     kind, others = ctrl["ctrl_type"], [*ctrl.get("others", ()), *[0] * 5][:5]
     if kind & RESOLUTION:
         raise ValueError("the resolution of a gimbal cannot be changed")

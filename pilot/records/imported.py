@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
-from gate_racer.link.logs.alignment import clock_offset
 from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
-from gate_racer.link.logs.samples import LoggedSignals
+from gate_racer.link.logs.samples import LoggedSignals, clock_offset
 from gate_racer.link.record import Losses, Record, read_records, tell_losses
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection

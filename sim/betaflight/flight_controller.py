@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from gate_racer.link.messages import AttitudeTarget, Imu
-from gate_racer.link.msp.codec import Direction, Frame, Parser, join_multiple, pack
 from gate_racer.link.msp.messages import (
     LETTERS,
     Altitude,
@@ -22,17 +21,22 @@ from gate_racer.link.msp.messages import (
     BoardInfo,
     Channels,
     Code,
+    Direction,
     FcVariant,
     FcVersion,
+    Frame,
     Message,
     ModeRange,
     ModeRanges,
+    Parser,
     RawAttitude,
     RawImu,
     RcTuning,
     RxConfig,
     RxMap,
     StatusEx,
+    join_multiple,
+    pack,
 )
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
 from gate_racer.link.msp.profile import (

@@ -31,8 +31,7 @@ import numpy as np
 from gate_racer.common.cache import entry
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Attitude, AttitudeTarget, Imu
-from gate_racer.link.msp.codec import Direction, Frame, Parser, pack
-from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.messages import Channels, Code, Direction, DisableFlag, Frame, Parser, StatusEx, pack
 from gate_racer.link.msp.ports import SITL_PORT
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
 from gate_racer.link.msp.profile import BetaflightProfile, raw_imu

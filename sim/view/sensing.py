@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.payloads import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.link.rflysim.request import (
     DEPTH,
     DEPTH_CLOUD,
@@ -35,6 +34,7 @@ from gate_racer.link.rflysim.request import (
     SEGMENTATION,
     SensorRequest,
 )
+from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast
 from gate_racer.sim.simulator import Exposure

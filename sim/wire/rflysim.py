@@ -11,7 +11,18 @@ from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.client import to_stderr
 from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
-from gate_racer.link.rflysim.desk import DOCUMENT, HEARTBEAT_PORT, STATE_PORT, GimbalMasks, read_order
+from gate_racer.link.rflysim.desk import (
+    DELETE,
+    DOCUMENT,
+    HEARTBEAT_PORT,
+    NUMBERS,
+    STATE_PORT,
+    TELL,
+    GimbalMasks,
+    SceneObject,
+    read_order,
+    read_query,
+)
 from gate_racer.link.rflysim.request import (
     CLEAR_COMMAND,
     COMMAND_BYTES,
@@ -23,7 +34,6 @@ from gate_racer.link.rflysim.request import (
     decode_request,
     reply_host,
 )
-from gate_racer.link.rflysim.scene import DELETE, NUMBERS, TELL, SceneObject, read_query
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, Payload, RateLimitedReporter, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure

@@ -11,8 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.preflight import cli, run
 from gate_racer.field.preflight.run import at_rest
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.link.msp.codec import Frame, pack
-from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.messages import Channels, Code, DisableFlag, Frame, StatusEx, pack
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.preflight import (
     AircraftConstants,

@@ -17,8 +17,7 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.link.logs.ros import ros_images
 from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
-from gate_racer.link.msp.codec import MspCodec
-from gate_racer.link.msp.messages import Code
+from gate_racer.link.msp.messages import Code, MspCodec
 from gate_racer.link.msp.preflight import load_preflight
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.profile import load_profile

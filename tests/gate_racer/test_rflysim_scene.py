@@ -14,11 +14,10 @@ import pytest
 from gate_racer import rflysim
 from gate_racer.common.errors import UserError
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.desk import STATE_PORT
-from gate_racer.link.rflysim.request import encode_command
-from gate_racer.link.rflysim.scene import (
+from gate_racer.link.rflysim.desk import (
     DELETE,
     NUMBERS,
+    STATE_PORT,
     TELL,
     ObjectState,
     SceneClient,
@@ -27,6 +26,7 @@ from gate_racer.link.rflysim.scene import (
     query,
     read_query,
 )
+from gate_racer.link.rflysim.request import encode_command
 from gate_racer.link.sockets import UdpEndpoint, bind_udp
 from gate_racer.rflysim import objects_of
 from gate_racer.sim.physics.contact import Colliders
@@ -40,8 +40,8 @@ from tests.sim.rflysim_requests import LOCAL_HOST, at
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """On loopback states come within milliseconds; the client waits for those of boxes that are not there."""
-    monkeypatch.setattr("gate_racer.link.rflysim.scene.ASK_S", 0.4)
-    monkeypatch.setattr("gate_racer.link.rflysim.scene.PAUSE_S", 1e-4)
+    monkeypatch.setattr("gate_racer.link.rflysim.desk.ASK_S", 0.4)
+    monkeypatch.setattr("gate_racer.link.rflysim.desk.PAUSE_S", 1e-4)
 
 
 class Server:

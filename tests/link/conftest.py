@@ -2,11 +2,11 @@
 
 import pytest
 
+from gate_racer.link.client import MavlinkClient
 from gate_racer.link.messages import Heartbeat
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import bind_udp
-from gate_racer.link.udp import MavlinkClient
 
 SPEC = load_profile("spec")
 LOCAL = "127.0.0.1"

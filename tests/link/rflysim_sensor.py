@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from gate_racer.link.rflysim.payloads import JPEG
 from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.stream import JPEG
 
 
 def sensor(type_id=1, mode=JPEG, width=64, height=48, other=(), seq_id=2, port=0, **fields):

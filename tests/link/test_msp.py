@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate_racer.link.msp.client import PollScheduler
-from gate_racer.link.msp.codec import Direction, Frame, MspCodec, Parser, join_multiple, pack, split_multiple, xor8
 from gate_racer.link.msp.messages import (
     KINDS,
     Altitude,
@@ -19,11 +18,15 @@ from gate_racer.link.msp.messages import (
     BoardInfo,
     Channels,
     Code,
+    Direction,
     DisableFlag,
     FcVariant,
     FcVersion,
+    Frame,
     ModeRange,
     ModeRanges,
+    MspCodec,
+    Parser,
     RawAttitude,
     RawImu,
     RcTuning,
@@ -31,6 +34,10 @@ from gate_racer.link.msp.messages import (
     RxMap,
     StatusEx,
     decode,
+    join_multiple,
+    pack,
+    split_multiple,
+    xor8,
 )
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.options import SAFETY_PAGE

@@ -15,9 +15,20 @@ import numpy as np
 import pytest
 
 from gate_racer.link.msp.client import LATE_S, MspLine, neutral
-from gate_racer.link.msp.codec import Direction, Frame, MspCodec, Parser, pack
 from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, Descent, GuardedPort, StickWatch, bring_down
-from gate_racer.link.msp.messages import Altitude, Channels, Code, DisableFlag, RawAttitude, StatusEx
+from gate_racer.link.msp.messages import (
+    Altitude,
+    Channels,
+    Code,
+    Direction,
+    DisableFlag,
+    Frame,
+    MspCodec,
+    Parser,
+    RawAttitude,
+    StatusEx,
+    pack,
+)
 from gate_racer.link.msp.ports import open_serial
 from gate_racer.link.msp.profile import load_betaflight, raw_imu, sticks_by_rates
 from gate_racer.link.sockets import LinkError

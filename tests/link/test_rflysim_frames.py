@@ -10,10 +10,9 @@ from rosbags.typesys import Stores, get_typestore
 
 from gate_racer.link.rflysim.config import pinhole
 from gate_racer.link.rflysim.desk import GimbalState
-from gate_racer.link.rflysim.payloads import LOCAL, WORLD, Cloud, Range
 from gate_racer.link.rflysim.request import ImuSample
 from gate_racer.link.rflysim.ros import RosMessages
-from gate_racer.link.rflysim.stream import Sample, StreamHealth
+from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, Sample, StreamHealth
 from gate_racer.sim.view.sensing import mount_of
 from gate_racer.vehicle.rotation import as_vector, from_euler, matrix, to_euler
 from tests.link.rflysim_sensor import sensor

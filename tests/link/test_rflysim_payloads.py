@@ -12,22 +12,26 @@ from hypothesis import strategies as st
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.client import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
-from gate_racer.link.rflysim.payloads import (
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, LAST_COPTER, SENSORS, decode_command
+from gate_racer.link.rflysim.ros import RosMessages
+from gate_racer.link.rflysim.stream import (
     JPEG,
     PNG,
     RAW,
     WORLD,
     Cloud,
+    Payload,
     Range,
+    Sample,
+    Stream,
     decode_cloud,
     decode_payload,
     encode_cloud,
     encode_payload,
+    fragments,
     image_file,
+    reader,
 )
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, LAST_COPTER, SENSORS, decode_command
-from gate_racer.link.rflysim.ros import RosMessages
-from gate_racer.link.rflysim.stream import Payload, Sample, Stream, fragments, reader
 from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 

@@ -23,7 +23,6 @@ from gate_racer.link.rflysim.desk import (
     gimbal_request,
     read_order,
 )
-from gate_racer.link.rflysim.payloads import WORLD, Cloud, Range
 from gate_racer.link.rflysim.request import (
     CopterHeartbeat,
     ImuSample,
@@ -31,7 +30,7 @@ from gate_racer.link.rflysim.request import (
     decode_request,
     encode_command,
 )
-from gate_racer.link.rflysim.stream import Sample, StreamHealth
+from gate_racer.link.rflysim.stream import WORLD, Cloud, Range, Sample, StreamHealth
 from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT
 from tests.link.rflysim_sensor import sensor

@@ -9,8 +9,10 @@ import pytest
 from gate_racer.link.reassembly import MalformedError, StreamCounters
 from gate_racer.link.rflysim import request as copter
 from gate_racer.link.rflysim.desk import decode_state
-from gate_racer.link.rflysim.payloads import (
+from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.stream import (
     RAW,
+    Payload,
     decode_cloud,
     decode_payload,
     decode_range,
@@ -18,9 +20,10 @@ from gate_racer.link.rflysim.payloads import (
     depth_m,
     encode_cloud,
     encode_payload,
+    fragment_reassembler,
+    fragments,
+    read_fragment,
 )
-from gate_racer.link.rflysim.request import decode_request
-from gate_racer.link.rflysim.stream import Payload, fragment_reassembler, fragments, read_fragment
 from tests.conftest import ROOT
 from tests.link import rflysim_sensor
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link.client import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
 from gate_racer.link.mavlink import UNMEASURED
 from gate_racer.link.messages import Arm, AttitudeTarget, ClientHeartbeat, Heartbeat, Imu, VideoFrame
 from gate_racer.link.options import LinkSettings
 from gate_racer.link.sockets import SILENCE_S, TIMESTAMPNS, LinkError, Peer, bind_udp, parse_address
-from gate_racer.link.udp import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
 from gate_racer.link.video import chunks
 from tests.link.conftest import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
 

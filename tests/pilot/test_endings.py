@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from gate_racer.common.errors import UserError
+from gate_racer.link.client import MavlinkClient, VideoReceiver
 from gate_racer.link.messages import Arm, Heartbeat, RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import bind_udp
-from gate_racer.link.udp import MavlinkClient, VideoReceiver
 from gate_racer.pilot.flight import FlightCounters, Passages, Phase
 from gate_racer.pilot.live import DISARMS, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
 from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess

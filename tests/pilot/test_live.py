@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from gate_racer.link.client import MavlinkClient
 from gate_racer.link.messages import Farewell
 from gate_racer.link.profile import load_profile
-from gate_racer.link.udp import MavlinkClient
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.handshake import Handshake
 from gate_racer.pilot.live import SILENCE_S, LiveDriver

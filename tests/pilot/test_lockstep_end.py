@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.client import ClientCodec
+from gate_racer.link.client import ClientCodec, MavlinkClient, VideoReceiver
 from gate_racer.link.messages import Attitude, Farewell, Heartbeat, Imu, TimesyncRequest
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import LinkError, bind_udp
-from gate_racer.link.udp import MavlinkClient, VideoReceiver
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.handshake import Handshake
 from gate_racer.pilot.live import LiveDriver

@@ -7,9 +7,9 @@ from functools import partial
 import cv2
 import numpy as np
 
+from gate_racer.link.client import VideoReceiver
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.profile import load_profile
-from gate_racer.link.udp import VideoReceiver
 from gate_racer.link.video import datagrams
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot import perception_process

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from gate_racer.link.logs.alignment import clock_offset, rigid
 from gate_racer.link.logs.ratm import read_ratm
+from gate_racer.link.logs.samples import clock_offset, rigid
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
 from tests.link import blackbox_writer as blackbox

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gate_racer.link.rflysim.payloads import JPEG
+from gate_racer.link.rflysim.stream import JPEG
 from gate_racer.sim.simulator import Exposure
 from gate_racer.vehicle.rotation import from_euler
 from tests.link.rflysim_sensor import sensor

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from gate_racer.link.msp.client import PollScheduler
-from gate_racer.link.msp.codec import Frame, MspCodec, pack
 from gate_racer.link.msp.messages import (
     Altitude,
     ApiVersion,
     Code,
     DisableFlag,
+    Frame,
+    MspCodec,
     RawAttitude,
     RawImu,
     StatusEx,
+    pack,
 )
 from gate_racer.link.msp.profile import load_betaflight, sticks_by_angles, sticks_by_rates
 from gate_racer.sim.betaflight.flight_controller import FlightController, LowPass

@@ -11,8 +11,7 @@ import gate_racer.race.serving
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
 from gate_racer.link.msp.client import MspClient
-from gate_racer.link.msp.codec import MspCodec
-from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, MspCodec, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.profile import load_betaflight, sticks_by_rates
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line

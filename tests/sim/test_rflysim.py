@@ -16,9 +16,8 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.client import SensorReceiver
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
-from gate_racer.link.rflysim.payloads import PNG, RAW
 from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command, imu_port
-from gate_racer.link.rflysim.stream import MOST_TOPICS, fragment_reassembler
+from gate_racer.link.rflysim.stream import MOST_TOPICS, PNG, RAW, fragment_reassembler
 from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu

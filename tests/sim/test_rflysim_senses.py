@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 
 from gate_racer.link.rflysim.config import pinhole
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, STATE_PORT, GimbalOrder, decode_state, gimbal_request
-from gate_racer.link.rflysim.payloads import LOCAL, RAW, WORLD, decode_payload, decode_range, depth_m
-from gate_racer.link.rflysim.stream import Payload, Stream, fragments, reader
+from gate_racer.link.rflysim.stream import (
+    LOCAL,
+    RAW,
+    WORLD,
+    Payload,
+    Stream,
+    decode_payload,
+    decode_range,
+    depth_m,
+    fragments,
+    reader,
+)
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, cast

@@ -12,8 +12,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.link.msp.codec import Direction, Frame, Parser, pack
-from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from gate_racer.link.msp.messages import Channels, Code, Direction, DisableFlag, Frame, Parser, StatusEx, pack
 from gate_racer.link.msp.profile import load_betaflight, raw_attitude, raw_imu
 from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order, set_up
 from gate_racer.sim.betaflight.station import BetaflightStation
@@ -139,7 +138,7 @@ def test_other_frames_pass_and_the_firmware_reports_arming(relayed):
 
 @INSTALLED
 def test_betaflight_itself_arms_climbs_and_turns_by_its_sticks():
-    from gate_racer.link.msp.codec import MspCodec
+    from gate_racer.link.msp.messages import MspCodec
     from gate_racer.link.msp.profile import sticks_by_rates
 
     codec, hover = MspCodec(), ARCHER.throttle.throttle(1.3 * GRAVITY)

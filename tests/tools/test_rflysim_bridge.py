@@ -15,9 +15,8 @@ import pytest
 from gate_racer.common.errors import exit_code
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, ImuReceiver, gimbal_request
-from gate_racer.link.rflysim.payloads import LOCAL, Cloud, encode_cloud
 from gate_racer.link.rflysim.request import ImuRequest, ImuSample, decode_request
-from gate_racer.link.rflysim.stream import Payload, fragments
+from gate_racer.link.rflysim.stream import LOCAL, Cloud, Payload, encode_cloud, fragments
 from gate_racer.link.sockets import UdpEndpoint
 from tests.conftest import ROOT
 from tests.processes import free_port

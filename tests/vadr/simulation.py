@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from gate_racer.link.client import LEAST_HEARTBEAT_HZ, RateGuard
 from gate_racer.link.messages import Imu, LocalPosition
-from gate_racer.link.udp import LEAST_HEARTBEAT_HZ, RateGuard
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.wire.race import COMMAND_RATE, DISARMED, HEARTBEAT_RATE

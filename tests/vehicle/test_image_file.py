@@ -11,7 +11,7 @@ import pytest
 from gate_racer.common.images import MOST_SCANS, Film, decode_image, image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.payloads import decode_payload
+from gate_racer.link.rflysim.stream import decode_payload
 from gate_racer.perception.detection import decode
 from tests.conftest import ROOT
 
