@@ -62,7 +62,6 @@ class LinkSettings:
         video = parse_address(self.video or mavlink[0], video_port)
         signing = read_key(self.signing_key, time.time()) if self.signing_key else None
         if peer is not None and peer == mavlink:
-            raise UserError(
-                f"link.peer {self.peer}: is the address listened on; name the simulator's, such as port 14560"
-            )
+            cure = "name the simulator's, such as port 14560"
+            raise UserError(f"link.peer {self.peer}: is the address listened on; {cure}")
         return Link(mavlink, video, peer, signing)

@@ -127,9 +127,8 @@ def position_target(message: Any) -> messages.PositionTarget | Refusal:
     if not requested:
         return Refusal(Fault.MASK, f"type mask {mask} ignores every field: at least one must be set")
     if mask & FORCE and any(axis is not None for axis in axes[6:]):
-        return Refusal(
-            Fault.MASK, f"type mask {mask} requests forces: only accelerations are supported, with bit {FORCE} clear"
-        )
+        supported = f"only accelerations are supported, with bit {FORCE} clear"
+        return Refusal(Fault.MASK, f"type mask {mask} requests forces: {supported}")
     if not finite(requested):
         return Refusal(Fault.NOT_FINITE, "SET_POSITION_TARGET_LOCAL_NED holds a field that is not finite")
     p, v, a = (_axes(axes[k : k + 3]) for k in (0, 3, 6))
@@ -302,30 +301,23 @@ class ServerCodec:
             case messages.GroundStatus():
                 return self._desk.status(message) if self._desk else []
             case messages.Ack():
-                return [dialect.MAVLink_command_ack_message(message.command, _result(message))]
+                return [_ack(message.command, _result(message))]
             case messages.TimesyncRequest():
                 return [dialect.MAVLink_timesync_message(0, message.sent_ns)]
             case messages.Farewell():
-                return _farewell(message)
+                text = message.reason.encode("ascii", "replace").decode()
+                beat = _simulator_heartbeat(False, 0, dialect.MAV_AUTOPILOT_GENERIC, dialect.MAV_STATE_POWEROFF)
+                return [*text_packets(text, dialect.MAV_SEVERITY_NOTICE), beat]
             case messages.HumanSticks():
                 return []  # sent over MSP only
 
     def _odometry(self, message: messages.Odometry) -> Any:
         signs = self.profile.signs
         q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
-        frames = dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
-        unknown = [float("nan")] + [0.0] * 20
-        return dialect.MAVLink_odometry_message(
-            round(message.t * 1e6),
-            *frames,
-            *message.p_wb,
-            q,
-            *message.v_b,
-            *rates,
-            unknown,
-            unknown,
-            message.resets % 256,
-        )
+        about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
+        pose_and_twist = *message.p_wb, q, *message.v_b, *rates
+        unknown = [float("nan")] + [0.0] * 20  # covariances
+        return dialect.MAVLink_odometry_message(*about, *pose_and_twist, unknown, unknown, message.resets % 256)
 
     def timesync_reply(self, request: messages.TimesyncRequest, t: float) -> list[bytes]:
         """Return the reply with the simulator's time t (s), if the profile has one."""
@@ -351,7 +343,7 @@ class ServerCodec:
 
     def decode(self, datagram: bytes) -> list[Request]:
         """Return the messages of a datagram. Answer an `UnknownCommand` with `Ack(t, False, command, known=False)`."""
-        found = (self._read(packet) for packet in self._framing.unpack(datagram))
+        found = map(self._read, self._framing.unpack(datagram))
         return [message for message in found if message is not None]
 
     def _read(self, message: Any) -> Request | None:
@@ -417,12 +409,6 @@ def _name(command: int) -> str:
 
 def _unclear(message: Any) -> Refusal:
     return Refusal(Fault.VALUE, f"param1 of command {message.command} is {message.param1:g}, neither 0 nor 1")
-
-
-def _farewell(farewell: messages.Farewell) -> list[Any]:
-    text = farewell.reason.encode("ascii", "replace").decode()
-    heartbeat = _simulator_heartbeat(False, 0, dialect.MAV_AUTOPILOT_GENERIC, dialect.MAV_STATE_POWEROFF)
-    return [*text_packets(text, dialect.MAV_SEVERITY_NOTICE), heartbeat]
 
 
 def _collision(collision: messages.Collision) -> Any:

@@ -55,11 +55,8 @@ class Peer:
     def may_speak(self, sender: Address) -> bool:
         """Return whether datagrams of an address are to be read."""
         host, port = self._wanted
-        return (
-            host in ("", sender[0])
-            and port in (0, sender[1])
-            and (self.address in (None, sender) or not self._complete)
-        )
+        as_wanted = host in ("", sender[0]) and port in (0, sender[1])
+        return as_wanted and (self.address in (None, sender) or not self._complete)
 
     def admits(self, packet: Any, sender: Address, now: float) -> bool:
         """Return whether a pymavlink message is the autopilot's; its first HEARTBEAT binds."""
@@ -156,9 +153,8 @@ def bind_udp(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         bound.close()
         if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise LinkError(
-                f"UDP {host}:{port} is in use: end the other program there or choose another port"
-            ) from None
+            cure = "end the other program there or choose another port"
+            raise LinkError(f"UDP {host}:{port} is in use: {cure}") from None
         reason = getattr(error, "strerror", None) or error
         raise LinkError(f"UDP {host}:{port} cannot be bound ({reason}): choose an address of this machine") from None
     if TIMESTAMPNS is not None:

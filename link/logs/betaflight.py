@@ -26,7 +26,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,9 @@ from gate_racer.vehicle.rotation import Array
 VB_BYTES = 5  # longest variable-byte number: 32 bit, 7 per byte
 END_TEXT = b"End of log\0"
 
-Decoded = tuple[list[int], int]
+Values = list[int]
+Decoded = tuple[Values, int]
+Decoder = Callable[[bytes, int, int], Decoded]
 
 
 class FrameError(Exception):
@@ -162,7 +164,7 @@ def _end(data: bytes, at: int) -> int:
 
 
 # Decoder and the most fields that it decodes together, by the number in the header.
-DECODERS: dict[int, tuple[Callable[[bytes, int, int], Decoded], int]] = {
+DECODERS: dict[int, tuple[Decoder, int]] = {
     0: (signed_vb, 1),
     1: (unsigned_vb, 1),
     3: (neg_14bit, 1),
@@ -190,8 +192,6 @@ LINE_BYTES = 16 << 10  # longest header line
 FIELDS_MOST = 256  # most fields of a frame
 TIME_LEAP_US = 10_000_000  # us, longest time between a frame and the one that predicts it
 
-Values = list[int]
-
 
 @dataclass(frozen=True)
 class FrameLayout:
@@ -199,9 +199,9 @@ class FrameLayout:
 
     names: tuple[str, ...]
     predictors: tuple[int, ...]
-    groups: tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]  # decoder, number of fields
+    groups: tuple[tuple[Decoder, int], ...]  # decoder, number of fields
 
-    def read(self, data: bytes, at: int) -> tuple[Values, int]:
+    def read(self, data: bytes, at: int) -> Decoded:
         """Return the values before prediction, and where the next frame begins. Raises IndexError at the end, and FrameError."""
         values: Values = []
         for decode, count in self.groups:
@@ -259,15 +259,15 @@ def _layouts(headers: dict[str, str]) -> dict[int, FrameLayout]:
         encodings, predictors = (headers.get(f"Field {kind} {what}") for what in ("encoding", "predictor"))
         if names is None or encodings is None or predictors is None:
             continue
-        columns = names.split(","), [int(one) for one in predictors.split(",")]
-        codes = [int(one) for one in encodings.split(",")]
-        if not len(columns[0]) == len(columns[1]) == len(codes) <= FIELDS_MOST:
-            raise ValueError(f"the header names {len(columns[0])} fields of {kind}-frames and {len(codes)} encodings")
-        layouts[ord(kind)] = FrameLayout(tuple(columns[0]), tuple(columns[1]), _groups(codes))
+        fields, codes = tuple(names.split(",")), [int(one) for one in encodings.split(",")]
+        predicted = tuple(int(one) for one in predictors.split(","))
+        if not len(fields) == len(predicted) == len(codes) <= FIELDS_MOST:
+            raise ValueError(f"the header names {len(fields)} fields of {kind}-frames and {len(codes)} encodings")
+        layouts[ord(kind)] = FrameLayout(fields, predicted, _groups(codes))
     return layouts
 
 
-def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]:
+def _groups(codes: list[int]) -> tuple[tuple[Decoder, int], ...]:
     """Return the groups of fields that are encoded together. Raises ValueError for an unknown encoding."""
     groups, k = [], 0
     while k < len(codes):
@@ -292,7 +292,7 @@ def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, Fr
         try:
             kind, after = data[at], at + 1
             if kind == ord("E"):
-                event, after = data[after], EVENTS.get(data[after], _unknown)(data, after + 1)
+                event, after = data[after], EVENTS[data[after]](data, after + 1)
                 if event == END_OF_LOG:
                     break
                 values: Values = []
@@ -316,10 +316,6 @@ def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, Fr
                 rows.append(row)
     table = np.array(rows, float).reshape(len(rows), len(intra.names))
     return BlackboxFlight(headers, intra.names, table, damaged)
-
-
-def _unknown(data: bytes, at: int) -> int:
-    raise FrameError
 
 
 class FramePredictor:
@@ -401,7 +397,7 @@ def betaflight_signals(path: Path) -> LoggedSignals:
         notes.append(f"{longest.damaged} stretches damaged; the undamaged parts are used")
     columns: dict[str, Array] = dict(zip(longest.names, longest.values.T, strict=True))
     log = found({"": {**columns, "t": columns["time"] * 1e-6}}, _sources(longest), notes)
-    return LoggedSignals(log.signals, log.notes, {**log.names, "p": "not logged", "v": "not logged"})
+    return replace(log, names={**log.names, "p": "not logged", "v": "not logged"})
 
 
 def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
@@ -412,7 +408,6 @@ def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
     one_g = flight.number("acc_1G", 1.0)  # 0: without accelerometer
     volts = FORMER_VOLTAGE_V if flight.number("vbatcellvoltage", math.inf) < FORMER_CELL else VOLTAGE_V
     motors = tuple(name for name in flight.names if name.startswith("motor["))
-
     return {
         "omega": (Source("", indexed("gyroADC"), scaled(*(FRD * rate))),),
         "force": (Source("", indexed("accSmooth"), scaled(*(FRD * GRAVITY / one_g))),) if one_g > 0 else (),
@@ -424,8 +419,6 @@ def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
         ),
         "motors": (Source("", motors, lambda raw: (raw - span[0]) / span[1]),) if motors and span[1] > 0 else (),
         "voltage": (Source("", ("vbatLatest",), scaled(volts)),),
-        "p": (),
-        "v": (),
     }
 
 

@@ -21,6 +21,7 @@ IMU, TRUTH = "imu", "truth"
 SCALAR_FIRST, SCALAR_LAST = "wxyz", "xyzw"
 OMEGA, FORCE, POSITION, VELOCITY = (xyz(f"{name}_{{}}") for name in "wapv")
 QUATERNION = xyz("q_{}", SCALAR_FIRST)
+IMU_COLUMNS = ("t", *OMEGA, *FORCE)
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class Layout:
 
     imu: str
     truth: str
-    imu_columns: tuple[str, ...]
-    truth_columns: tuple[str, ...]
+    truth_columns: tuple[str, ...]  # those of the IMU are IMU_COLUMNS
     separator: str | None  # None: blanks
     tick_s: float  # s, unit of the times
     R_bs: Array  # (3, 3), from the IMU's axes to FRD
@@ -57,7 +57,6 @@ LAYOUTS = (
     Layout(
         imu="mav0/imu0/data.csv",
         truth="mav0/state_groundtruth_estimate0/data.csv",
-        imu_columns=("t", *OMEGA, *FORCE),
         truth_columns=("t", *POSITION, *QUATERNION, *VELOCITY, *xyz("gyro_bias_{}"), *xyz("accel_bias_{}")),
         separator=",",
         tick_s=1e-9,
@@ -66,7 +65,6 @@ LAYOUTS = (
     Layout(
         imu="imu.txt",
         truth="groundtruth.txt",
-        imu_columns=("t", *OMEGA, *FORCE),
         truth_columns=("t", *POSITION, *xyz("q_{}", SCALAR_LAST)),
         separator=None,
         tick_s=1.0,
@@ -88,7 +86,7 @@ def inertial_signals(folder: Path) -> LoggedSignals:
     """
     layout = layout_of(folder)
     assert layout is not None, "the reader has recognised its files"
-    tables = {IMU: _table(folder / layout.imu, layout.imu_columns, layout)}
+    tables = {IMU: _table(folder / layout.imu, IMU_COLUMNS, layout)}
     if (folder / layout.truth).is_file():
         tables[TRUTH] = _table(folder / layout.truth, layout.truth_columns, layout)
     return found(tables, layout.sources())

@@ -168,11 +168,7 @@ def tlog_signals(path: Path) -> LoggedSignals:
         elif name in wanted:
             to = (m.target_system, m.target_component) if name == "SET_ATTITUDE_TARGET" else sender
             rows[to][name].append({"t": t, **{field: getattr(m, field) for field in wanted[name]}})
-    sensed = [
-        sender
-        for sender in rows
-        if sender[0] and len(rows[sender]) > (1 if "SET_ATTITUDE_TARGET" in rows[sender] else 0)
-    ]
+    sensed = [sender for sender, kinds in rows.items() if sender[0] and kinds.keys() - {"SET_ATTITUDE_TARGET"}]
     senders = [one for one in autopilots if one in sensed] or sensed or [(0, 0)]
     used, notes = senders[0], []
     if others := sorted({*sensed, *autopilots} - {used}):
@@ -199,10 +195,8 @@ def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]
         if name == "FMT":
             formats |= _format(*values)
             continue
-        fields = {
-            column: value * factor if factor != 1.0 else value
-            for column, value, factor in zip(columns, values, factors, strict=True)
-        }
+        scaled = zip(columns, values, factors, strict=True)
+        fields = {column: value * factor if factor != 1.0 else value for column, value, factor in scaled}
         for clock, unit in (("TimeUS", 1e-6), ("TimeMS", 1e-3)):
             if isinstance(fields.get(clock), int):
                 yield fields[clock] * unit, name, fields

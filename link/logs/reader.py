@@ -58,9 +58,8 @@ def log_kind(path: Path) -> str:
         return "tlog"
     kind = kind or SUFFIXES.get(path.suffix.lower(), TABLE if TIME_FIRST.match(start) else "")
     if ARDUPILOT_TEXT.match(start):
-        raise SignalError(
-            f"{path}: is a log of ArduPilot as text, which is not read: give its .bin, or the .tlog of the flight"
-        )
+        cure = "give its .bin, or the .tlog of the flight"
+        raise SignalError(f"{path}: is a log of ArduPilot as text, which is not read: {cure}")
     if not kind:
         raise SignalError(f"{path}: is no log that is read: read are {READ}")
     return kind

@@ -129,10 +129,9 @@ def table_signals(path: Path) -> LoggedSignals:
     log = found({"": columns}, sources, notes)
     force = log.get("force").values
     if len(force) and np.median(np.nan_to_num(force[:, 2])) > GRAVITY / 2:
-        turned_too = "of a, w, v and p, and q_y and q_z, take the opposite sign"
-        raise SignalError(
-            f"{path}: a_z is positive for most of the log, so z is up, but FRD and NED are expected: y and z {turned_too}"
-        )
+        turned_too = "y and z of a, w, v and p, and q_y and q_z, take the opposite sign"
+        why = "a_z is positive for most of the log, so z is up, but FRD and NED are expected"
+        raise SignalError(f"{path}: {why}: {turned_too}")
     return log
 
 

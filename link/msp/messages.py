@@ -367,14 +367,16 @@ class Frame:
 
 
 @dataclass(slots=True)
-class ParserCounters:
-    """Counts of what a parser has dropped."""
+class CodecCounters:
+    """Counts of what an end has dropped."""
 
     stray: int = 0  # bytes outside of frames
     checksum: int = 0  # frames with a wrong checksum
     oversized: int = 0  # longer frames, or of version 2
     incomplete: int = 0  # frames that were never completed
     direction: int = 0  # valid frames in the other direction: an echo
+    malformed: int = 0  # replies with an invalid payload
+    refused: int = 0  # requests answered by an error
 
 
 def xor8(data: bytes) -> int:
@@ -397,9 +399,9 @@ class Parser:
     After a broken frame the search continues behind its first byte, so that no valid frame is lost with it.
     """
 
-    def __init__(self, expected: Collection[Direction], counters: ParserCounters | None = None):
+    def __init__(self, expected: Collection[Direction], counters: CodecCounters | None = None):
         """Create it; `expected`: directions that this end receives."""
-        self.counters = counters if counters is not None else ParserCounters()
+        self.counters = counters if counters is not None else CodecCounters()
         self._expected, self._buffer = frozenset(expected), bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -476,22 +478,13 @@ def join_multiple(parts: Sequence[bytes]) -> bytes:
     return joined
 
 
-@dataclass(slots=True)
-class CodecCounters(ParserCounters):
-    """Counts of what the client's end has dropped."""
-
-    malformed: int = 0  # replies with an invalid payload
-    refused: int = 0  # requests answered by an error
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One reply: the command, its messages, and its length on the wire."""
 
     command: int
-    messages: tuple[Message, ...]  # several for MULTIPLE_MSP, none for an acknowledgement
+    messages: tuple[Message, ...]  # several for MULTIPLE_MSP, none for an acknowledgement or an error
     wire_bytes: int
-    refused: bool = False
 
 
 class MspCodec:
@@ -520,21 +513,17 @@ class MspCodec:
 
     def feed(self, data: bytes) -> list[Answer]:
         """Return the replies that these bytes complete."""
-        return self._read(self._parser.feed(data))
+        return [answer for frame in self._parser.feed(data) if (answer := self._answer(frame)) is not None]
 
     def give_up(self) -> list[Answer]:
         """Discard the start of an incomplete frame after a time-out, and return replies found behind it."""
-        return self._read(self._parser.give_up())
-
-    def _read(self, frames: list[Frame]) -> list[Answer]:
-        answers = (self._answer(frame) for frame in frames)
-        return [answer for answer in answers if answer is not None]
+        return [answer for frame in self._parser.give_up() if (answer := self._answer(frame)) is not None]
 
     def _answer(self, frame: Frame) -> Answer | None:
         length = len(pack(frame))
         if frame.direction is Direction.ERROR:
             self.counters.refused += 1
-            return Answer(frame.command, (), length, refused=True)
+            return Answer(frame.command, (), length)
         if frame.command == Code.SET_RAW_RC:
             return Answer(frame.command, (), length)
         several = frame.command == Code.MULTIPLE_MSP

@@ -109,20 +109,16 @@ def open_port(where: str, baud: int, consent: str = "") -> Port:
 def may_be_aircraft(where: str) -> bool:
     """Return whether a port is not one of this machine's pseudo-terminals and TCP ports. Raises LinkError for a malformed one."""
     if where.startswith("tcp:"):
-        return not _is_local(parse_address(where.removeprefix("tcp:"), SITL_PORT)[0])
+        host, _ = parse_address(where.removeprefix("tcp:"), SITL_PORT)
+        return host != "localhost" and not host.startswith("127.")
     return not _is_pseudo_terminal(where)
 
 
 def require_consent(where: str, consent: str) -> None:
     """Check the consent for a possible aircraft. Raises LinkError unless its page on safety has been read."""
     if may_be_aircraft(where) and consent != SAFETY_PAGE:
-        raise LinkError(
-            f"{where} may be a real aircraft: read {SAFETY_PAGE}, then add --set {CONSENT_KEY}={SAFETY_PAGE}"
-        )
-
-
-def _is_local(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.")
+        consenting = f"read {SAFETY_PAGE}, then add --set {CONSENT_KEY}={SAFETY_PAGE}"
+        raise LinkError(f"{where} may be a real aircraft: {consenting}")
 
 
 def _is_pseudo_terminal(where: str) -> bool:

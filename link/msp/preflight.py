@@ -56,7 +56,14 @@ class AircraftConstants:
     @property
     def rates(self) -> RateCurves | None:
         """Rate curves; None for an unknown kind."""
-        return rates_of(self.tuning)
+        t, kinds = self.tuning, {code: kind for kind, code in RATES_TYPE.items()}
+        try:
+            roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
+            pitch = AxisRates(t.rc_rate_pitch, t.rate_pitch, t.expo_pitch, t.limit_pitch_deg_s)
+            yaw = AxisRates(t.rc_rate_yaw, t.rate_yaw, t.expo_yaw, t.limit_yaw_deg_s)
+            return RateCurves(kinds[t.rates_type], roll, pitch, yaw)
+        except (KeyError, ValueError):
+            return None
 
     def switched(self, mode: int, us: tuple[int, ...]) -> bool:
         """Return whether channels (us; four sticks, then AUX1) switch a mode on."""
@@ -76,9 +83,9 @@ def firmware_of(line: MspLine) -> str:
     if not isinstance(variant, FcVariant):
         raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
     version = request(line, Code.FC_VERSION)
-    return variant.name + (
-        f" {version.major}.{version.minor}.{version.patch}" if isinstance(version, FcVersion) else ""
-    )
+    if not isinstance(version, FcVersion):
+        return variant.name
+    return f"{variant.name} {version.major}.{version.minor}.{version.patch}"
 
 
 def read_constants(line: MspLine) -> AircraftConstants:
@@ -118,18 +125,6 @@ def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftC
         raise UserError("the override is on: switch it off, so that the sticks of this program have no effect")
 
 
-def rates_of(tuning: RcTuning) -> RateCurves | None:
-    """Return the configured rate curves; None for an unknown kind."""
-    t, kinds = tuning, {code: kind for kind, code in RATES_TYPE.items()}
-    try:
-        roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
-        pitch = AxisRates(t.rc_rate_pitch, t.rate_pitch, t.expo_pitch, t.limit_pitch_deg_s)
-        yaw = AxisRates(t.rc_rate_yaw, t.rate_yaw, t.expo_yaw, t.limit_yaw_deg_s)
-        return RateCurves(kinds[t.rates_type], roll, pitch, yaw)
-    except (KeyError, ValueError):
-        return None
-
-
 def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
     """Return the differences by name: `tuning.rate_roll was 75, is 80`."""
     old, new = _leaves(asdict(before)), _leaves(asdict(now))
@@ -139,15 +134,12 @@ def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
 
 def _leaves(value: object, name: str = "") -> dict[str, object]:
     """Return values by dotted name, such as `modes.0.low_us`."""
-    if isinstance(value, dict):
-        items = list(value.items())
-    elif isinstance(value, tuple | list):
-        items = list(enumerate(value))
-    else:
+    if not isinstance(value, dict | tuple | list):
         return {name: value}
-    return {
-        path: leaf for key, one in items for path, leaf in _leaves(one, f"{name}.{key}" if name else str(key)).items()
-    }
+    leaves = dict[str, object]()
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+        leaves |= _leaves(one, f"{name}.{key}" if name else str(key))
+    return leaves
 
 
 LISTEN_S = 0.5  # s to listen for unsolicited bytes
@@ -247,9 +239,8 @@ def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
     require_safe(line, profile)
     first = read_constants(line)
     if differing := changes(first, read_constants(line)):
-        raise UserError(
-            f"two readings differ: {_listed(differing)}: end the program that configures the flight controller"
-        )
+        cure = "end the program that configures the flight controller"
+        raise UserError(f"two readings differ: {_listed(differing)}: {cure}")
     require_safe(line, profile, first)
     return first
 

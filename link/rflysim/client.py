@@ -6,18 +6,17 @@ A flight's camera has the URL `rflysim://HOST:PORT?config=Config.json`; its imag
 import contextlib
 import math
 import select
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from urllib.parse import parse_qsl, urlsplit
 
+from gate_racer.common.command import remark
 from gate_racer.common.config import ConfigError
-from gate_racer.common.errors import say
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
-from gate_racer.link.rflysim.config import camera_of, load_sensors, looks_like_radians
+from gate_racer.link.rflysim.config import camera_of, load_sensors
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
 from gate_racer.link.rflysim.request import (
     CLEAR_COMMAND,
@@ -39,20 +38,11 @@ NO_ANSWER_S = 3.0  # s of unanswered requests, after which they are reported
 LAPSES = 3  # interruptions of a sensor, after which another client is suspected
 
 
-def to_stderr(line: str) -> None:
-    """Print a line to stderr; continue if stderr is closed."""
-    say(line, sys.stderr)
-
-
 class SensorSocket(RequestSocket):
     """One bound port, the request that starts its sensor, and the sensor's stream."""
 
     def __init__(
-        self,
-        sensor: SensorRequest,
-        server: Address,
-        tell: Tell = to_stderr,
-        read: Callable[[bytes], Value] | None = None,
+        self, sensor: SensorRequest, server: Address, tell: Tell = remark, read: Callable[[bytes], Value] | None = None
     ):
         """Bind the port; `read` decodes a frame, by default as `stream.reader`. Raises LinkError as `RequestSocket`."""
         super().__init__(server, sensor.port, BUFFER_BYTES)
@@ -69,29 +59,23 @@ class SensorSocket(RequestSocket):
         silent = now - self._received > patience_s
         if silent and self._silent_since is None:
             self._silent_since = now
-            self._count_lapse()
+            self._lapses += self._received > -math.inf
+            if self._lapses >= LAPSES:
+                other = f"another client may request SeqID {self.stream.sensor.seq_id}"
+                self.stream.say("lapses", f"the stream stops repeatedly: {other}")
         if now - self._requested >= (ASK_S if silent else RENEW_S):
             self._requested = now
             self.send(self._request)
             if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
                 self._complain()
 
-    def _count_lapse(self) -> None:
-        self._lapses += self._received > -math.inf
-        if self._lapses >= LAPSES:
-            self.stream.say(
-                "lapses", f"the stream stops repeatedly: another client may request SeqID {self.stream.sensor.seq_id}"
-            )
-
     def _complain(self) -> None:
-        host, port = self.server
+        server = f"{self.server[0]}:{self.server[1]}"
         if self._received > -math.inf:
-            self.stream.say("stopped", f"no more frames from {host}:{port}; requests continue")
+            self.stream.say("stopped", f"no more frames from {server}; requests continue")
         else:
-            self.stream.say(
-                "no answer",
-                f"no answer from {host}:{port}: is RflySim3D running, and did it reject this sensor? requests continue",
-            )
+            why = "is RflySim3D running, and did it reject this sensor? requests continue"
+            self.stream.say("no answer", f"no answer from {server}: {why}")
 
     def received(self, now: float) -> None:
         """Record a frame of the sensor."""
@@ -119,7 +103,7 @@ class SensorSocket(RequestSocket):
 class SensorReceiver:
     """Receiver of all sensors of a Config.json."""
 
-    def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = to_stderr):
+    def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = remark):
         """Bind the ports. Raises LinkError when a port is in use."""
         self._sockets: list[SensorSocket] = []
         try:
@@ -199,7 +183,7 @@ def parse_server(url: str, *known: str) -> tuple[Address, dict[str, str]]:
     try:
         parts = urlsplit(url if "://" in url else f"{url}://", allow_fragments=False)
     except ValueError:  # unmatched brackets
-        raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}") from None
+        parts = urlsplit("")
     if parts.scheme != SCHEME or parts.path not in ("", "/"):
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
     # A file may have a + in its name.
@@ -227,11 +211,10 @@ def parse_vision(url: str) -> Vision:
         camera = camera_of(sensor, radians)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    small = looks_like_radians(sensor) and not radians
-    warning = (
-        f"{path}: sensor {sensor.seq_id}: SensorAngEular {sensor.euler} is assumed to be in degrees; or add &angles=rad"
-    )
-    return Vision(server, sensor, camera, warning if small else "")
+    # So small as degrees that radians may be meant.
+    small = 0 < max(map(abs, sensor.euler)) <= 2 * math.pi and not (sensor.turned_by_quat or radians)
+    assumed = f"SensorAngEular {sensor.euler} is assumed to be in degrees; or add &angles=rad"
+    return Vision(server, sensor, camera, f"{path}: sensor {sensor.seq_id}: {assumed}" if small else "")
 
 
 def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
@@ -250,7 +233,7 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
 class VisionReceiver(SensorSocket):
     """Receiver of one camera, in place of `link.udp.VideoReceiver`."""
 
-    def __init__(self, vision: Vision, tell: Tell = to_stderr):
+    def __init__(self, vision: Vision, tell: Tell = remark):
         """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
         super().__init__(vision.sensor, vision.server, tell, partial(image_file, sensor=vision.sensor))
         # Function that opens a receiver in this one's place, once it is closed.

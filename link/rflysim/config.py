@@ -51,10 +51,8 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
     if kind is None:
         return "TypeID", f"unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
     if sensor.mode not in MODES:
-        return (
-            "SendProtocol[0]",
-            f"unknown mode {sensor.mode}: set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG",
-        )
+        known = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
+        return "SendProtocol[0]", f"unknown mode {sensor.mode}: {known}"
     if sensor.turned_by_quat and abs(math.hypot(*sensor.quat) - 1) > UNIT_TOLERANCE:
         return "SensorAngQuat", f"must have length 1, found {sensor.quat}"
     if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
@@ -177,11 +175,10 @@ def _sensor(entry: Any, where: str, tell: Callable[[str], None]) -> SensorReques
         tell(f"{where}: unknown fields are ignored: {', '.join(map(shown, unknown))}")
     for key in REQUIRED:
         if key not in entry:
-            raise ConfigError(f"{where}.{key}: missing" + _meant(key, unknown))
-    words = {key: _word(entry[key], f"{where}.{key}") for key in WHOLE}
-    send = _list(entry["SendProtocol"], 8, f"{where}.SendProtocol")
-    fields: dict[str, Any] = {field: words[key] for key, field in WHOLE.items()}
-    other = entry["otherParams"]
+            near = difflib.get_close_matches(key, unknown, 1)
+            raise ConfigError(f"{where}.{key}: missing" + (f"; is {shown(near[0])} meant?" if near else ""))
+    fields: dict[str, Any] = {field: _word(entry[key], f"{where}.{key}") for key, field in WHOLE.items()}
+    send, other = _list(entry["SendProtocol"], 8, f"{where}.SendProtocol"), entry["otherParams"]
     if "EularOrQuat" in entry:
         fields["by_quat"] = _number(entry["EularOrQuat"], f"{where}.EularOrQuat")
         if fields["by_quat"] > 0.5 and "SensorAngQuat" not in entry:
@@ -207,10 +204,8 @@ def _sensor(entry: Any, where: str, tell: Callable[[str], None]) -> SensorReques
 def _by_udp(sensor: SensorRequest, where: str, tell: Callable[[str], None]) -> SensorRequest:
     """Return a valid sensor whose frames come by UDP, at a rate. Raises ConfigError if a field is invalid."""
     if sensor.mode == SHARED_MEMORY:
-        mode = PNG if sensor.type_id == DEPTH else JPEG
-        tell(
-            f"{where}.SendProtocol[0]: shared memory is requested as {'PNG' if mode == PNG else 'JPEG'} by UDP ({mode})"
-        )
+        mode, name = (PNG, "PNG") if sensor.type_id == DEPTH else (JPEG, "JPEG")
+        tell(f"{where}.SendProtocol[0]: shared memory is requested as {name} by UDP ({mode})")
         sensor = replace(sensor, send=(mode, *sensor.send[1:]))
     if (wrong := fault(sensor)) is not None:
         raise ConfigError(f"{where}.{wrong[0]}: {wrong[1]}")
@@ -218,12 +213,6 @@ def _by_udp(sensor: SensorRequest, where: str, tell: Callable[[str], None]) -> S
         tell(f"{where}.DataCheckFreq: 0 stands for {RATE_HZ} Hz")
         sensor = replace(sensor, rate_hz=RATE_HZ)
     return sensor
-
-
-def _meant(key: str, unknown: list[str]) -> str:
-    """Return a hint at the unknown field that a missing one is likely to be; "" if there is none."""
-    near = difflib.get_close_matches(key, unknown, 1)
-    return f"; is {shown(near[0])} meant?" if near else ""
 
 
 def _word(value: Any, where: str) -> int:
@@ -268,15 +257,14 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
     Raises:
         ConfigError: the camera is unsuitable for flight: not fixed to the vehicle, rolled or yawed.
     """
-    camera, where = pinhole(sensor), f"sensor {sensor.seq_id}"
+    where = f"sensor {sensor.seq_id}"
     if sensor.mount_type not in ON_VEHICLE:
         raise ConfigError(f"{where}: TargetMountType: must be 0 or 1, on the vehicle, found {sensor.mount_type}")
     (x, y, z), (roll, pitch, yaw) = sensor.position_m, mount_deg(sensor, radians)
     if max(abs(roll), abs(yaw)) > LEVEL_DEG:
-        raise ConfigError(
-            f"{where}: SensorAngEular: the pilot's camera may be rotated in pitch only, found {sensor.euler}"
-        )
-    return replace(camera, tilt_deg=round(pitch, FINENESS_PX), p_bc_m=(x, y, z))
+        turned = f"the pilot's camera may be rotated in pitch only, found {sensor.euler}"
+        raise ConfigError(f"{where}: SensorAngEular: {turned}")
+    return replace(pinhole(sensor), tilt_deg=round(pitch, FINENESS_PX), p_bc_m=(x, y, z))
 
 
 def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, float, float]:
@@ -284,9 +272,3 @@ def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, floa
     angles = to_euler(normalised(sensor.quat)) if sensor.turned_by_quat else sensor.euler
     roll, pitch, yaw = map(math.degrees, angles) if radians or sensor.turned_by_quat else angles
     return roll, pitch, yaw
-
-
-def looks_like_radians(sensor: SensorRequest) -> bool:
-    """Return whether the mount's angles, taken as degrees, are so small that radians may be meant."""
-    size = max(map(abs, sensor.euler))
-    return 0 < size <= 2 * math.pi and not sensor.turned_by_quat

@@ -55,11 +55,9 @@ class RequestSocket(UdpEndpoint):
         self.malformed = self.foreign = 0
         # A server addressed by multicast answers from its own address.
         self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
-        with contextlib.suppress(
-            OSError
-        ):  # unicast is delivered without, as on loopback and in a network without multicast
-            if group:
-                member = socket.inet_aton(group) + socket.inet_aton(ANYWHERE)
+        if group:
+            member = socket.inet_aton(group) + socket.inet_aton(ANYWHERE)
+            with contextlib.suppress(OSError):  # unicast is delivered without, as on loopback
                 self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
 
     @property
@@ -113,9 +111,8 @@ class GimbalOrder:
     quat: Floats | None = None  # (4,)
 
 
-GimbalMasks = Mapping[
-    str, int | None
-]  # bits of the mask. None: transmitted without a bit; absent: not in this numbering
+# Bits of the mask. None: transmitted without a bit; absent: not in this numbering.
+GimbalMasks = Mapping[str, int | None]
 
 DOCUMENT: GimbalMasks = {
     "focal": 4, "centre": 5, "rates": 6, "zoom": 7, "track": 8, "ranging": 9, "light": 10, "box": 11, "zoom_base": 13,
@@ -133,7 +130,7 @@ PLACES = {  # indices of the values in otherParams
 }  # fmt: skip
 
 
-KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light": int, "box": int}
+KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light": int, "box": int}  # else float
 
 
 def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks) -> SensorRequest:
@@ -156,9 +153,8 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks
             mask |= 0 if bit is None else 1 << bit
         for place, number in zip(PLACES.get(name, ()), value if isinstance(value, tuple) else (value,), strict=False):
             other[place] = float(number)
-    by_quat = gimbal.by_quat or 0.0
-    if order.euler is not None or order.quat is not None:
-        by_quat = float(order.quat is not None)
+    turned = order.euler is not None or order.quat is not None
+    by_quat = float(order.quat is not None) if turned else gimbal.by_quat or 0.0
     return replace(
         gimbal,
         mask=mask,
@@ -243,11 +239,7 @@ class GimbalClient(RequestSocket):
     """Commands to the gimbals of a Config.json, and their reported states."""
 
     def __init__(
-        self,
-        sensors: Iterable[SensorRequest],
-        server: Address,
-        masks: GimbalMasks = DOCUMENT,
-        port: int = STATE_PORT,
+        self, sensors: Iterable[SensorRequest], server: Address, masks: GimbalMasks = DOCUMENT, port: int = STATE_PORT
     ):
         """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}

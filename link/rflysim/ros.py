@@ -53,11 +53,7 @@ class RosMessages:
     """
 
     def __init__(self, prefix: str = "", names: Mapping[int, str] | None = None, ned: bool = False):
-        """
-        Args:
-            names: topics by TypeID, with {seq} for the SeqID.
-            ned: odometry in world NED and body FRD instead of ROS's ENU and FLU.
-        """
+        """Create it; `names`: topics by TypeID, with {seq} for the SeqID; `ned`: odometry in NED and FRD, not ENU and FLU."""
         self._prefix, self._names, self._ned = prefix, names or {}, ned
         self._fov_deg = dict[int, float]()  # of gimbals, by SeqID
         self._poses = dict[int, tuple[bool, float, Array, Array]]()  # by copter: whether of the world, t, p, R
@@ -78,16 +74,14 @@ class RosMessages:
     def sample(self, sample: Sample, start: float = 0.0) -> Iterator[Message]:
         """Yield the messages of a sample: an image with its CameraInfo, a cloud with odometry and transform, or a range.
 
-        Args:
-            start: start of the simulation, s since 1970; 0 for stamps in simulation time.
+        `start` is that of the simulation, s since 1970; 0 for stamps in simulation time.
         """
         sensor, t, name = sample.sensor, start + sample.t, self.topic(sample.sensor)
         match sample.value:
             case np.ndarray() as image:
                 yield Message(name, "sensor_msgs/Image", self._image(image, sensor, t))
-                yield Message(
-                    f"{name.rpartition('/')[0]}/camera_info", "sensor_msgs/CameraInfo", self.camera_info(sensor, t)
-                )
+                about = f"{name.rpartition('/')[0]}/camera_info"
+                yield Message(about, "sensor_msgs/CameraInfo", self.camera_info(sensor, t))
             case Cloud() as cloud:
                 yield Message(name, "sensor_msgs/PointCloud2", self._cloud(cloud, sensor, t))
                 kind = "global" if cloud.axes == WORLD else "local"
@@ -154,12 +148,8 @@ class RosMessages:
         copter, zero, (p, R) = cloud.copter or 1, _xyz((0.0, 0.0, 0.0)), _pose_enu(cloud)
         origin, axes = EARTH if cloud.axes == WORLD else self.frame(f"uav{copter}_local_enu"), "flu"
         if self._ned:
-            p, R, origin, axes = (
-                ENU_FROM_NED @ p,
-                ENU_FROM_NED @ R @ FRD_FROM_FLU,
-                origin.replace("_enu", "_ned"),
-                "frd",
-            )
+            p, R = ENU_FROM_NED @ p, ENU_FROM_NED @ R @ FRD_FROM_FLU
+            origin, axes = origin.replace("_enu", "_ned"), "frd"
         return {
             "header": header(t, origin),
             "child_frame_id": self.frame(f"uav{copter}_{axes}"),
@@ -203,9 +193,8 @@ class RosMessages:
             name = self.frame(f"sensor{sensor.seq_id}_")
             if SENSORS[sensor.type_id].encoding:
                 found.append(transform(0.0, f"{name}flu", f"{name}optical", NOWHERE, FLU_FROM_OPTICAL))
-        for number in sorted(
-            {copter, *(one.copter for one in sensors if one.mount_type not in (ON_GROUND, ON_SENSOR))}
-        ):
+        carriers = {one.copter for one in sensors if one.mount_type not in (ON_GROUND, ON_SENSOR)}
+        for number in sorted({copter, *carriers}):
             name = self.frame(f"uav{number}_")
             found.append(transform(0.0, f"{name}local_enu", f"{name}local_ned", NOWHERE, ENU_FROM_NED))
             found.append(transform(0.0, f"{name}flu", f"{name}frd", NOWHERE, FRD_FROM_FLU))

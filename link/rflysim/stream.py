@@ -35,6 +35,7 @@ JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
 METRES_PER_COUNT = 0.001  # default, where otherParams[2] is 0
 NO_DEPTH = 65535  # counts, no surface within range
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]  # least compression: the fastest
+FLAGS = {"mono16": cv2.IMREAD_UNCHANGED, "bgr8": cv2.IMREAD_COLOR, "mono8": cv2.IMREAD_GRAYSCALE}  # by encoding
 
 
 def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
@@ -48,9 +49,7 @@ def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
         dtype = np.dtype("<u2") if kind.encoding == "mono16" else np.dtype(np.uint8)
         shape = (sensor.height_px, sensor.width_px, 3) if kind.channels == 3 else (sensor.height_px, sensor.width_px)
         return np.frombuffer(payload, dtype).reshape(shape)
-    size = _require_size(payload, sensor)
-    as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
-    image = decode_image(payload, size, {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding])
+    image = decode_image(payload, _require_size(payload, sensor), FLAGS[kind.encoding])
     if image is None:
         raise MalformedError(f"{len(payload)} bytes that begin like an image are none")
     if kind.encoding == "mono16" and (image.dtype != np.uint16 or image.ndim != 2):
@@ -131,7 +130,7 @@ class Range(Packed):
 
 
 def decode_range(payload: bytes) -> Range:
-    """Decode a range. Raises MalformedError for another length or an invalid distance."""
+    """Decode a range, whose positions need not be finite. Raises MalformedError for another length or an invalid distance."""
     if len(payload) != Range.LAYOUT.size:
         raise MalformedError(f"a range has {Range.LAYOUT.size} bytes, not {len(payload)}")
     hit = Range.of(Range.LAYOUT.unpack(payload))

@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from gate_racer.common.command import remark
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.client import to_stderr
 from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
 from gate_racer.link.rflysim.desk import (
     DELETE,
@@ -55,7 +55,7 @@ class RequestPort(UdpEndpoint, ABC):
         """Bind `own`, and report with a prefix. Raises LinkError when the port is in use."""
         super().__init__(*own)
         self.malformed = self.refused = 0
-        self._say = RateLimitedReporter(to_stderr, f"{prefix}port {self.address[1]}")
+        self._say = RateLimitedReporter(remark, f"{prefix}port {self.address[1]}")
 
     @abstractmethod
     def _receive(self, datagram: bytes, sender: Address) -> None:
@@ -159,7 +159,7 @@ def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | Non
     except LinkError as error:
         if chosen:
             raise
-        to_stderr(f"{error}: CopterSim's IMU is not simulated (rflysim://HOST:PORT?imu=PORT names another)")
+        remark(f"{error}: CopterSim's IMU is not simulated (rflysim://HOST:PORT?imu=PORT names another)")
         return None
 
 
