@@ -24,11 +24,7 @@ class CameraReceiver:
     address = ("", 0)  # nothing arrives by the network
 
     def __init__(self, source: str, size_px: tuple[int, int], hz: float):
-        """Open the camera, for images of a width and height (px) at a rate, and read on a thread.
-
-        Raises:
-            LinkError: it cannot be opened, or its images have another size.
-        """
+        """Open the camera, and read on a thread. Raises LinkError if it cannot be opened, or its images have another size."""
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # it warns of what raises here
         kind, _, name = source.partition(":")
         self._film, self._capture = kind == FILM, cv2.VideoCapture(name, BACKENDS[kind])

@@ -311,14 +311,7 @@ class MavlinkClient(UdpEndpoint):
     def __init__(
         self, host: str, port: int, profile: Profile, peer: Address | None = None, key: SigningKey | None = None
     ):
-        """
-        Args:
-            peer: required address of the simulator, as from `parse_peer`; None: anywhere.
-            key: signing key of all messages.
-
-        Raises:
-            LinkError: host:port cannot be bound.
-        """
+        """Bind the socket, for a simulator at `peer` (see `parse_peer`) or anywhere. Raises LinkError if it cannot be bound."""
         super().__init__(host, port, MAVLINK_BUFFER_BYTES)
         self.counters = ClientCounters()
         self._wanted = peer or ("", 0)

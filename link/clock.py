@@ -65,11 +65,9 @@ class StreamClock:
     """Clock model of two streams. Feed every stamp of the reference stream; it maps those of the other."""
 
     def __init__(self, latency_s: float, one_clock: bool = True):
-        """Create the model.
+        """Create it for a nominal latency of the other stream minus that of the reference.
 
-        Args:
-            latency_s: nominal latency of the other stream minus that of the reference.
-            one_clock: treat stamps that nearly agree as of the same clock.
+        With `one_clock`, stamps that nearly agree are treated as of the same clock.
         """
         self._pace = _Pace()
         self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
@@ -310,11 +308,7 @@ class Timeline:
         return t - self._ahead_s
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
-        """Return the messages to be used now, in order, on the pilot's time.
-
-        Args:
-            received: s, of any monotonic clock.
-        """
+        """Return the messages to be used now, in order, on the pilot's time; `received` in s of any monotonic clock."""
         if isinstance(message, Imu):
             return [_shifted(sample, self._ahead_s) for sample in self._samples(message, received)]
         if self._newest is None:

@@ -99,8 +99,7 @@ class SigningKey:
 def read_key(path: Path, now_s: float) -> SigningKey:
     """Read the key of a file: SHA-256 of its stripped text, as ground stations derive theirs from a passphrase.
 
-    Raises:
-        UserError: the file cannot be read, or is empty.
+    Raises UserError if it cannot be read, or is empty.
     """
     try:
         text = path.read_bytes().strip()

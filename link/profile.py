@@ -185,11 +185,7 @@ class Profile:
             raise ValueError("video_copies and video_stamp_ns must be at least 1")
 
     def of_copter(self, number: int) -> "Profile":
-        """Return the profile of one of several copters, numbered from 1, with its own system id and ports.
-
-        Raises:
-            UserError: the number is out of range.
-        """
+        """Return the profile of one of several copters, with its own system id and ports. Raises UserError unless 1 to 250."""
         if not 1 <= number <= LAST_COPTER:
             raise UserError(f"copter {number}: must lie between 1 and {LAST_COPTER}")
         further = PORTS_PER_COPTER * (number - 1)

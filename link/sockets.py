@@ -40,11 +40,7 @@ class Peer:
     """
 
     def __init__(self, host: str = "", port: int = 0, expected: Sender | None = None):
-        """
-        Args:
-            host, port: required address, numeric; empty or 0 for anywhere.
-            expected: system and component of the simulator in the profile.
-        """
+        """Create it for a numeric address (empty or 0: any); `expected` are system and component of the simulator's profile."""
         self.address: Address | None = None
         self._wanted, self._expected = (host, port), expected
         self._source: Sender = 0, 0
@@ -77,13 +73,10 @@ class Peer:
         self._complete = False
 
     def reconsider(self, now: float, complete: bool) -> bool:
-        """Release an autopilot that is silent, or whose link is incomplete while another is received. Call it until GO.
+        """Release an autopilot that is silent, or whose link is not `complete` while another is received. Call it until GO.
 
-        Args:
-            complete: all messages that a flight needs were received.
-
-        Returns:
-            Whether it was released or replaced since the last call: its messages are void.
+        The link is complete once all messages that a flight needs were received. Return whether the autopilot was released or
+        replaced since the last call: its messages are void.
         """
         self._complete = complete
         if self.address is not None and now - self._received >= SILENCE_S:
@@ -131,8 +124,7 @@ def listening_host(peer: Address | None) -> str:
 def reachable(address: Address, bound_host: str) -> Address:
     """Return the address with a numeric host, checked against the host that the sending socket is bound to.
 
-    Raises:
-        LinkError: an unknown host, or another machine from a socket bound to loopback.
+    Raises LinkError for an unknown host, or another machine from a socket bound to loopback.
     """
     try:
         host = socket.gethostbyname(address[0])

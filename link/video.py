@@ -11,24 +11,15 @@ MOST_CHUNKS = 0xFFFF  # chunks of an image, the largest total_chunks (uint16)
 
 
 def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
-    """Return all datagrams of one image, whose `t` is on the simulator's clock: stamped and repeated as in the profile.
+    """Return all datagrams of an image on the simulator's clock: stamped and repeated as in the profile. Raises as `chunks`."""
+    return chunks(frame.id, profile.video_stamp(frame.t), frame.jpeg, profile.video_chunk_bytes) * profile.video_copies
 
-    Raises:
-        ValueError: as `chunks`.
+
+def chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> list[bytes]:
+    """Return the datagrams of one image with its stamp (ns), each with at most payload_bytes of it.
+
+    Raises ValueError for an empty image, or one that needs more chunks than the header can count.
     """
-    return _chunks(frame.id, profile.video_stamp(frame.t), frame.jpeg, profile.video_chunk_bytes) * profile.video_copies
-
-
-def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[bytes]:
-    """Return the datagrams of one image stamped t (s), each with at most payload_bytes of it.
-
-    Raises:
-        ValueError: an empty image, or one that needs more chunks than the header can count.
-    """
-    return _chunks(frame_id, round(t * 1e9), jpeg, payload_bytes)
-
-
-def _chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> list[bytes]:
     total = -(-len(jpeg) // payload_bytes)
     if not 0 < total <= MOST_CHUNKS:
         raise ValueError(

@@ -133,13 +133,9 @@ class _Thrust:
 
 
 def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
-    """Fit all logs at once.
+    """Fit all logs at once; with `linear_drag`, drag proportional to the speed as well, per body axis.
 
-    Args:
-        linear_drag: also fit drag proportional to the speed, per body axis.
-
-    Raises:
-        SignalError: the logs hold too little flight, or the throttle varies too little for a fit.
+    Raises SignalError if the logs hold too little flight, or the throttle varies too little for a fit.
     """
     _require_flight(logs)
     battery = battery_of(logs)

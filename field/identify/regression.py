@@ -135,9 +135,7 @@ class Evidence:
 def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[float, float]:
     """Return delay and lag, s, for which a function of both is least.
 
-    Args:
-        grid: its values at DELAYS_S and LAGS_S; evaluated if not given.
-        every: only one in so many of the grid's values is evaluated.
+    Its values at DELAYS_S and LAGS_S are those of `grid`, or else evaluated, at one in `every` of each.
     """
     from scipy.optimize import minimize  # slow to load
 
@@ -158,8 +156,7 @@ def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> 
 def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
     """Return delay and lag that fit all logs best, with their bounds, and what each log alone tells of the delay.
 
-    Args:
-        resolution_s: time between two logged commands, s, to which no delay is known.
+    `resolution_s`: time between two logged commands, s, to which no delay is known.
     """
 
     def against(delay: float, lag: float) -> float:
@@ -391,8 +388,7 @@ def predict(
 ) -> Prediction:
     """Predict the unseen stretches of all logs, where they are valid for a whole horizon.
 
-    Args:
-        x: thrust at the knots, then drag: none, quadratic, or three linear and quadratic.
+    `x`: thrust at the knots, then drag: none, quadratic, or three linear and quadratic.
     """
     n, errors = round(HORIZON_S / STEP_S), [np.zeros((0, 5))]
     for log, mask in zip(logs, unseen, strict=True):

@@ -172,8 +172,7 @@ class Bundle:
     def _step(self, sights: list[Sight], marginal: bool = False) -> Array:
         """Take one Gauss-Newton step; return the covariance of the gates' unknowns, then edge offset, depth and `SHARED`.
 
-        Args:
-            marginal: maximise the density of the map alone, see `growth`.
+        With `marginal` it maximises the density of the map alone, see `growth`.
         """
         normals = [chain.normal(self._doubt, self._look) for chain in self.chains]
         n = BLOCK * len(self.gates) + COMMON

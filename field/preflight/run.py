@@ -264,11 +264,7 @@ class Rehearsal:
 def rehearse(
     line: MspLine, profile: BetaflightProfile, limit_s: float, say: Callable[[str], None], clock: Callable[[], float]
 ) -> Rehearsal:
-    """Stream sticks over a line until the rehearsal is over, with instructions to the person. Neutral sticks are sent last.
-
-    Raises:
-        LinkError: the line failed.
-    """
+    """Stream sticks, the last ones neutral, with instructions to the person, until it is over. Raises LinkError as the line."""
     rehearsal, until, announced = Rehearsal(profile, clock()), clock() + limit_s, None
     try:
         while rehearsal.stage is not RehearsalStage.OVER:

@@ -176,12 +176,8 @@ class RawLink:
 def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> ReceivedMessages:
     """Wait for a first message, then record everything for `seconds`. Sends heartbeats and TIMESYNC only.
 
-    Args:
-        to_fly: wait for the start of an announced race, at most wait_s longer, and arm while
-            there is a race without a start yet, to test whether its start disarms
-
-    Raises:
-        LinkError: no message arrived in time.
+    `to_fly` it also waits for the start of an announced race, at most wait_s longer, and arms while there is a race without a
+    start yet, to test whether its start disarms. Raises LinkError if no message arrives in time.
     """
     received, begin = ReceivedMessages(seconds), link.now()
     while link.peer is None:

@@ -241,11 +241,7 @@ class Commands:
         return gain
 
     def fit(self, measured: Array, used: np.ndarray, growth: tuple[float, ...] | None) -> Fitted | None:
-        """Return the best fit over delays and lags on the samples used; None without excitation.
-
-        Args:
-            growth: growth of each kind if known; None to fit it.
-        """
+        """Return the best fit over delays, lags, and growths unless given, on the samples used; None without excitation."""
         from scipy.optimize import minimize  # slow to load
 
         y, M = measured[used], self.u.shape[1]

@@ -47,11 +47,7 @@ class Comparison:
 
 
 def compare(flights: list[ReportedFlight]) -> Comparison:
-    """Compare flights on the legs completed by the first, or by time from take-off if it has passed no gate.
-
-    Raises:
-        UserError: the flights are of different tracks.
-    """
+    """Compare flights of one track (else raise UserError) on the legs of the first, or by time if it has passed no gate."""
     first = flights[0]
     for other in flights[1:]:
         if other.track != first.track:
@@ -73,11 +69,7 @@ def compare(flights: list[ReportedFlight]) -> Comparison:
 
 
 def _progress(flight: ReportedFlight, gates_m: Array | None) -> tuple[Array, Array]:
-    """Return times (n,) s from GO to the last gate, and the progress there (n,) m.
-
-    Args:
-        gates_m: progress at the gates (G,), to which the lengths of the legs are scaled; None for the flight's own lengths.
-    """
+    """Return times (n,) s from GO to the last gate, and the progress there (n,) m, scaled to that at the gates (G,) if given."""
     path, times, metres = flight.path_flown, [0.0], [0.0]
     for gate, end in enumerate(flight.gate_times_s[: None if gates_m is None else len(gates_m)]):
         t = np.array([times[-1], *path.t[(path.t > times[-1]) & (path.t < end)], end])

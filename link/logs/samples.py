@@ -112,11 +112,7 @@ class LoggedSignals:
 
 
 def usable(log: LoggedSignals) -> LoggedSignals:
-    """Return a log without invalid samples, on one clock: the longest part where the clock was set.
-
-    Raises:
-        ValueError: the clock runs backwards.
-    """
+    """Return a log of valid samples, on one clock: the longest part where it was set. Raises ValueError if it runs backwards."""
     finite = {name: _finite(name, samples) for name, samples in log.signals.items()}
     for samples in finite.values():
         steps = np.sign(np.diff(samples.t))

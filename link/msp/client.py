@@ -147,13 +147,7 @@ class MspLine:
         counters: CodecCounters | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Create it; the caller keeps ownership of the port.
-
-        Args:
-            stick_hz: 0 sends requests only.
-            counters: may be shared.
-            clock: s, monotonic, also that of the port's waits.
-        """
+        """Create it; the caller keeps the port. `stick_hz` 0: requests only; `clock`: s, monotonic, also of the port's waits."""
         self.codec, self.scheduler = MspCodec(counters), PollScheduler(stick_hz, profile.poll_timeout_s)
         self._clock = clock
         self.sticks = neutral(profile)
@@ -164,8 +158,7 @@ class MspLine:
     def exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
         """Send what is due, wait at most timeout_s for bytes, and return messages with their sampling time (s of the clock).
 
-        Raises:
-            LinkError: the line failed.
+        Raises LinkError if the line failed.
         """
         now = self._clock()
         self.send_due(now)
@@ -267,10 +260,7 @@ class MspClient:
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
         """Return all messages with their time of reception (s of the clock); wait at most timeout_s.
 
-        A line that fails after the hand-over is silent; the pilot detects that as loss of the link.
-
-        Raises:
-            LinkError: the line failed before the hand-over.
+        A line that fails after the hand-over is silent; the pilot detects that as loss of the link. Raises LinkError before.
         """
         arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         for sampled, message in self._exchange(timeout_s):

@@ -232,9 +232,7 @@ def require_alone(port: Port, listen_s: float = LISTEN_S) -> None:
 def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
     """Return the configuration, read twice from an aircraft that is safe.
 
-    Raises:
-        UserError: armed, handed over, not available, or different in the second reading.
-        LinkError: no reply.
+    Raises UserError if it is armed, handed over, not available, or differs in the second reading; LinkError without a reply.
     """
     require_safe(line, profile)
     first = read_constants(line)

@@ -177,8 +177,7 @@ class Vision:
 def parse_server(url: str, *known: str) -> tuple[Address, dict[str, str]]:
     """Parse address and `known` options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
 
-    Raises:
-        LinkError: the text is none of these.
+    Raises LinkError for any other text.
     """
     try:
         parts = urlsplit(url if "://" in url else f"{url}://", allow_fragments=False)
@@ -195,10 +194,7 @@ def parse_server(url: str, *known: str) -> tuple[Address, dict[str, str]]:
 
 def parse_vision(url: str) -> Vision:
     """Return the camera of a URL: `config` is a Config.json, `sensor` a SeqID (default: the first colour camera), `angles`
-    the unit of its SensorAngEular, deg or rad.
-
-    Raises:
-        UserError: malformed URL or file, or no camera suitable for flight.
+    the unit of its SensorAngEular, deg or rad. Raises UserError if one is malformed, or no camera is suitable for flight.
     """
     server, options = parse_server(url, *OPTIONS)
     if not options.get("config"):

@@ -113,11 +113,8 @@ FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machi
 def load_sensors(path: str | Path, tell: Callable[[str], None] = remark) -> tuple[SensorRequest, ...]:
     """Load the sensors of a Config.json, all in the current form if one of them is.
 
-    Args:
-        tell: called with a line per field that is read in another sense, and per sensor that is left out.
-
-    Raises:
-        ConfigError: the file is missing or is not such JSON, or none of its sensors is valid.
+    Calls `tell` with a line per field that is read in another sense, and per sensor that is left out. Raises ConfigError if the
+    file is missing or is not such JSON, or none of its sensors is valid.
     """
     try:
         data = parse_json(without_comments(read_text(Path(path), CONFIG_BYTES)), str(path))
@@ -148,8 +145,7 @@ def load_sensors(path: str | Path, tell: Callable[[str], None] = remark) -> tupl
 def _beside(sensors: list[SensorRequest], sensor: SensorRequest, where: str) -> SensorRequest:
     """Return a sensor with the number that follows the last one's if it has none, as assigned by the platform.
 
-    Raises:
-        ConfigError: its number or port is used by one of the others, or its address is none.
+    Raises ConfigError if its number or port is used by one of the others, or its address is none.
     """
     if sensors and sensor.seq_id == 0:
         sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))

@@ -47,8 +47,7 @@ class RequestSocket(UdpEndpoint):
     def __init__(self, server: Address, port: int, buffer_bytes: int = 0, group: str = ""):
         """Bind the port, on loopback for a server there, and join a multicast group, where there is one.
 
-        Raises:
-            LinkError: the port is in use, or the server's name is unknown.
+        Raises LinkError if the port is in use, or the server's name is unknown.
         """
         self.server = reachable(server, ANYWHERE)
         super().__init__(listening_host(self.server), port, buffer_bytes)
@@ -136,8 +135,7 @@ KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light"
 def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks) -> SensorRequest:
     """Return the request that carries a command; `gimbal` is the sensor's entry.
 
-    Raises:
-        ValueError: the numbering has no such command, or two commands share an index.
+    Raises ValueError if the numbering has no such command, or two commands share an index.
     """
     if order.zoom_base is not None and order.track is not None:
         raise ValueError("zoom_base and track share otherParams[5]: send them in two commands")
@@ -169,10 +167,8 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks
 def read_order(request: SensorRequest, before: SensorRequest, masks: GimbalMasks) -> GimbalOrder:
     """Return the command in a request with a mask.
 
-    Attitude and field of view are in every request; where they have no bit, only changes count.
-
-    Args:
-        before: the request that created the gimbal, or carried the last command.
+    Attitude and field of view are in every request; where they have no bit, only changes count: from `before`, the request that
+    created the gimbal, or carried the last command.
     """
     decoded: dict[str, Any] = {}
     for name, bit in masks.items():

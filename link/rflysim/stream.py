@@ -41,8 +41,7 @@ FLAGS = {"mono16": cv2.IMREAD_UNCHANGED, "bgr8": cv2.IMREAD_COLOR, "mono8": cv2.
 def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
     """Return (H, W, 3) BGR of 8 bit, (H, W) grey of 8 bit or (H, W) depth of 16 bit, by the sensor's type.
 
-    Raises:
-        MalformedError: not an image, or of another size or type.
+    Raises MalformedError for what is no image, or of another size or type.
     """
     kind = SENSORS[sensor.type_id]
     if is_raw(payload, sensor):
@@ -96,11 +95,7 @@ def depth_counts(metres: NDArray[np.floating], sensor: SensorRequest) -> NDArray
 
 
 def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
-    """Return a colour or grey frame as a common image file: unchanged, or PNG for raw pixels.
-
-    Raises:
-        MalformedError: not an image of the sensor's size.
-    """
+    """Return a frame as a common image file: as it is, or PNG for raw pixels. Raises MalformedError for another size."""
     if is_raw(payload, sensor):
         return encode_payload(decode_payload(payload, sensor), PNG)
     _require_size(payload, sensor)

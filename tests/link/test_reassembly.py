@@ -42,7 +42,7 @@ def rflysim(numbered):
 
 VIDEO = Protocol(
     lambda n, content: VideoFrame(n / HZ, n, content),
-    lambda n, content, size: chunks(n, n / HZ, content, size),
+    lambda n, content, size: chunks(n, round(n / HZ * 1e9), content, size),
     lambda **options: image_reassembler(**{"max_frames": 3, **options}),
 )
 PROTOCOLS = {"VADR-TS-002": VIDEO, "RflySim": rflysim(True), "RflySim, not numbered": rflysim(False)}
@@ -157,7 +157,7 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(protocol, datagram
 
 @given(contents, st.integers(1, 50))
 def test_chunks_are_full_but_for_the_last(jpeg, payload_bytes):
-    sizes = [len(datagram) - HEADER.size for datagram in chunks(0, 0.0, jpeg, payload_bytes)]
+    sizes = [len(datagram) - HEADER.size for datagram in chunks(0, 0, jpeg, payload_bytes)]
     assert sum(sizes) == len(jpeg) and len(sizes) == math.ceil(len(jpeg) / payload_bytes)
     assert all(size == payload_bytes for size in sizes[:-1])
 
@@ -165,7 +165,7 @@ def test_chunks_are_full_but_for_the_last(jpeg, payload_bytes):
 @pytest.mark.parametrize("jpeg", [b"", bytes(70_000)])
 def test_an_image_that_the_header_cannot_describe_is_refused(jpeg):
     with pytest.raises(ValueError, match="image"):
-        chunks(0, 0.0, jpeg, 1)
+        chunks(0, 0, jpeg, 1)
 
 
 MALFORMED = [

@@ -57,7 +57,7 @@ def test_video_of_other_hosts_is_counted_and_dropped():
     with VideoReceiver("0.0.0.0", 0) as receiver, bind_udp("127.0.0.2", 0) as other, bind_udp(LOCAL, 0) as sender:
         receiver.accept_only(LOCAL)
         for number, source in enumerate((other, sender)):
-            for datagram in chunks(number, number / 8, bytes(3000), 1400):
+            for datagram in chunks(number, number * 125_000_000, bytes(3000), 1400):
                 source.sendto(datagram, (LOCAL, receiver.address[1]))
         frames = receiver.receive(PATIENCE_S)
         assert [frame.id for frame, _ in frames] == [1] and receiver.counters.foreign == 3
@@ -163,7 +163,7 @@ def test_video_arrives_as_frames():
     with VideoReceiver(LOCAL, 0) as receiver, bind_udp(LOCAL, 0) as sender:
         before = time.monotonic()
         for n in range(3):
-            for datagram in chunks(n, n / 8, bytes(5000), 1400):
+            for datagram in chunks(n, n * 125_000_000, bytes(5000), 1400):
                 sender.sendto(datagram, receiver.address)
         frames = receiver.receive(PATIENCE_S)
         assert [frame for frame, _ in frames] == [VideoFrame(n / 8, n, bytes(5000)) for n in range(3)]

@@ -7,7 +7,7 @@ from tests.vadr.row import SPEC, Row, said
 
 def vision() -> list[Row]:
     jpeg = bytes(range(256)) * 20
-    parts = chunks(7, 1.25, jpeg, SPEC.video_chunk_bytes)
+    parts = chunks(7, 1_250_000_000, jpeg, SPEC.video_chunk_bytes)
     fields = [HEADER.unpack_from(part) for part in parts]
     little = [
         (0, 4, 7),
