@@ -74,12 +74,6 @@ def packed(text: str) -> str:
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(IN_HTML)
 
 
-def unpacked(text: str) -> str:
-    """Return the inverse of `packed`."""
-    letters = {ord(new): chr(old) for old, new in IN_HTML.items()}
-    return zlib.decompress(base64.b85decode(text.translate(letters))).decode()
-
-
 @cache
 def _plotly() -> tuple[str, str]:
     """Return Plotly's script, and the same packed: 1.8 MB of 4.8."""

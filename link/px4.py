@@ -11,7 +11,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.errors import one_line
 
-SET_MODE, SET_MESSAGE_INTERVAL = dialect.MAV_CMD_DO_SET_MODE, dialect.MAV_CMD_SET_MESSAGE_INTERVAL
+SET_MESSAGE_INTERVAL = dialect.MAV_CMD_SET_MESSAGE_INTERVAL
 FORCE = 21196  # param2 of MAV_CMD_COMPONENT_ARM_DISARM: disarm in the air too
 CUSTOM = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
 MAIN_MODES = {

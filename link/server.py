@@ -44,7 +44,7 @@ from gate_racer.vehicle.rotation import Vector, to_euler
 ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | THRUST_BODY | IGNORE_THRUST | IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
 POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
-AXES, YAW, YAW_RATE = 9, 10, 11  # bits 0 to 8 ignore position, velocity and acceleration
+YAW, YAW_RATE = 10, 11  # bits 0 to 8 ignore position, velocity and acceleration
 FRAMES = {
     dialect.MAV_FRAME_LOCAL_NED: messages.TargetFrame.LOCAL,
     dialect.MAV_FRAME_LOCAL_OFFSET_NED: messages.TargetFrame.OFFSET,

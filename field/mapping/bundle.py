@@ -266,7 +266,6 @@ def block(gate: int) -> slice:
 
 
 LEAST_SIGHTINGS = 4  # sightings required of a gate
-MOST_STATES = 2000  # states per flight
 NEAR_M = 3.0  # m from its centre, within which a gate is flown through
 SAME_M = 1.5  # m, side of an opening: gates closer than this are one gate, seen first from two places or on two flights
 
@@ -291,7 +290,7 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
     given, doubt = (vehicle.camera, frame, look), unknown(vehicle, look)
     chains, gates = list[StateChain](), list[MappedGate]()
     for flight in flights:
-        chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look, MOST_STATES)
+        chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look)
         own = list[MappedGate]()
         for mark in sorted(front.landmarks, key=lambda mark: -mark.seen):
             if not _is_known(mark.p_w, own):

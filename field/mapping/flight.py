@@ -148,7 +148,7 @@ class LoggedFlight:
     """One log, from the rest on the pad, which the first command ends, to its end; without repeated samples."""
 
     path: Path
-    rest: list[Imu] = field(default_factory=list)
+    rest: Rest = field(default_factory=Rest)  # statistics of the IMU before the flight
     readings: list[ImuReading] = field(default_factory=list)  # in flight
     attitudes: list[Attitude] = field(default_factory=list)
     images: list[LoggedImage] = field(default_factory=list)  # in flight, in order
@@ -215,10 +215,10 @@ def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
     if not plausible(sample):
         return
     flight.events.append(sample)
-    if not flying:
-        flight.rest.append(sample)
-        return
     reading = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+    if not flying:
+        flight.rest.add(reading)
+        return
     last = flight.readings[-1] if flight.readings else None
     if last is not None:
         same = np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro)
@@ -227,20 +227,11 @@ def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
     flight.readings.append(reading)
 
 
-def rest_of(flight: LoggedFlight) -> Rest:
-    """Return the statistics of the IMU before the flight. Raises MapError without any rest."""
-    if not flight.rest:
-        raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
-    rest = Rest()
-    for sample in flight.rest:
-        rest.add(ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro)))
-    return rest
-
-
 PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: without a heading, the yaw on the pad defines the world frame
 ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise, but its stamps have
 N = GATES.start  # errors of a state; the filter's further errors, gates and scale, are unknowns of the map here
+MOST_STATES = 2000  # states per flight
 FRESH_S = 0.05  # s, greatest age of an attitude that is used (chosen)
 FLOOR = 1e-10  # least variances: position follows velocity exactly within a step
 BAND = 2 * N  # diagonals of the normal matrix at and below the main one
@@ -255,7 +246,6 @@ class StateChain:
     at: tuple[ImuReading, ...]  # reading at each state
     between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
     images: tuple[LoggedImage, ...]  # images of the states after the first, which is at rest
-    has_attitudes: bool  # attitudes were received
 
     def moved(self, d: Array, shared: Array) -> "StateChain":
         """Apply corrections d (K, N) of the states, and of the shared parameters (M,)."""
@@ -281,9 +271,8 @@ class StateChain:
         """Return the normal matrix and its right-hand sides."""
         normal = ChainNormal.zero(len(self.states))
         D, L, b = normal.D, normal.L, normal.b
-        rest = rest_of(self.flight)
-        doubt = replace(doubt, noise=replace(doubt.noise, imu=rest.noise(doubt.noise.imu)))
-        self._at_rest(rest, doubt, look, normal)
+        doubt = replace(doubt, noise=replace(doubt.noise, imu=self.flight.rest.noise(doubt.noise.imu)))
+        self._at_rest(doubt, look, normal)
         for k in range(len(self.states) - 1):
             ahead, F, Q = self._preintegrated(k, doubt.noise)
             gap = self.states[k + 1].minus(ahead)[:N]
@@ -308,28 +297,27 @@ class StateChain:
         Q.flat[:: N + 1] += FLOOR
         return x, F, Q
 
-    def _at_rest(self, at_rest: Rest, doubt: MapPriors, look: GateAppearance, normal: "ChainNormal") -> None:
+    def _at_rest(self, doubt: MapPriors, look: GateAppearance, normal: "ChainNormal") -> None:
         """Add the priors of the first state: the pad, mean readings at rest, the camera and the appearance of gates."""
         x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
-        imu = noise.imu
-        accel, gyro = at_rest.mean
+        imu, (accel, gyro) = noise.imu, self.flight.rest.mean
         sigma, known = np.zeros(N), column("prior", noise.states)
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, doubt.pad_rad
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_offset_px
         sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
-        received = self.flight.attitude_before(self.flight.released) if self.has_attitudes else None
+        received = self.flight.attitude_before(self.flight.released)
         q = levelled(accel) if received is None else np.array(received.q_wb)
         pad = Nominal.at(x.t, np.zeros(3), np.zeros(3), q, b_g=gyro)
         W = np.diag(sigma**-2.0)
         D[0] += W
         b[0] -= W @ x.minus(pad)[:N]
-        rest, R = measurements.at_rest(accel, gyro, at_rest.samples, imu)
+        rest, R = measurements.at_rest(accel, gyro, self.flight.rest.samples, imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
         D[0] += H[:, :N].T @ weighted
         b[0] += weighted.T @ r
-        if self.has_attitudes:
+        if self.flight.attitudes:
             self._attitude(0, normal)
         else:  # yaw: the rotation about the world's vertical, in body axes
             down_b = -np.asarray(accel) / np.linalg.norm(accel)
@@ -370,13 +358,17 @@ class ChainNormal(NamedTuple):
 
 
 def first_guess(
-    flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance, most: int
+    flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance
 ) -> tuple[StateChain, LandmarkEstimator]:
-    """Return the chain, and the gates from the explorer's filter; at most `most` images are used, evenly spread."""
+    """Return the chain, and the gates from the explorer's filter; at most MOST_STATES images are used, evenly spread.
+
+    Raises MapError without any rest.
+    """
+    if not flight.rest.samples:
+        raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
     front = LandmarkEstimator(camera, opening_m, look)
-    spacing = (flight.readings[-1].t - flight.released) / most
-    times = [sample.t for sample in flight.readings]
-    _, gyro = rest_of(flight).mean
+    spacing = (flight.readings[-1].t - flight.released) / MOST_STATES
+    times, (_, gyro) = [sample.t for sample in flight.readings], flight.rest.mean
     states, images, released = [], [], False
     for event in flight.events:
         if not released and isinstance(event, Imu) and event.t > flight.released:
@@ -394,8 +386,7 @@ def first_guess(
                 states.append(_nominal(state, gyro))
                 images.append(event)
     at, between = _spread(flight, [x.t for x in states])
-    chain = StateChain(flight, tuple(states), at, between, tuple(images), bool(flight.attitudes))
-    return chain, front
+    return StateChain(flight, tuple(states), at, between, tuple(images)), front
 
 
 def _nominal(s: State, gyro_bias: Array) -> Nominal:

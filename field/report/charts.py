@@ -33,23 +33,20 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
     dots: Figure = {"mode": "markers", "marker": {"size": 4}, "text": gates}
     solved = np.array([source == Source.SOLVED for source in flight.sources], bool)
     spare = (command.t[~solved], command["solve_ms"][~solved])
-    speed, height = [_size(state, "v", "flown")], [line(state.t, -state["p"][:, 2], "flown")]
-    if len(reference):
-        speed.append(_size(reference, "v", "plan", **GREY))
-        height.append(line(reference.t, -reference["p"][:, 2], "plan", **GREY))
-    error = [line(*estimate_errors(flight), "true error")]
-    error.append(_size(state, "sigma_p", "estimated standard deviation", **GREY))
+    up, planned_up = -state["p"][:, 2], -reference["p"][:, 2]
+    height = [line(state.t, up, "flown"), line(reference.t, planned_up, "plan", **GREY)]
+    sigma = _size(state, "sigma_p", "estimated standard deviation", **GREY)
     rates = [_size(state, "w", "flown"), _size(command, "w", "commanded", **GREY)]
     solver = [line(command.t, command["solve_ms"], "solver"), line(*spare, "fall-back", **dots | {"text": []})]
     late = [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else []
     quantities = [
-        ("speed", "speed", "m/s", speed),
+        ("speed", "speed", "m/s", [_size(state, "v", "flown"), _size(reference, "v", "plan", **GREY)]),
         ("behind the plan", "behind", "s", late),
         ("pace: plan time per flight time", "pace", "s/s", [line(*paces(flight), "pace")]),
         ("throttle, 0 to 1", "throttle", "-", _commanded(flight, command["throttle"], flight.sticks["throttle"])),
         *_axes(flight),
         ("distance from the plan's path", "distance", "m", [line(*away, "distance")]),
-        ("error of the estimated position", "error", "m", error),
+        ("error of the estimated position", "error", "m", [line(*estimate_errors(flight), "true error"), sigma]),
         ("corrections of the estimated position", "correction", "m", [line(*corrections(flight), "correction")]),
         ("range to recognised gates", "range", "m", [line(*ranges, "range", **dots)]),
         ("body rate", "body rate", "rad/s", rates),

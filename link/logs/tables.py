@@ -112,7 +112,10 @@ def table_signals(path: Path) -> LoggedSignals:
     used = {"t", *(field for choices in sources.values() for source in choices for field in source.fields)}
     columns, notes = dict[str, Array](), list[str]()
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
-        ours = name if nanobench else _ours(name)
+        plain = (
+            name.lower() if len(name) > 1 else name
+        )  # capitals do not matter, but in single letters: T is a temperature
+        ours = name if nanobench else OTHER_NAMES.get(plain, plain)
         if ours not in used or (ours in columns and name != ours):  # an alias counts less than the name itself
             continue
         if [known for known, _ in parsed].count(name) > 1:
@@ -147,12 +150,6 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
     if commented and rows[0] and rows[0][0][:1] in "-.0123456789":  # and no other header follows
         return [name.strip() for name in commented.decode("utf-8", "replace").lstrip("# ").split(separator)], rows
     return rows[0], rows[1:]
-
-
-def _ours(name: str) -> str:
-    """Return our name of a column; capitals do not matter, but in single letters: T is a temperature."""
-    name = name.lower() if len(name) > 1 else name
-    return OTHER_NAMES.get(name, name)
 
 
 def _parsed(path: Path, column: str) -> tuple[str, str]:

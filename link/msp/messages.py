@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 from gate_racer.link.packed import Packed
 
 LETTERS = "AERT1234"  # order in which a receiver's map is sent: roll, pitch, yaw, throttle, AUX1 to AUX4
-FIRST_US, STEP_US, STEPS = 900, 25, 48  # encoding of a mode's range
+FIRST_US, STEP_US = 900, 25  # encoding of a mode's range
 SLOTS = 20  # mode ranges, most of them empty
 
 

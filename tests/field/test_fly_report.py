@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from gate_racer.commands import COMMANDS
-from gate_racer.field.page import unpacked
+from gate_racer.field.page import IN_HTML
 from gate_racer.field.report.compare import compare
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.field.report.pages import flight_page, overlays
@@ -21,6 +22,13 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.gate import Gate
 from tests.field.flown import SQUARE, standing, write_log
 from tests.processes import run_here
+
+
+def unpacked(text):
+    """The text of a page's data."""
+    letters = {ord(new): chr(old) for old, new in IN_HTML.items()}
+    return zlib.decompress(base64.b85decode(text.translate(letters))).decode()
+
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 

@@ -21,6 +21,7 @@ from gate_racer.field.mapping.flight import (
     specified,
 )
 from gate_racer.field.mapping.run import known
+from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import LEAN
@@ -219,8 +220,9 @@ def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(l
     assert "it is truncated" in part.cut and not whole.cut
     assert 0 < len(map_gates([part], dcl, VADR_FRAME, GateAppearance()).gates) <= GATES
     jump = FlightLog(tmp_path / "jump.mcap")
-    for sample in whole.rest:
-        jump.write("imu", sample.t, accel=sample.accel, gyro=sample.gyro)
+    for sample in whole.events:
+        if isinstance(sample, Imu) and sample.t <= whole.released:
+            jump.write("imu", sample.t, accel=sample.accel, gyro=sample.gyro)
     jump.write("command", whole.released, q=[1, 0, 0, 0], w=[0, 0, 0], throttle=0.0, source="", status=0, solve_ms=0.0)
     for k, reading in enumerate(whole.readings):
         late = 100.0 if k > 500 else 0.0
