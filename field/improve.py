@@ -68,7 +68,8 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
         if len(runs) == LAST:
             break
         flight, verdict, calibration = _ends(log)
-        if flight.get("vehicle") != vehicle or flight.get("plan_hash") not in known or not verdict:
+        course = flight.get("track"), flight.get("vehicle")
+        if course != (track, vehicle) or flight.get("plan_hash") not in known or not verdict:
             continue
         plan, about = known[flight["plan_hash"]]
         with reading(log):

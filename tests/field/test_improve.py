@@ -13,6 +13,7 @@ from gate_racer.field.mapping.bundle import MappedGate
 from gate_racer.field.mapping.flight import MapError
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.guidance.explorer import NAME
+from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.race.session import Session, fly
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
@@ -51,6 +52,15 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
     session = Session(lockstep(logs), vq1, dcl, load_profile("spec"), plan, world=as_believed(vq1, weak))
     fly(session, lambda outcome: None)
     return history(logs, plan_folder, "vq1", "dcl"), vq1
+
+
+def test_a_course_whose_name_begins_alike_is_another(plan, plan_folder, tmp_path):
+    for track in ("vq1", "vq1-night"):
+        log = FlightLog(tmp_path / f"{track}-20260101-120000.mcap")
+        log.write("flight", 0.0, track=track, vehicle="dcl", plan_hash=plan.hash, seed=0, profile="spec")
+        log.write("referee", 7.0, status="finished", gate_times_s=[7.0], gate_margins_m=[0.4])
+        log.close()
+    assert [one.log.name for one in history(tmp_path, plan_folder, "vq1", "dcl")] == ["vq1-20260101-120000.mcap"]
 
 
 def test_missing_thrust_is_corrected(raced, dcl):
