@@ -16,7 +16,7 @@ from gate_racer.common.files import write_figure
 from gate_racer.field.identify.fit import Fit
 from gate_racer.field.mapping.bundle import Map, MappedGate
 from gate_racer.tracks.track import GateFrame, Start
-from gate_racer.vehicle.rotation import Array, from_euler, matrix, to_euler
+from gate_racer.vehicle.rotation import Array, from_euler, matrix
 from gate_racer.vehicle.vehicle import Vehicle
 
 matplotlib.use("Agg")
@@ -53,8 +53,7 @@ def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, fram
     """Write the PNG; gates in the track's frame."""
     figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7))
     figure.subplots_adjust(left=0.05, right=0.98, bottom=0.07, top=0.97, wspace=0.15)
-    turn = math.radians(start.yaw_deg) - to_euler(found.chains[0].states[0].q_wb)[2]
-    R = matrix(from_euler(0.0, 0.0, turn))
+    R = matrix(from_euler(0.0, 0.0, math.radians(start.yaw_deg) - found.pad[2]))
     for axis, (i, j, across, up) in zip(axes, VIEWS, strict=True):
         for chain in found.chains:
             p = start.p_wb + chain.path()[1] @ R.T

@@ -165,8 +165,7 @@ class ClientCodec:
             self.counters.invalid += 1
             return None
         self._t = packet.time_usec / 1e6
-        p, q, r = scaled(self.profile.signs.gyro, gyro)
-        return messages.Imu(self._t, accel, (p, q, r))
+        return messages.Imu(self._t, accel, scaled(self.profile.signs.gyro, gyro))
 
     def _local_position(self, packet: Any) -> messages.LocalPosition | None:
         p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
@@ -178,8 +177,8 @@ class ClientCodec:
         q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
         if not self._sound(*p, *v, *rates) or q_wb is None:
             return None
-        x, y, z = scaled(self.profile.signs.odometry_rates, rates)
-        return messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, (x, y, z), packet.reset_counter)
+        omega_b = scaled(self.profile.signs.odometry_rates, rates)
+        return messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
 
     def _motors(self, packet: Any) -> messages.Motors | None:
         a, b, c, d = packet.actuator[:4]
@@ -223,8 +222,10 @@ class ClientCodec:
         mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
         mask |= IGNORE_THRUST if command.keep_throttle else 0
         rates = self.profile.gain(rad_s).to_wire(command.omega)
-        fields = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
-        return self._framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
+        target = dialect.MAVLink_set_attitude_target_message(
+            milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
+        )
+        return self._framing.pack(target)
 
     def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
         axes = (*command.p, *command.v, *command.a)
@@ -232,8 +233,10 @@ class ClientCodec:
         turn = command.yaw, command.yaw_rate
         mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
         values = (value or 0.0 for value in (*axes, *turn))
-        fields = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
-        return self._framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
+        target = dialect.MAVLink_set_position_target_local_ned_message(
+            milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
+        )
+        return self._framing.pack(target)
 
     def requests(self, now: float) -> list[bytes]:
         """Return requests for streams slower than in the profile; `now` in s of any monotonic clock. Call often."""

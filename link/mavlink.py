@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pymavlink.dialects.v20 import common as dialect
 
@@ -57,9 +57,12 @@ def unit(q: Sequence[float]) -> Quaternion | None:
     return q[0] / norm, q[1] / norm, q[2] / norm, q[3] / norm
 
 
-def scaled(signs: Sequence[float], values: Sequence[float]) -> tuple[float, ...]:
-    """Apply a sign convention to values; applying it again undoes it."""
-    return tuple(sign * value for sign, value in zip(signs, values, strict=True))
+S = TypeVar("S", bound=tuple[float, ...])
+
+
+def scaled(signs: S, values: Sequence[float]) -> S:
+    """Apply a sign convention to as many values; applying it again undoes it."""
+    return tuple(sign * value for sign, value in zip(signs, values, strict=True))  # type: ignore[return-value]
 
 
 EPOCH_S = 1_420_070_400  # 2015-01-01 00:00 UTC, in Unix time

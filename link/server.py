@@ -314,10 +314,10 @@ class ServerCodec:
     def _odometry(self, message: messages.Odometry) -> Any:
         signs = self.profile.signs
         q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
-        about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
-        pose_and_twist = *message.p_wb, q, *message.v_b, *rates
-        unknown = [float("nan")] + [0.0] * 20  # covariances
-        return dialect.MAVLink_odometry_message(*about, *pose_and_twist, unknown, unknown, message.resets % 256)
+        frames, cov = (dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD), [float("nan")] + [0.0] * 20  # unknown
+        return dialect.MAVLink_odometry_message(
+            round(message.t * 1e6), *frames, *message.p_wb, q, *message.v_b, *rates, cov, cov, message.resets % 256
+        )
 
     def timesync_reply(self, request: messages.TimesyncRequest, t: float) -> list[bytes]:
         """Return the reply with the simulator's time t (s), if the profile has one."""

@@ -41,7 +41,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import GateFrame
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, as_vector, exp, from_euler, matrix, product
+from gate_racer.vehicle.rotation import Array, as_vector, exp, from_euler, matrix, product, to_euler
 from gate_racer.vehicle.statistics import greatest_sigma
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -283,6 +283,11 @@ class Map:
     residual_px: float  # median distance between measured and predicted corners
     calibrated: bool  # camera and IMU were estimated, since they differ from the vehicle's file
     focal: float  # relative excess of the focal length over the file's
+
+    @property
+    def pad(self) -> tuple[float, float, float]:
+        """Roll, pitch and yaw (rad) of the vehicle on the pad, in the frame of the map."""
+        return to_euler(self.chains[0].states[0].q_wb)
 
 
 def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFrame, look: GateAppearance) -> Map:

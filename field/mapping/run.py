@@ -22,7 +22,7 @@ from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.registry import open_detector
 from gate_racer.pilot.records.imported import THIN, is_ratm, ratm_course
 from gate_racer.tracks.track import GateFrame, Start
-from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
+from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 
 ROOM_M = 12.0  # m around gates and start, to the sides and up, assumed for the bounds
@@ -87,18 +87,13 @@ def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
 
 def moved(gate: MappedGate, start: Start, found: Map) -> MappedGate:
     """Transform a gate from the pad's frame, in which the map was made, to the start."""
-    turn = math.radians(start.yaw_deg) - _own_yaw(found)
+    turn = math.radians(start.yaw_deg) - found.pad[2]
     R = matrix(from_euler(0.0, 0.0, turn))
     cov = gate.cov.copy()
     cov[:3] = R @ cov[:3]
     cov[:, :3] = cov[:, :3] @ R.T
     yaw = math.remainder(gate.yaw + turn, 2 * math.pi)
     return MappedGate(start.p_wb + R @ gate.p_w, yaw, cov, gate.sightings, gate.pitch)
-
-
-def _own_yaw(found: Map) -> float:
-    """Return the yaw (rad) of the vehicle on the pad in the frame of the map."""
-    return to_euler(found.chains[0].states[0].q_wb)[2]
 
 
 def _numbers(text: str) -> list[float]:
@@ -113,10 +108,8 @@ def _numbers(text: str) -> list[float]:
 
 def start_of(found: Map, numbers: Sequence[float] = (0.0, 0.0, 0.0)) -> Start:
     """Return the vehicle's pose on the pad, at X, Y, Z (m) and, if given, at that yaw (deg)."""
-    x, y, z, *yaw = numbers
-    yaw_deg = yaw[0] if yaw else math.degrees(_own_yaw(found))
-    pitch = to_euler(found.chains[0].states[0].q_wb)[1]
-    return Start((x, y, z), yaw_deg, math.degrees(pitch))
+    (x, y, z, *yaw_deg), (_, pitch, yaw) = numbers, found.pad
+    return Start((x, y, z), yaw_deg[0] if yaw_deg else math.degrees(yaw), math.degrees(pitch))
 
 
 def track_fields(

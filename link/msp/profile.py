@@ -335,10 +335,9 @@ DDEG = math.radians(0.1)
 
 def imu(profile: BetaflightProfile, raw: RawImu, t: float, spinning: bool = False) -> Imu:
     """Return the sample at t (s) of the counts; with `spinning` propellers the reduced reading of gravity is corrected."""
-    accel = scaled(profile.signs.accel, [count / profile.accel_counts_per_g * GRAVITY for count in raw.accel])
+    x, y, z = scaled(profile.signs.accel, [count / profile.accel_counts_per_g * GRAVITY for count in raw.accel])
     gyro = scaled(profile.signs.gyro, [math.radians(count / profile.gyro_counts_per_deg_s) for count in raw.gyro])
-    x, y, z = accel
-    return Imu(t, (x, y, z - spinning * profile.accel_loss_m_s2), _vector(gyro))
+    return Imu(t, (x, y, z - spinning * profile.accel_loss_m_s2), gyro)
 
 
 def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:
@@ -359,11 +358,6 @@ def raw_attitude(profile: BetaflightProfile, q_wb: Array) -> RawAttitude:
     """Return the angles of an attitude (4,), wxyz."""
     roll, pitch, yaw = scaled(profile.signs.euler, to_euler(q_wb))
     return RawAttitude(round(roll / DDEG), round(pitch / DDEG), round(math.degrees(yaw)) % 360)
-
-
-def _vector(values: Sequence[float]) -> Vector:
-    x, y, z = values
-    return x, y, z
 
 
 TRAVEL_US = HIGH_US - MID_US
@@ -399,8 +393,7 @@ def asked_rates(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
 
 def asked_angles(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
     """Return the command of channels in angle mode."""
-    limit = math.radians(profile.angle_limit_deg)
-    roll, pitch, yaw = _deflections(profile, us)
+    limit, (roll, pitch, yaw) = math.radians(profile.angle_limit_deg), _deflections(profile, us)
     turn = roll * limit, pitch * limit, profile.rates.rate(2, yaw)
     return Asked(turn, profile.throttle.throttle(us[profile.channel("T")]))
 
@@ -420,8 +413,5 @@ def _channels(profile: BetaflightProfile, deflections: Vector, throttle: float) 
 
 def _deflections(profile: BetaflightProfile, us: Sequence[float]) -> Vector:
     """Return deflections about the body axes, -1..1."""
-    x, y, z = (
-        sign * min(max((us[profile.channel(letter)] - MID_US) / TRAVEL_US, -1.0), 1.0)
-        for letter, sign in zip(AXES, profile.signs.sticks, strict=True)
-    )
-    return x, y, z
+    offsets = [(us[profile.channel(letter)] - MID_US) / TRAVEL_US for letter in AXES]
+    return scaled(profile.signs.sticks, [min(max(x, -1.0), 1.0) for x in offsets])
