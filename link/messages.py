@@ -231,7 +231,6 @@ class AttitudeTarget:
 
 Axes = tuple[float | None, float | None, float | None]
 
-
 UNASKED: Axes = (None, None, None)
 
 

@@ -10,10 +10,7 @@ from gate_racer.link.options import ConsentSettings
 
 WORK = "gate_racer.field.preflight.run"
 DEFAULT = "betaflight"  # profile
-OPTIONS = {
-    "aircraft": {"--profile": "profile"},
-    "checks": {"--out": "out"},
-}
+OPTIONS = {"aircraft": {"--profile": "profile"}, "checks": {"--out": "out"}}
 MOVED = {"--msp": "the argument WHERE"}  # former options
 
 

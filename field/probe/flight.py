@@ -41,7 +41,6 @@ VIDEO_LATENCY_S = 0.0135  # s, nominal latency of images, until it is measured
 SILENCE_S = 0.5  # s without telemetry that ends the flight
 WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its increase that shows a slow simulator
 
-
 LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
 COMMAND_HZ = 60.0  # Hz, rate of commands: half of the allowed 120 Hz (chosen)
 FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side

@@ -183,7 +183,6 @@ EVENTS: dict[int, Callable[[bytes, int], int]] = {
     255: _end,
 }
 
-
 START = b"H Product:Blackbox"  # first line of a flight
 KINDS = b"IPGHSE"
 KIND = re.compile(b"[" + KINDS + b"]")

@@ -88,7 +88,6 @@ NANOBENCH: dict[str, tuple[Source, ...]] = {
     "voltage": (Source("", ("pwr_pm_vbat",), same),),
 }
 
-
 HEAD_BYTES = 4096  # bytes, longest header that is looked at for its separator
 IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
 # Tables of programs that convert logs, by the end of a column's name, with what they were made from.

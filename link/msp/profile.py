@@ -40,7 +40,6 @@ LARGEST_DEG_S = 1998.0  # largest rate in Betaflight
 STEEPEST = 0.01  # least denominator of a curve
 FINENESS = 1e-15  # resolution of the deflection: a few roundings of 1
 
-
 RatesKind = Literal["betaflight", "actual", "quick"]
 RATES_TYPE: dict[RatesKind, int] = {"betaflight": 0, "actual": 3, "quick": 4}  # codes in RC_TUNING
 

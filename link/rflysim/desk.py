@@ -128,7 +128,6 @@ PLACES = {  # indices of the values in otherParams
     "light": (7,), "box": (8,), "pixel": (9, 10),
 }  # fmt: skip
 
-
 KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light": int, "box": int}  # else float
 
 

@@ -58,7 +58,6 @@ SENSORS: dict[int, SensorType] = {
 }
 FLYABLE = (RGB,)  # colour pinhole cameras fixed to the vehicle, the only kind that the pilot supports
 
-
 OLD, CURRENT, MASKED = struct.Struct("<16H15f"), struct.Struct("<16H28f"), struct.Struct("<2HI14H28f")
 REQUEST_SUM, STATE_SUM = 12345, 12346
 OLD_PARAMETERS, PARAMETERS = 8, 16
