@@ -13,7 +13,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link import messages
+from gate_racer.link import messages, px4
 from gate_racer.link.mavlink import (
     CLIENT,
     IGNORE_ATTITUDE,
@@ -30,17 +30,6 @@ from gate_racer.link.mavlink import (
     unit,
 )
 from gate_racer.link.profile import Profile
-from gate_racer.link.px4 import (
-    CUSTOM,
-    FORCE,
-    IN_PROGRESS,
-    OFFBOARD,
-    SET_MESSAGE_INTERVAL,
-    StreamRequests,
-    TextReader,
-    mode_name,
-    result_name,
-)
 from gate_racer.link.race import RaceReader
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint, is_autopilot
@@ -66,12 +55,12 @@ class ClientCodec:
         self.counters = counters if counters is not None else Counters()
         self._framing = Framing(*CLIENT, self.counters, key)
         self._target = profile.system, profile.component
-        self._race, self._texts = RaceReader(), TextReader()
+        self._race, self._texts = RaceReader(), px4.TextReader()
         wanted = {
             dialect.MAVLINK_MSG_ID_HIGHRES_IMU: profile.imu_hz,
             dialect.MAVLINK_MSG_ID_ATTITUDE: profile.attitude_hz,
         }
-        self._streams = StreamRequests(wanted if profile.offboard is not None else {})
+        self._streams = px4.StreamRequests(wanted if profile.offboard is not None else {})
         modes = (messages.MODE_COMMAND,) if profile.offboard is not None else ()
         self._acknowledged = (messages.ARM_COMMAND, *modes)  # commands whose acknowledgements are read
         self._t = 0.0  # s, newest stamp of the simulator
@@ -133,16 +122,16 @@ class ClientCodec:
         if target != self._target:
             self._target = target
             self._streams.forget()
-        mode = mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
+        mode = px4.mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
         return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
 
     def _ack(self, packet: Any) -> messages.Ack | None:
         accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
         if self.profile.offboard is None:
             return messages.Ack(self._t, accepted)
-        if packet.result == IN_PROGRESS or packet.target_system not in (0, CLIENT[0]):
+        if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, CLIENT[0]):
             return None  # in progress, or for another system
-        return messages.Ack(self._t, accepted, packet.command, result=result_name(packet.result))
+        return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
 
     def _sound(self, *values: float) -> bool:
         """Return whether all values are finite; count the message as invalid if not."""
@@ -202,9 +191,9 @@ class ClientCodec:
         match command:
             case messages.Arm():  # a flight ends in the air, where PX4 only disarms if forced
                 forced = self.profile.offboard is not None and not command.arm
-                return self._long(messages.ARM_COMMAND, float(command.arm), float(FORCE) if forced else 0.0)
+                return self._long(messages.ARM_COMMAND, float(command.arm), float(px4.FORCE) if forced else 0.0)
             case messages.EnterOffboard():
-                return self._long(messages.MODE_COMMAND, float(CUSTOM), *map(float, OFFBOARD))
+                return self._long(messages.MODE_COMMAND, float(px4.CUSTOM), *map(float, px4.OFFBOARD))
             case messages.Reset():
                 number = self.profile.race.reset_command if self.profile.race else 0
                 return self._long(number, float(command.race))
@@ -240,7 +229,7 @@ class ClientCodec:
 
     def requests(self, now: float) -> list[bytes]:
         """Return requests for streams slower than in the profile; `now` in s of any monotonic clock. Call often."""
-        return [self._long(SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
+        return [self._long(px4.SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
 
     def heartbeat(self) -> bytes:
         """Return the client's heartbeat."""
