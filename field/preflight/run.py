@@ -24,22 +24,11 @@ from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.preflight.cli import PreflightSettings
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
+from gate_racer.link.msp import preflight
 from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, ModeRange, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port, open_port
-from gate_racer.link.msp.preflight import (
-    ANGLE,
-    ARM,
-    OVERRIDE,
-    AircraftConstants,
-    AtRest,
-    PreflightFile,
-    profile_named,
-    read_steady,
-    require_alone,
-    vehicle_named,
-    write_preflight,
-)
+from gate_racer.link.msp.preflight import AircraftConstants, AtRest, PreflightFile
 from gate_racer.link.msp.profile import (
     FOLDER,
     LOW_US,
@@ -65,7 +54,7 @@ GRAVITY_SHARE = 0.03  # -, relative error of gravity's magnitude: accelerometers
 LOUDER = 3.0  # factor on the noise in the vehicle's file, up to which it is accepted
 LATE = 1.5  # factor on the interval between sticks, at the 95th percentile
 FEWEST = 20  # least samples in a mean
-MODES = {"arm": ARM, "angle": ANGLE, "override": OVERRIDE}
+MODES = {"arm": preflight.ARM, "angle": preflight.ANGLE, "override": preflight.OVERRIDE}
 
 
 def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
@@ -309,7 +298,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         port.close()
     if settings.out is not None:
-        remark(f"wrote {settings.out}, sha256 {write_preflight(settings.out, file)}")
+        remark(f"wrote {settings.out}, sha256 {preflight.write_preflight(settings.out, file)}")
     return 0
 
 
@@ -317,14 +306,14 @@ def read(
     port: Port, profile: BetaflightProfile, vehicle: Vehicle, seconds: float
 ) -> tuple[PreflightFile, LinkFigures, list[Check]]:
     """Return the contents of the file, the line's figures without sticks, and all checks. Raises UserError if refused."""
-    require_alone(port)
-    constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
+    preflight.require_alone(port)
+    constants = preflight.read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     alone, received = sustain(port, profile, 0.0, seconds)
     beside, _ = sustain(port, profile, profile.stick_hz, seconds)
     rest, limit_ms = rested(received, profile), 1e3 * LATE / profile.stick_hz  # a reply for each beat of the sticks
     sustained = _at_most("reply interval with sticks, p95 ms", limit_ms, 1e3 * beside.interval_p95_s)
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), sustained]
-    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, beside)
+    file = PreflightFile(constants, preflight.profile_named(profile), preflight.vehicle_named(vehicle), rest, beside)
     return file, alone, checks
 
 

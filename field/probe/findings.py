@@ -14,20 +14,11 @@ from itertools import product as choices
 
 import numpy as np
 
+from gate_racer.field.probe import motion
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, unknown
 from gate_racer.field.probe.flight import LEGACY, RAD_S
 from gate_racer.field.probe.links import ReceivedMessages, is_armed
-from gate_racer.field.probe.motion import (
-    PITCH,
-    TILTED_RAD,
-    Fitted,
-    Notes,
-    RestMean,
-    Series,
-    commands,
-    imu_values,
-    rest_of,
-)
+from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Notes, RestMean, Series
 from gate_racer.link.messages import MapGate
 from gate_racer.link.profile import Profile, RaceSchedule, RateGain, Signs, load_profile
 from gate_racer.perception.detection import decode
@@ -78,7 +69,7 @@ def probe_race(received: ReceivedMessages, expected: RaceSchedule | None) -> tup
 def probe_map(received: ReceivedMessages, race: RaceSchedule, camera: Camera) -> tuple[Check, RaceSchedule]:
     """Determine whether the map gives the feet of the gates or the centres of their openings, by the camera."""
     expected = "feet" if race.map_at_foot else "centres"
-    name, rest = "map positions are gate", rest_of(received)
+    name, rest = "map positions are gate", motion.rest_of(received)
     if received.map is None or rest is None or not rest.still:
         return unknown(name, expected), race
     at_foot = _at_foot(received, received.map[1].gates, rest, camera)
@@ -192,7 +183,7 @@ def jitter(received: ReceivedMessages) -> str:
         return "no HIGHRES_IMU received: jitter unknown"
     late = np.array([arrival - m.time_usec * 1e-6 for arrival, m in rows])
     steps = Counter(round((b.time_usec - a.time_usec) * 1e-3, 1) for (_, a), (_, b) in pairwise(rows))
-    same = np.mean([imu_values(a) == imu_values(b) for (_, a), (_, b) in pairwise(rows)])
+    same = np.mean([motion.imu_values(a) == motion.imu_values(b) for (_, a), (_, b) in pairwise(rows)])
     common = ", ".join(f"{step:g} ms x {n}" for step, n in steps.most_common(3))
     spread = (np.percentile(late, 99) - late.min()) * 1e3
     return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the previous one; 99 % arrive within {spread:.1f} ms"
@@ -200,7 +191,7 @@ def jitter(received: ReceivedMessages) -> str:
 
 def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Signs]:
     """Compare gravity's length and direction with ATTITUDE's pitch. Roll, yaw and the gyro require motion."""
-    rest, expected = rest_of(received), f"{GRAVITY:.2f} upward"
+    rest, expected = motion.rest_of(received), f"{GRAVITY:.2f} upward"
     pitch_check = unknown("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}")
     if rest is None:
         return [unknown("gravity at rest, m/s^2", expected), pitch_check], signs
@@ -334,7 +325,7 @@ def _rates(
     series: Series, t: Array, rates: Array, used: np.ndarray
 ) -> tuple[Fitted | None, Fitted | None, Fitted | None]:
     """Fit each axis: growth of the gains first, from all axes together; then gains, delay and lag with that growth."""
-    commanded = [commands(series.sent, t, axis, KINDS) for axis in range(3)]
+    commanded = [motion.commands(series.sent, t, axis, KINDS) for axis in range(3)]
     free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(commanded)]
     growth = []
     for k in range(len(KINDS)):
@@ -349,7 +340,7 @@ def _rates(
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
     """Fit slope of thrust over throttle, delay and lag. The whole curve requires held throttles, see identify-vehicle."""
-    throttle = commands(series.sent, t, None, ())
+    throttle = motion.commands(series.sent, t, None, ())
     middle = float(np.median(throttle.u))
     centred = replace(throttle, u=throttle.u - middle)
     force = -accel[:, 2] - float(np.median(-accel[used, 2]))

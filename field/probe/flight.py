@@ -11,25 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.field.probe import motion
 from gate_racer.field.probe.links import is_armed
-from gate_racer.field.probe.motion import (
-    PITCH,
-    ROLL,
-    TILTED_RAD,
-    YAW,
-    IntegratedMotion,
-    Notes,
-    Order,
-    RestMean,
-    Series,
-    by_camera,
-    by_gravity,
-    half_size,
-    imu_values,
-    ratio_of,
-    turn_between,
-    yaw_sign,
-)
+from gate_racer.field.probe.motion import PITCH, ROLL, TILTED_RAD, YAW, IntegratedMotion, Notes, Order, RestMean, Series
 from gate_racer.link.messages import VideoFrame
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -110,7 +94,7 @@ class ProbeFlight:
         return t if abs(arrival - t) < SILENCE_S else arrival
 
     def _receive_imu(self, arrival: float, message: Any) -> None:
-        values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6
+        values, stamp = np.array(motion.imu_values(message)), message.time_usec * 1e-6
         self._received_t = arrival
         self._follow_clock(arrival, arrival - stamp)
         t = stamp + self.offset_s
@@ -150,10 +134,10 @@ class ProbeFlight:
         late = arrival - frame.t - self._video_offset
         if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
             self._video_offset += late
-        grey, t = half_size(frame.jpeg, self._camera), frame.t + self._video_offset - VIDEO_LATENCY_S
+        grey, t = motion.half_size(frame.jpeg, self._camera), frame.t + self._video_offset - VIDEO_LATENCY_S
         before, self._image = self._image, None if grey is None else (t, grey)
         if before is not None and grey is not None and t - before[0] < 0.1:
-            turn = turn_between(before[1], grey, self._camera)
+            turn = motion.turn_between(before[1], grey, self._camera)
             if turn is not None:
                 self.series.turns.append((before[0], t, turn))
 
@@ -228,7 +212,7 @@ class ProbeFlight:
         for mask in dict.fromkeys((self._mask, RAD_S, LEGACY)):
             yield from self._doublet(mask, axis, FIRST, SWING_S)
             yield from self._fly(0.12, self._rates)
-            ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
+            ratio = motion.ratio_of(self.series, self._rest, mask, axis, begin, self._t)
             if abs(ratio) > LEAST_RESPONSE:
                 self._ratio[mask][axis] = ratio
                 if mask != self._mask and axis == PITCH:
@@ -241,7 +225,7 @@ class ProbeFlight:
         begin = self._t
         yield from self._doublet(mask, axis, FIRST, SWING_S)
         yield from self._fly(0.12, self._rates)
-        ratio = ratio_of(self.series, self._rest, mask, axis, begin, self._t)
+        ratio = motion.ratio_of(self.series, self._rest, mask, axis, begin, self._t)
         if abs(ratio) > LEAST_RESPONSE:
             self._ratio[mask][axis] = ratio
             yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
@@ -265,7 +249,7 @@ class ProbeFlight:
         if not self.series.attitude or not self.notes.why[ROLL]:
             return
         begin = self._t
-        sign = yaw_sign(self.series, self._rest, self.motion.signs[YAW], self._lift_t, self._t)
+        sign = motion.yaw_sign(self.series, self._rest, self.motion.signs[YAW], self._lift_t, self._t)
         heading = sign * float(self.series.attitude[-1][1][2])
         roll0 = to_euler(self.motion.x.q_wb)[0]
         for bank, seconds in ((0.0, 0.3), (BANK_RAD, 0.6)):
@@ -336,9 +320,9 @@ class ProbeFlight:
     def _decide(self, axis: int, begin: float) -> None:
         """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""
         signs, why = self.motion.signs.copy(), list(self.notes.why)
-        if sign := by_camera(self.series, self._rest, axis, begin, self._t):
+        if sign := motion.by_camera(self.series, self._rest, axis, begin, self._t):
             signs[axis], why[axis] = sign, "camera"
-        elif axis == PITCH and (sign := by_gravity(self.series, self._rest, self._euler, begin, self._t)):
+        elif axis == PITCH and (sign := motion.by_gravity(self.series, self._rest, self._euler, begin, self._t)):
             signs[axis], why[axis] = sign, "ATTITUDE and gravity"
         self.notes.signs, self.notes.why = (signs[0], signs[1], signs[2]), (why[0], why[1], why[2])
         if sign and sign != self.motion.signs[axis]:

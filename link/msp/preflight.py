@@ -12,22 +12,8 @@ from typing import TypeVar
 
 from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError
+from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import LinkFigures, MspLine
-from gate_racer.link.msp.messages import (
-    ApiVersion,
-    BoardInfo,
-    Channels,
-    Code,
-    FcVariant,
-    FcVersion,
-    Message,
-    ModeRange,
-    ModeRanges,
-    RcTuning,
-    RxConfig,
-    RxMap,
-    StatusEx,
-)
 from gate_racer.link.msp.ports import Port
 from gate_racer.link.msp.profile import RATES_TYPE, STICKS, AxisRates, BetaflightProfile, RateCurves
 from gate_racer.link.sockets import LinkError
@@ -36,7 +22,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 ASK_S, TRIES = 0.5, 3  # s to wait for a reply, and number of attempts
 ARM, ANGLE, OVERRIDE = 0, 1, 50  # permanent mode numbers: `src/main/msp/msp_box.c`
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=msp.Message)
 
 
 @dataclass(frozen=True)
@@ -49,9 +35,9 @@ class AircraftConstants:
     pid_profile: int
     rate_profile: int
     channel_map: str
-    tuning: RcTuning
-    receiver: RxConfig
-    modes: tuple[ModeRange, ...]
+    tuning: msp.RcTuning
+    receiver: msp.RxConfig
+    modes: tuple[msp.ModeRange, ...]
 
     @property
     def rates(self) -> RateCurves | None:
@@ -71,7 +57,7 @@ class AircraftConstants:
         return any(one.low_us <= us[STICKS + one.channel - 1] < one.high_us for one in ranges)
 
 
-def request(line: MspLine, code: Code) -> Message | None:
+def request(line: MspLine, code: msp.Code) -> msp.Message | None:
     """Request one message with repeats; None if it is refused or does not come."""
     answers = (line.ask(code, ASK_S) for _ in range(TRIES))
     return next((answer for answer in answers if answer is not None), None)
@@ -79,11 +65,11 @@ def request(line: MspLine, code: Code) -> Message | None:
 
 def firmware_of(line: MspLine) -> str:
     """Return name and version of the firmware. Raises LinkError without a reply."""
-    variant = request(line, Code.FC_VARIANT)
-    if not isinstance(variant, FcVariant):
+    variant = request(line, msp.Code.FC_VARIANT)
+    if not isinstance(variant, msp.FcVariant):
         raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
-    version = request(line, Code.FC_VERSION)
-    if not isinstance(version, FcVersion):
+    version = request(line, msp.Code.FC_VERSION)
+    if not isinstance(version, msp.FcVersion):
         return variant.name
     return f"{variant.name} {version.major}.{version.minor}.{version.patch}"
 
@@ -91,22 +77,23 @@ def firmware_of(line: MspLine) -> str:
 def read_constants(line: MspLine) -> AircraftConstants:
     """Read the configuration. Raises UserError for messages that are not available, LinkError without a reply."""
     firmware = firmware_of(line)
-    api, board = _required(line, Code.API_VERSION, ApiVersion), _required(line, Code.BOARD_INFO, BoardInfo)
-    status = _required(line, Code.STATUS_EX, StatusEx)
+    api = _required(line, msp.Code.API_VERSION, msp.ApiVersion)
+    board = _required(line, msp.Code.BOARD_INFO, msp.BoardInfo)
+    status = _required(line, msp.Code.STATUS_EX, msp.StatusEx)
     return AircraftConstants(
         firmware=firmware,
         api=f"{api.major}.{api.minor}",
         board=board.target or board.board,
         pid_profile=status.profile,
         rate_profile=status.rate_profile,
-        channel_map=_required(line, Code.RX_MAP, RxMap).letters,
-        tuning=_required(line, Code.RC_TUNING, RcTuning),
-        receiver=_required(line, Code.RX_CONFIG, RxConfig),
-        modes=_required(line, Code.MODE_RANGES, ModeRanges).ranges,
+        channel_map=_required(line, msp.Code.RX_MAP, msp.RxMap).letters,
+        tuning=_required(line, msp.Code.RC_TUNING, msp.RcTuning),
+        receiver=_required(line, msp.Code.RX_CONFIG, msp.RxConfig),
+        modes=_required(line, msp.Code.MODE_RANGES, msp.ModeRanges).ranges,
     )
 
 
-def _required(line: MspLine, code: Code, kind: type[M]) -> M:
+def _required(line: MspLine, code: msp.Code, kind: type[M]) -> M:
     message = request(line, code)
     if not isinstance(message, kind):
         raise UserError(f"the flight controller does not answer MSP_{code.name}: its configuration cannot be compared")
@@ -115,8 +102,8 @@ def _required(line: MspLine, code: Code, kind: type[M]) -> M:
 
 def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftConstants | None = None) -> None:
     """Check that the aircraft is disarmed and not handed over, by the profile's and its own switch. Raises UserError if not."""
-    status, channels = request(line, Code.STATUS_EX), request(line, Code.RC)
-    if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
+    status, channels = request(line, msp.Code.STATUS_EX), request(line, msp.Code.RC)
+    if not isinstance(status, msp.StatusEx) or not isinstance(channels, msp.Channels):
         raise UserError("the flight controller does not report whether it is armed: nothing more is sent")
     if status.armed:
         raise UserError("the flight controller is armed: disarm it, and take the propellers off")
