@@ -33,19 +33,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from gate_racer.common.process import PERIODIC, Worker, ignore_signals, prefer
+from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import MspLine, neutral
-from gate_racer.link.msp.messages import (
-    Altitude,
-    Channels,
-    Code,
-    Direction,
-    Message,
-    MspCodec,
-    Parser,
-    RawAttitude,
-    RawImu,
-    StatusEx,
-)
 from gate_racer.link.msp.ports import AT_ONCE, Port, StreamPort, open_port
 from gate_racer.link.msp.profile import (
     MID_US,
@@ -103,20 +92,20 @@ class Descent:
         self._begun = False
         self._forces, self._heights = deque[tuple[float, float]](), deque[tuple[float, float]]()  # of the last LANDED_S
 
-    def receive(self, message: Message, t: float) -> None:
+    def receive(self, message: msp.Message, t: float) -> None:
         """Process a message, sampled at t."""
         match message:
-            case RawAttitude():
+            case msp.RawAttitude():
                 self._R_wb = matrix(attitude(self._profile, message, t).q_wb)
-            case RawImu():
+            case msp.RawImu():
                 x, y, z = imu(self._profile, message, t, spinning=self._armed).accel
                 self._feel(np.array((x, y, z - self._loss * self._share**2 * self._armed)), t)
-            case Altitude():
+            case msp.Altitude():
                 self._receive_altitude(message.altitude_cm / 100, t)
-            case StatusEx():
+            case msp.StatusEx():
                 self._armed = message.armed
                 self.over |= not message.armed
-            case Channels():
+            case msp.Channels():
                 self.over |= not self._profile.aux.override.on(message.us)
                 self._angle = self._profile.aux.angle.on(message.us)
 
@@ -229,7 +218,7 @@ class StickWatch:
     def __init__(self, profile: BetaflightProfile, hover: float, loss_m_s2: float = 0.0):
         self.descent = Descent(profile, hover, loss_m_s2)
         self.carries = False  # the last sticks keep the vehicle in the air: to leave them would be a fly-away
-        self._requests, self._answers = Parser((Direction.REQUEST,)), MspCodec()
+        self._requests, self._answers = msp.Parser((msp.Direction.REQUEST,)), msp.MspCodec()
         self._polled = profile.polled
         self._answers.poll(self._polled)  # as the pilot does
         self._throttle, self._least, self._last_t = profile.channel("T"), profile.throttle.min_check_us, 0.0
@@ -238,7 +227,7 @@ class StickWatch:
     def said(self, data: bytes, t: float) -> None:
         """Process bytes from the pilot at t."""
         for frame in self._requests.feed(data):
-            sticks = Channels.decode(frame.payload) if frame.command == Code.SET_RAW_RC else None
+            sticks = msp.Channels.decode(frame.payload) if frame.command == msp.Code.SET_RAW_RC else None
             if sticks is not None and len(sticks.us) > self._throttle:
                 us = sticks.us[self._throttle]
                 self.carries = us > self._least

@@ -16,17 +16,10 @@ from gate_racer.common.command import remark
 from gate_racer.common.config import ConfigError
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
+from gate_racer.link.rflysim import request
 from gate_racer.link.rflysim.config import camera_of, load_sensors
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
-from gate_racer.link.rflysim.request import (
-    CLEAR_COMMAND,
-    FLYABLE,
-    REQUEST_PORT,
-    RGB,
-    SENSORS,
-    SensorRequest,
-    encode_command,
-)
+from gate_racer.link.rflysim.request import SENSORS, SensorRequest
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, image_file, reader
 from gate_racer.link.sockets import Address, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
@@ -96,7 +89,7 @@ class SensorSocket(RequestSocket):
 
     def close(self) -> None:
         """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
-        self.send(encode_command(CLEAR_COMMAND))
+        self.send(request.encode_command(request.CLEAR_COMMAND))
         super().close()
 
 
@@ -161,7 +154,7 @@ class SensorReceiver:
 SCHEME = "rflysim"
 OPTIONS = ("config", "sensor", "angles")
 ANGLES = ("deg", "rad")
-EXAMPLE = f"{SCHEME}://127.0.0.1:{REQUEST_PORT}?config=Config.json"
+EXAMPLE = f"{SCHEME}://127.0.0.1:{request.REQUEST_PORT}?config=Config.json"
 
 
 @dataclass(frozen=True)
@@ -189,7 +182,7 @@ def parse_server(url: str, *known: str) -> tuple[Address, dict[str, str]]:
     options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
     if unknown := [name for name in options if name not in known]:
         raise LinkError(f"vision {url!r}: unknown option {unknown[0]!r}; known: {', '.join(known) or 'none'}")
-    return parse_address(parts.netloc or "127.0.0.1", REQUEST_PORT), options
+    return parse_address(parts.netloc or "127.0.0.1", request.REQUEST_PORT), options
 
 
 def parse_vision(url: str) -> Vision:
@@ -214,14 +207,14 @@ def parse_vision(url: str) -> Vision:
 
 
 def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
-    cameras = [sensor for sensor in sensors if sensor.type_id in FLYABLE]
+    cameras = [sensor for sensor in sensors if sensor.type_id in request.FLYABLE]
     for sensor in cameras:
         if seq_id in ("", str(sensor.seq_id)):
             return sensor
     for sensor in sensors:
         if seq_id == str(sensor.seq_id):
             name = SENSORS[sensor.type_id].name
-            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, not a colour camera: TypeID must be {RGB}")
+            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, not a colour camera: TypeID must be {request.RGB}")
     known = ", ".join(str(sensor.seq_id) for sensor in cameras) or "none"
     raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; available: {known}")
 
