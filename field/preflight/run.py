@@ -38,8 +38,6 @@ from gate_racer.link.msp.profile import (
     AxisRates,
     BetaflightProfile,
     RateCurves,
-    attitude,
-    imu,
     load_betaflight,
 )
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -114,8 +112,8 @@ def described(figures: LinkFigures) -> str:
 
 def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     """Return means and noise of the polled samples. Raises UserError with too few samples."""
-    samples = [imu(profile, raw, 0.0) for raw in received if isinstance(raw, RawImu)]
-    tilts = [to_euler(attitude(profile, raw, 0.0).q_wb)[:2] for raw in received if isinstance(raw, RawAttitude)]
+    samples = [profile.imu(raw, 0.0) for raw in received if isinstance(raw, RawImu)]
+    tilts = [to_euler(profile.attitude(raw, 0.0).q_wb)[:2] for raw in received if isinstance(raw, RawAttitude)]
     replies = min(len(samples), len(tilts))
     if replies < FEWEST:
         raise UserError(f"seconds: too short, {replies} of at least {FEWEST} replies with IMU and attitude")

@@ -27,11 +27,6 @@ from gate_racer.link.msp.profile import (
     MID_US,
     STICKS,
     BetaflightProfile,
-    asked_by,
-    attitude,
-    imu,
-    sticks_by_angles,
-    sticks_by_rates,
 )
 from gate_racer.link.sockets import Address, LinkError
 from gate_racer.vehicle.rotation import to_euler
@@ -286,11 +281,11 @@ class MspClient:
     def _read(self, message: Message, t: float) -> list[Telemetry]:
         match message:
             case RawImu():
-                sample = imu(self._profile, message, t, spinning=self._armed)
+                sample = self._profile.imu(message, t, spinning=self._armed)
                 self._gyro = sample.gyro
                 return [sample]
             case RawAttitude():
-                return [attitude(self._profile, message, t)]
+                return [self._profile.attitude(message, t)]
             case Channels():
                 self._handed_over = self._profile.aux.override.on(message.us)
                 self._follow_mode(self._profile.aux.angle.on(message.us))
@@ -302,14 +297,14 @@ class MspClient:
 
     def _human(self, channels: Channels, t: float) -> HumanSticks:
         """Return the person's sticks as commands. In angle mode, where they are angles, the rates are the measured ones."""
-        commanded = asked_by(self._profile, channels.us)
+        commanded = self._profile.asked_by(channels.us)
         return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
 
     def _follow_mode(self, angle: bool) -> None:
         """Centre the sticks when the person changes the mode: rates would act as angles, or angles as rates."""
         if angle is not self._angle:
             self._angle = angle
-            self._line.sticks = sticks_by_rates(self._profile, (0.0, 0.0, 0.0), self._throttle)
+            self._line.sticks = self._profile.sticks_by_rates((0.0, 0.0, 0.0), self._throttle)
 
     def _state(self, t: float) -> list[Telemetry]:
         """Return the acknowledgement of an arm command, and a heartbeat at intervals."""
@@ -346,9 +341,9 @@ class MspClient:
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
         if target.by_rates:
-            return sticks_by_rates(self._profile, target.omega, self._throttle)
+            return self._profile.sticks_by_rates(target.omega, self._throttle)
         roll, pitch, _ = to_euler(target.q_wb)
-        return sticks_by_angles(self._profile, float(roll), float(pitch), target.omega[2], self._throttle)
+        return self._profile.sticks_by_angles(float(roll), float(pitch), target.omega[2], self._throttle)
 
     def keep_alive(self, now: float) -> None:
         """Send what is due; call often. Raises LinkError as `receive`."""

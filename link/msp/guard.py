@@ -40,10 +40,6 @@ from gate_racer.link.msp.profile import (
     MID_US,
     STICKS,
     BetaflightProfile,
-    attitude,
-    imu,
-    sticks_by_angles,
-    sticks_by_rates,
 )
 from gate_racer.link.sockets import LinkError
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
@@ -96,9 +92,9 @@ class Descent:
         """Process a message, sampled at t."""
         match message:
             case msp.RawAttitude():
-                self._R_wb = matrix(attitude(self._profile, message, t).q_wb)
+                self._R_wb = matrix(self._profile.attitude(message, t).q_wb)
             case msp.RawImu():
-                x, y, z = imu(self._profile, message, t, spinning=self._armed).accel
+                x, y, z = self._profile.imu(message, t, spinning=self._armed).accel
                 self._feel(np.array((x, y, z - self._loss * self._share**2 * self._armed)), t)
             case msp.Altitude():
                 self._receive_altitude(message.altitude_cm / 100, t)
@@ -126,9 +122,9 @@ class Descent:
         share = min(max(BLIND * self._trim, LEAST), MOST) if blind else self._share
         throttle = 0.0 if self._landed else share * self._hover
         if self._angle:
-            return sticks_by_angles(self._profile, 0.0, 0.0, 0.0, throttle)
+            return self._profile.sticks_by_angles(0.0, 0.0, 0.0, throttle)
         still = self._landed or blind
-        return sticks_by_rates(self._profile, (0.0, 0.0, 0.0) if still else self._turn(), throttle)
+        return self._profile.sticks_by_rates((0.0, 0.0, 0.0) if still else self._turn(), throttle)
 
     def _turn(self) -> tuple[float, float, float]:
         """Return body rates that rotate the thrust to the commanded direction, the shortest way."""

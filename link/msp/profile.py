@@ -120,6 +120,7 @@ class RateCurves:
 
 FOLDER = Path(__file__).parent / "profiles"
 LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`
+TRAVEL_US = HIGH_US - MID_US
 STICKS = 4  # flight channels, before AUX1
 LEAST_MAP = "AETR"
 OWN_ORDER = "AERT"  # order in which the flight controller reports the sticks: MSP_RC
@@ -127,6 +128,8 @@ AXES = "AER"  # channel letters of roll, pitch, yaw
 THROTTLE_POINTS = 11  # Betaflight's table, at intervals of a tenth of the stick
 PEEK_BYTES = 256 << 10
 LIKE = "spec"  # the profile of VADR-TS-002, for the video format and the limits that MSP does not define
+LARGEST = 0x7FFF  # of a count, 16 bit
+DDEG = math.radians(0.1)
 LEAST_PHYSICS_HZ = 240.0  # least rate for the set-point filter and the plant
 
 
@@ -219,6 +222,14 @@ class Barometer:
     noise_m: float
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Command of the sticks. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
+
+    turn: Vector
+    throttle: float
+
+
 @dataclass(frozen=True)
 class BetaflightProfile:
     """One flight controller on one line. Rates in Hz, times in s, pulses in us."""
@@ -301,6 +312,66 @@ class BetaflightProfile:
         """Return the index of a stick (A, E, T or R) in SET_RAW_RC, from 0."""
         return self.channel_map.index(letter)
 
+    def imu(self, raw: RawImu, t: float, spinning: bool = False) -> Imu:
+        """Return the sample at t (s) of the counts; with `spinning` propellers the reduced reading of gravity is corrected."""
+        x, y, z = scaled(self.signs.accel, [count / self.accel_counts_per_g * GRAVITY for count in raw.accel])
+        gyro = scaled(self.signs.gyro, [math.radians(count / self.gyro_counts_per_deg_s) for count in raw.gyro])
+        return Imu(t, (x, y, z - spinning * self.accel_loss_m_s2), gyro)
+
+    def raw_imu(self, accel: Vector, gyro: Vector) -> RawImu:
+        """Return the counts of a specific force (m/s^2) and body rates (rad/s), clipped to 16 bit."""
+        force = scaled(self.signs.accel, [a / GRAVITY * self.accel_counts_per_g for a in accel])
+        turn = scaled(self.signs.gyro, [math.degrees(w) * self.gyro_counts_per_deg_s for w in gyro])
+        return RawImu.of(min(max(round(count), -LARGEST - 1), LARGEST) for count in (*force, *turn, 0, 0, 0))
+
+    def attitude(self, raw: RawAttitude, t: float) -> Attitude:
+        """Return the sample read at t (s), on average half an update old; its heading is quantised to a degree."""
+        euler = raw.roll_ddeg * DDEG, raw.pitch_ddeg * DDEG, math.radians(raw.heading_deg)
+        w, x, y, z = from_euler(*scaled(self.signs.euler, euler)).tolist()
+        return Attitude(t - 0.5 / self.attitude_hz, (w, x, y, z))
+
+    def raw_attitude(self, q_wb: Array) -> RawAttitude:
+        """Return the angles of an attitude (4,), wxyz."""
+        roll, pitch, yaw = scaled(self.signs.euler, to_euler(q_wb))
+        return RawAttitude(round(roll / DDEG), round(pitch / DDEG), round(math.degrees(yaw)) % 360)
+
+    def sticks_by_rates(self, omega: Vector, throttle: float) -> tuple[int, ...]:
+        """Return channels in us, in the order of the receiver's map, for body rates; rates beyond a full stick are clipped."""
+        roll, pitch, yaw = (self.rates.deflection(axis, rate) for axis, rate in enumerate(omega))
+        return self._channels((roll, pitch, yaw), throttle)
+
+    def sticks_by_angles(self, roll: float, pitch: float, yaw_rate: float, throttle: float) -> tuple[int, ...]:
+        """Return channels likewise, for angle mode; angles beyond the limit are clipped."""
+        limit = math.radians(self.angle_limit_deg)
+        return self._channels((roll / limit, pitch / limit, self.rates.deflection(2, yaw_rate)), throttle)
+
+    def asked_rates(self, us: Sequence[float]) -> Asked:
+        """Return the command of channels in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
+        roll, pitch, yaw = (self.rates.rate(axis, x) for axis, x in enumerate(self._deflections(us)))
+        return Asked((roll, pitch, yaw), self.throttle.throttle(us[self.channel("T")]))
+
+    def asked_angles(self, us: Sequence[float]) -> Asked:
+        """Return the command of channels in angle mode."""
+        limit, (roll, pitch, yaw) = math.radians(self.angle_limit_deg), self._deflections(us)
+        turn = roll * limit, pitch * limit, self.rates.rate(2, yaw)
+        return Asked(turn, self.throttle.throttle(us[self.channel("T")]))
+
+    def asked_by(self, own_us: Sequence[float]) -> Asked:
+        """Return `asked_rates` for channels as the flight controller reports them (MSP_RC): in its own order, not the map's."""
+        return self.asked_rates([own_us[OWN_ORDER.index(letter)] for letter in self.channel_map])
+
+    def _channels(self, deflections: Vector, throttle: float) -> tuple[int, ...]:
+        us = dict.fromkeys(self.channel_map, 0.0)
+        for letter, sign, x in zip(AXES, self.signs.sticks, deflections, strict=True):
+            us[letter] = MID_US + TRAVEL_US * sign * min(max(x, -1.0), 1.0)
+        us["T"] = self.throttle.us(min(max(throttle, 0.0), 1.0))
+        return tuple(min(max(round(us[letter]), LOW_US), HIGH_US) for letter in self.channel_map)
+
+    def _deflections(self, us: Sequence[float]) -> Vector:
+        """Return deflections about the body axes, -1..1."""
+        offsets = [(us[self.channel(letter)] - MID_US) / TRAVEL_US for letter in AXES]
+        return scaled(self.signs.sticks, [min(max(x, -1.0), 1.0) for x in offsets])
+
 
 def pole_s(cutoff_hz: float) -> float:
     """Return the time constant (s) of each pole of Betaflight's PT3 filter, which has -3 dB in total at the cut-off."""
@@ -326,91 +397,3 @@ def speaks_msp(name: str) -> bool:
 def load_wire(name: str) -> Profile | BetaflightProfile:
     """Load a profile of either kind. Raises UserError as their readers."""
     return load_betaflight(name) if speaks_msp(name) else load_profile(name)
-
-
-LARGEST = 0x7FFF
-DDEG = math.radians(0.1)
-
-
-def imu(profile: BetaflightProfile, raw: RawImu, t: float, spinning: bool = False) -> Imu:
-    """Return the sample at t (s) of the counts; with `spinning` propellers the reduced reading of gravity is corrected."""
-    x, y, z = scaled(profile.signs.accel, [count / profile.accel_counts_per_g * GRAVITY for count in raw.accel])
-    gyro = scaled(profile.signs.gyro, [math.radians(count / profile.gyro_counts_per_deg_s) for count in raw.gyro])
-    return Imu(t, (x, y, z - spinning * profile.accel_loss_m_s2), gyro)
-
-
-def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:
-    """Return the counts of a specific force (m/s^2) and body rates (rad/s), clipped to 16 bit."""
-    force = scaled(profile.signs.accel, [a / GRAVITY * profile.accel_counts_per_g for a in accel])
-    turn = scaled(profile.signs.gyro, [math.degrees(w) * profile.gyro_counts_per_deg_s for w in gyro])
-    return RawImu.of(min(max(round(count), -LARGEST - 1), LARGEST) for count in (*force, *turn, 0, 0, 0))
-
-
-def attitude(profile: BetaflightProfile, raw: RawAttitude, t: float) -> Attitude:
-    """Return the sample read at t (s), on average half an update old; its heading is quantised to a degree."""
-    euler = raw.roll_ddeg * DDEG, raw.pitch_ddeg * DDEG, math.radians(raw.heading_deg)
-    w, x, y, z = from_euler(*scaled(profile.signs.euler, euler)).tolist()
-    return Attitude(t - 0.5 / profile.attitude_hz, (w, x, y, z))
-
-
-def raw_attitude(profile: BetaflightProfile, q_wb: Array) -> RawAttitude:
-    """Return the angles of an attitude (4,), wxyz."""
-    roll, pitch, yaw = scaled(profile.signs.euler, to_euler(q_wb))
-    return RawAttitude(round(roll / DDEG), round(pitch / DDEG), round(math.degrees(yaw)) % 360)
-
-
-TRAVEL_US = HIGH_US - MID_US
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Command of the sticks. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
-
-    turn: Vector
-    throttle: float
-
-
-def sticks_by_rates(profile: BetaflightProfile, omega: Vector, throttle: float) -> tuple[int, ...]:
-    """Return channels in us, in the order of the receiver's map, for body rates; rates beyond a full stick are clipped."""
-    roll, pitch, yaw = (profile.rates.deflection(axis, rate) for axis, rate in enumerate(omega))
-    return _channels(profile, (roll, pitch, yaw), throttle)
-
-
-def sticks_by_angles(
-    profile: BetaflightProfile, roll: float, pitch: float, yaw_rate: float, throttle: float
-) -> tuple[int, ...]:
-    """Return channels likewise, for angle mode; angles beyond the limit are clipped."""
-    limit = math.radians(profile.angle_limit_deg)
-    return _channels(profile, (roll / limit, pitch / limit, profile.rates.deflection(2, yaw_rate)), throttle)
-
-
-def asked_rates(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
-    """Return the command of channels in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
-    roll, pitch, yaw = (profile.rates.rate(axis, x) for axis, x in enumerate(_deflections(profile, us)))
-    return Asked((roll, pitch, yaw), profile.throttle.throttle(us[profile.channel("T")]))
-
-
-def asked_angles(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
-    """Return the command of channels in angle mode."""
-    limit, (roll, pitch, yaw) = math.radians(profile.angle_limit_deg), _deflections(profile, us)
-    turn = roll * limit, pitch * limit, profile.rates.rate(2, yaw)
-    return Asked(turn, profile.throttle.throttle(us[profile.channel("T")]))
-
-
-def asked_by(profile: BetaflightProfile, own_us: Sequence[float]) -> Asked:
-    """Return `asked_rates` for channels as the flight controller reports them (MSP_RC): in its own order, not the map's."""
-    return asked_rates(profile, [own_us[OWN_ORDER.index(letter)] for letter in profile.channel_map])
-
-
-def _channels(profile: BetaflightProfile, deflections: Vector, throttle: float) -> tuple[int, ...]:
-    us = dict.fromkeys(profile.channel_map, 0.0)
-    for letter, sign, x in zip(AXES, profile.signs.sticks, deflections, strict=True):
-        us[letter] = MID_US + TRAVEL_US * sign * min(max(x, -1.0), 1.0)
-    us["T"] = profile.throttle.us(min(max(throttle, 0.0), 1.0))
-    return tuple(min(max(round(us[letter]), LOW_US), HIGH_US) for letter in profile.channel_map)
-
-
-def _deflections(profile: BetaflightProfile, us: Sequence[float]) -> Vector:
-    """Return deflections about the body axes, -1..1."""
-    offsets = [(us[profile.channel(letter)] - MID_US) / TRAVEL_US for letter in AXES]
-    return scaled(profile.signs.sticks, [min(max(x, -1.0), 1.0) for x in offsets])

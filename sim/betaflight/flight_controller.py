@@ -46,11 +46,7 @@ from gate_racer.link.msp.profile import (
     RATES_TYPE,
     STICKS,
     BetaflightProfile,
-    asked_angles,
-    asked_rates,
     pole_s,
-    raw_attitude,
-    raw_imu,
 )
 from gate_racer.sim.betaflight.receiver import Arming, Receiver, Uart
 from gate_racer.sim.physics.plant import P, Truth, V
@@ -79,7 +75,7 @@ class Setpoints:
         """Return the set-point at t, s, with the heading of the attitude q_wb (4,) in angle mode."""
         if receiver.channels != self._channels:
             self._channels = list(receiver.channels)
-            rates, angles = (ask(self._profile, self._channels) for ask in (asked_rates, asked_angles))
+            rates, angles = self._profile.asked_rates(self._channels), self._profile.asked_angles(self._channels)
             self._asked = np.array([*rates.turn, rates.throttle, *angles.turn[:2]])
         self._filter(self._asked, t - self._t)
         self._t = t
@@ -123,7 +119,7 @@ class SimulatedSensing:
         sample: Imu = self._sensors.imu(self._filtered)
         x, y, z = sample.accel
         lost = self._profile.accel_loss_m_s2 if self._simulator.armed else 0.0
-        return raw_imu(self._profile, (x, y, z + lost), sample.gyro)
+        return self._profile.raw_imu((x, y, z + lost), sample.gyro)
 
     def attitude(self) -> RawAttitude:
         return self._attitude
@@ -141,7 +137,7 @@ class SimulatedSensing:
         return replace(self._simulator.truth, accel_b=self._force.y)
 
     def _raw_attitude(self) -> RawAttitude:
-        return raw_attitude(self._profile, np.array(self._sensors.attitude(self._simulator.truth).q_wb))
+        return self._profile.raw_attitude(np.array(self._sensors.attitude(self._simulator.truth).q_wb))
 
 
 class LowPass:

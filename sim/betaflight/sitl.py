@@ -34,7 +34,7 @@ from gate_racer.link.messages import Attitude, AttitudeTarget, Imu
 from gate_racer.link.msp.messages import Channels, Code, Direction, DisableFlag, Frame, Parser, StatusEx, pack
 from gate_racer.link.msp.ports import SITL_PORT
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
-from gate_racer.link.msp.profile import BetaflightProfile, raw_imu
+from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.sockets import LOOPBACK, LinkError, bind_udp
 from gate_racer.sim.betaflight.receiver import Receiver, Uart
 from gate_racer.sim.physics.plant import Truth
@@ -114,7 +114,7 @@ def motion(profile: BetaflightProfile, sample: Imu, attitude: Attitude) -> bytes
 
     The firmware converts a packet's rates to x, -y, -z, and its force to counts with the opposite sign on every axis.
     """
-    force = [-FORCE_PER_COUNT * count for count in raw_imu(profile, sample.accel, sample.gyro).accel]
+    force = [-FORCE_PER_COUNT * count for count in profile.raw_imu(sample.accel, sample.gyro).accel]
     w, x, y, z = attitude.q_wb
     return MOTION.pack(TIME_S, *sample.gyro, *force, w, x, -y, -z, *(0.0,) * 6)
 

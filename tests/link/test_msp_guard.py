@@ -30,7 +30,7 @@ from gate_racer.link.msp.messages import (
     pack,
 )
 from gate_racer.link.msp.ports import open_serial
-from gate_racer.link.msp.profile import load_betaflight, raw_imu, sticks_by_rates
+from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.sockets import LinkError
 from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, StationPort
 from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
@@ -68,8 +68,8 @@ class Abandoned:
         while not self.station.simulator.armed:
             line.exchange(0.02)
         self.fly(line, neutral(PROFILE), HANDOVER_S + 0.1)
-        self.fly(line, sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), climb * HOVER), climb_s)
-        self.fly(line, sticks_by_rates(PROFILE, turn, throttle * HOVER), seconds)
+        self.fly(line, PROFILE.sticks_by_rates((0.0, 0.0, 0.0), climb * HOVER), climb_s)
+        self.fly(line, PROFILE.sticks_by_rates(turn, throttle * HOVER), seconds)
 
     def fly(self, line, sticks, seconds):
         line.sticks, until = sticks, self.port.t + seconds
@@ -172,9 +172,9 @@ def test_who_is_silent_with_the_throttle_up_has_left_the_vehicle_and_who_keeps_i
     watch, codec = StickWatch(PROFILE, HOVER), MspCodec()
     watch.said(codec.sticks(neutral(PROFILE)), 0.0)
     assert not watch.carries and not watch.silent(10.0)
-    watch.said(codec.sticks(sticks_by_rates(PROFILE, (1.0, -3.0, 0.5), HOVER)), 10.0)
+    watch.said(codec.sticks(PROFILE.sticks_by_rates((1.0, -3.0, 0.5), HOVER)), 10.0)
     assert watch.carries and not watch.silent(10.0 + 0.9 * SILENT_S) and watch.silent(10.0 + 1.1 * SILENT_S)
-    held = codec.sticks(sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), HOVER)) + codec.poll(PROFILE.polled)
+    held = codec.sticks(PROFILE.sticks_by_rates((0.0, 0.0, 0.0), HOVER)) + codec.poll(PROFILE.polled)
     assert watch.held(10.0 + 0.9 * HELD_S) == b"" and watch.held(10.0 + 1.1 * HELD_S) == held
     assert watch.held(10.0 + 1.2 * HELD_S) == b"", "once in that time will do"
     watch.said(codec.request(Code.ATTITUDE), 10.0 + SILENT_S)
@@ -215,7 +215,7 @@ def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
         thrusts.append(weights[-1] * GRAVITY)
         v += (GRAVITY - thrusts[k]) / hz
         h -= v / hz
-        descent.receive(raw_imu(PROFILE, (0.0, 0.0, PROFILE.accel_loss_m_s2 - thrusts[k]), (0.0, 0.0, 0.0)), k / hz)
+        descent.receive(PROFILE.raw_imu((0.0, 0.0, PROFILE.accel_loss_m_s2 - thrusts[k]), (0.0, 0.0, 0.0)), k / hz)
         if k % 10 == 0:
             descent.receive(Altitude(round(100 * h), 0), k / hz)
     settling = np.array(weights[int(np.argmin(weights)) :])
@@ -228,7 +228,7 @@ def test_nobody_is_cut_because_time_has_passed_and_who_cannot_feel_does_not_turn
     descent.begin(0.0)
     for t in np.arange(0.0, 300.0, 0.1):
         sticks = descent.sticks(float(t))
-    level = sticks_by_rates(PROFILE, (0.0, 0.0, 0.0), HOVER)
+    level = PROFILE.sticks_by_rates((0.0, 0.0, 0.0), HOVER)
     assert sticks[channel] > PROFILE.throttle.min_check_us and sticks[channel] < level[channel]
     assert sticks[:channel] + sticks[channel + 1 :] == level[:channel] + level[channel + 1 :]
 
@@ -266,10 +266,10 @@ def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number
         return False
 
     try:
-        assert reach(sticks_by_rates(PROFILE, (1.0, 0.0, 0.0), HOVER))
+        assert reach(PROFILE.sticks_by_rates((1.0, 0.0, 0.0), HOVER))
         os.kill(port.guard.pid, number)
         time.sleep(0.05)
-        assert reach(sticks_by_rates(PROFILE, (0.0, -1.0, 0.0), HOVER))
+        assert reach(PROFILE.sticks_by_rates((0.0, -1.0, 0.0), HOVER))
         assert port.unguarded == bool(lost) == (not port.guard.is_alive())
         assert reach(neutral(PROFILE))
     finally:

@@ -16,17 +16,9 @@ from gate_racer.link.msp.profile import (
     AxisRates,
     RateCurves,
     ThrottleStick,
-    asked_angles,
-    asked_rates,
-    attitude,
-    imu,
     load_betaflight,
     load_wire,
-    raw_attitude,
-    raw_imu,
     speaks_msp,
-    sticks_by_angles,
-    sticks_by_rates,
 )
 from gate_racer.link.profile import load_profile
 from gate_racer.vehicle.rotation import from_euler, to_euler
@@ -104,8 +96,8 @@ rates = st.tuples(st.floats(-7, 7), st.floats(-7, 7), st.floats(-6, 6))
 @given(rates, st.floats(0, 1))
 @FEW
 def test_sticks_ask_for_the_rates_that_were_wanted_to_a_microsecond(omega, throttle):
-    us = sticks_by_rates(BF, omega, throttle)
-    asked = asked_rates(BF, us)
+    us = BF.sticks_by_rates(omega, throttle)
+    asked = BF.asked_rates(us)
     for axis, wanted in enumerate(omega):
         x = BF.rates.deflection(axis, wanted)
         step = BF.rates.rate(axis, abs(x) + 1 / 500) - BF.rates.rate(axis, abs(x) - 1 / 500 if abs(x) > 1 / 500 else 0)
@@ -116,7 +108,7 @@ def test_sticks_ask_for_the_rates_that_were_wanted_to_a_microsecond(omega, throt
 @given(st.floats(-2, 2), st.floats(-2, 2), st.floats(-6, 6), st.floats(0, 1))
 @FEW
 def test_sticks_ask_for_angles_within_the_limit(roll, pitch, yaw_rate, throttle):
-    asked = asked_angles(BF, sticks_by_angles(BF, roll, pitch, yaw_rate, throttle))
+    asked = BF.asked_angles(BF.sticks_by_angles(roll, pitch, yaw_rate, throttle))
     limit = math.radians(BF.angle_limit_deg)
     for got, wanted in zip(asked.turn[:2], (roll, pitch), strict=True):
         assert got == pytest.approx(max(-limit, min(limit, wanted)), abs=limit / 500)
@@ -131,19 +123,19 @@ SIGNS = {  # stick positions as they were measured on the aircraft: roll, pitch,
 
 @pytest.mark.parametrize("omega, throttle, us", SIGNS.values(), ids=SIGNS)
 def test_sticks_have_the_signs_of_the_aircraft(omega, throttle, us):
-    assert sticks_by_rates(BF, omega, throttle) == us
+    assert BF.sticks_by_rates(omega, throttle) == us
 
 
 def test_another_map_of_the_receiver_moves_the_sticks():
     taer = replace(BF, channel_map="TAER")
-    assert sticks_by_rates(taer, (0.0, -9.9, 0.0), 1.0) == (2000, 1500, 2000, 1500)
-    assert asked_rates(taer, (2000, 1500, 2000, 1500)).throttle == 1.0
+    assert taer.sticks_by_rates((0.0, -9.9, 0.0), 1.0) == (2000, 1500, 2000, 1500)
+    assert taer.asked_rates((2000, 1500, 2000, 1500)).throttle == 1.0
 
 
 def test_what_the_aircraft_tells_has_its_signs():
-    down = attitude(BF, RawAttitude(0, 300, 90), 0.0)
+    down = BF.attitude(RawAttitude(0, 300, 90), 0.0)
     assert to_euler(down.q_wb) == pytest.approx((0, -math.radians(30), math.radians(90)), abs=1e-6)
-    turning = imu(BF, RawImu((0, 0, 512), (0, 164, -164)), 1.5)
+    turning = BF.imu(RawImu((0, 0, 512), (0, 164, -164)), 1.5)
     assert turning.t == 1.5 and turning.accel == pytest.approx((0, 0, -9.80665))
     assert turning.gyro == pytest.approx((0, -math.radians(10.01), math.radians(10.01)), abs=1e-4)
 
@@ -154,21 +146,21 @@ vectors = st.tuples(*[st.floats(-30, 30)] * 3)
 @given(vectors, vectors)
 @FEW
 def test_a_sample_survives_the_wire_to_a_count(accel, gyro):
-    received = imu(BF, raw_imu(BF, accel, gyro), 2.0)
+    received = BF.imu(BF.raw_imu(accel, gyro), 2.0)
     assert received == Imu(
         2.0, pytest.approx(accel, abs=9.81 / 512), pytest.approx(gyro, abs=0.6 * math.radians(1 / 16.384))
     )
 
 
 def test_counts_beyond_16_bit_are_clipped():
-    raw = raw_imu(BF, (0.0, 0.0, 1e6), (1e3, 0.0, 0.0))
+    raw = BF.raw_imu((0.0, 0.0, 1e6), (1e3, 0.0, 0.0))
     assert raw.accel[2] == -32768 and raw.gyro[0] == 32767
 
 
 @given(st.floats(-3.1, 3.1), st.floats(-1.5, 1.5), st.floats(-3.1, 3.1))
 @FEW
 def test_an_attitude_survives_the_wire_to_its_resolution(roll, pitch, yaw):
-    received = attitude(BF, raw_attitude(BF, from_euler(roll, pitch, yaw)), 0.0)
+    received = BF.attitude(BF.raw_attitude(from_euler(roll, pitch, yaw)), 0.0)
     off = [
         (a - b + math.pi) % (2 * math.pi) - math.pi
         for a, b in zip(to_euler(received.q_wb), (roll, pitch, yaw), strict=True)

@@ -10,7 +10,7 @@ from gate_racer.field.report.charts import time_charts
 from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.link.messages import Arm, AttitudeTarget, HumanSticks, Imu
 from gate_racer.link.msp.client import MspClient
-from gate_racer.link.msp.profile import STICKS, load_betaflight, sticks_by_rates
+from gate_racer.link.msp.profile import STICKS, load_betaflight
 from gate_racer.link.record import read_records
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
@@ -51,7 +51,7 @@ class Person:
             roll, pitch, _ = to_euler(x[3:7])
             height = 3.5 - 2.5 * np.cos(1.6 * (t - LIFT_S))
             throttle = HOVER / WEAKER * (1 + 0.25 * (height + x[2]) + 0.25 * x[9])
-            us[:STICKS] = sticks_by_rates(BF, (-3.0 * roll, -3.0 * pitch, 0.3), float(np.clip(throttle, 0.1, 0.6)))
+            us[:STICKS] = BF.sticks_by_rates((-3.0 * roll, -3.0 * pitch, 0.3), float(np.clip(throttle, 0.1, 0.6)))
         return us
 
 

@@ -19,7 +19,7 @@ from gate_racer.link.msp.messages import (
     StatusEx,
     pack,
 )
-from gate_racer.link.msp.profile import load_betaflight, sticks_by_angles, sticks_by_rates
+from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.flight_controller import FlightController, LowPass
 from gate_racer.sim.betaflight.receiver import SerialLine
 from gate_racer.sim.betaflight.station import switched
@@ -234,14 +234,14 @@ def test_full_sticks_ask_for_the_rates_of_the_curve():
     bench.run(0.5, AUX.arm, AUX.override, us=(2000, 2000, 1000, 2000))
     assert [math.degrees(w) for w in bench.target.omega] == pytest.approx([440, -440, 380], rel=1e-3)
     wanted = (1.0, -0.5, 0.7)
-    bench.run(0.5, AUX.arm, AUX.override, us=sticks_by_rates(BF, wanted, 0.3))
+    bench.run(0.5, AUX.arm, AUX.override, us=BF.sticks_by_rates(wanted, 0.3))
     assert bench.target.omega == pytest.approx(wanted, abs=0.01)
 
 
 def test_in_angle_mode_sticks_are_angles():
     bench = Bench()
     bench.arm(AUX.override, AUX.angle)
-    bench.run(0.5, AUX.arm, AUX.override, AUX.angle, us=sticks_by_angles(BF, 0.0, -0.3, 0.5, 0.3))
+    bench.run(0.5, AUX.arm, AUX.override, AUX.angle, us=BF.sticks_by_angles(0.0, -0.3, 0.5, 0.3))
     assert not bench.target.by_rates and bench.target.omega == pytest.approx((0, 0, 0.5), abs=0.01)
     assert bench.target.q_wb == pytest.approx((math.cos(0.15), 0, -math.sin(0.15), 0), abs=0.003)
 

@@ -13,7 +13,7 @@ from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOf
 from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, MspCodec, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import open_port
-from gate_racer.link.msp.profile import load_betaflight, sticks_by_rates
+from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.station import HANDOVER_S, STREAM_S, BetaflightStation, StationPort, switched
 from gate_racer.sim.referee import RunStatus
@@ -45,7 +45,7 @@ class Flight:
         beat = round(station.simulator.profile.physics_hz / BF.stick_hz)
         while station.t < end - 1e-9:
             if ticks % beat == 0:
-                station.receive(self.codec.sticks(sticks_by_rates(BF, omega, throttle)), station.t)
+                station.receive(self.codec.sticks(BF.sticks_by_rates(omega, throttle)), station.t)
             if ticks % (2 * beat) == beat // 2:
                 station.receive(self.codec.poll((*BF.polled, Code.ALTITUDE)), station.t)
             ticks += 1

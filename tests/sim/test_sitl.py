@@ -13,7 +13,7 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.link.msp.messages import Channels, Code, Direction, DisableFlag, Frame, Parser, StatusEx, pack
-from gate_racer.link.msp.profile import load_betaflight, raw_attitude, raw_imu
+from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order, set_up
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.physics.plants import RotorsPlant
@@ -32,12 +32,12 @@ def test_the_firmware_converts_a_packet_to_the_profile_s_counts():
     sample, q = Imu(0.0, (1.5, -2.0, -9.0), (0.5, -1.0, 2.0)), from_euler(0.3, -0.2, 1.0)
     _, *values = struct.unpack("<17d", motion(BF, sample, Attitude(0.0, tuple(q.tolist()))))
     rates, force, (w, x, y, z) = np.array(values[:3]), np.array(values[3:6]), values[6:10]
-    wire = raw_imu(BF, sample.accel, sample.gyro)
+    wire = BF.raw_imu(sample.accel, sample.gyro)
     assert np.allclose(-force / GRAVITY * 256, wire.accel)  # target.c: updateState
     assert np.allclose(np.degrees(rates * [1, -1, -1]) * BF.gyro_counts_per_deg_s, wire.gyro, atol=0.5)
     R = matrix(np.array([w, x, y, z]))  # imu.c: imuUpdateEulerAngles
     roll, pitch, yaw = math.atan2(R[2, 1], R[2, 2]), math.pi / 2 - math.acos(-R[2, 0]), -math.atan2(R[1, 0], R[0, 0])
-    told = raw_attitude(BF, q)
+    told = BF.raw_attitude(q)
     assert np.allclose(
         np.degrees([roll, pitch, yaw]), [told.roll_ddeg / 10, told.pitch_ddeg / 10, told.heading_deg], atol=0.5
     )
