@@ -285,14 +285,14 @@ class Findings:
         return RateGain(as_vector(np.sign(values)), as_vector(np.abs(values)), growth)
 
 
-def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Findings:
+def findings(series: Series, notes: Notes, camera: Camera) -> Findings:
     """Return all findings of a probe flight."""
     gyro = _three(notes.signs, tuple(why or None for why in notes.why))
     begin, end = series.marks.get("flight", (0.0, 0.0))
     t, accel, rates = series.between(begin, min(end, series.imu[-1][0] if series.imu else 0.0))
     if len(t) < 100:
         return Findings(gyro, notes.bank)
-    rates = rates - rest.gyro
+    rates = rates - series.rest.gyro
     used = np.ones(len(t), bool)
     if "attitude mode" in series.marks:
         a, b = series.marks["attitude mode"]
@@ -302,7 +302,7 @@ def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Fi
     used &= fresh
     shift, slope, tilt = _camera(series, t[fresh], rates[fresh], notes, camera)
     true = rates[fresh] * np.array(notes.signs)
-    euler, euler_rates = _attitude(series, rest, t[fresh], true, gyro)
+    euler, euler_rates = _attitude(series, t[fresh], true, gyro)
     odometry_q, odometry_rates = _odometry(series, t[fresh], true, gyro)
     return Findings(
         gyro=gyro,
@@ -325,7 +325,7 @@ def _rates(
     series: Series, t: Array, rates: Array, used: np.ndarray
 ) -> tuple[Fitted | None, Fitted | None, Fitted | None]:
     """Fit each axis: growth of the gains first, from all axes together; then gains, delay and lag with that growth."""
-    commanded = [motion.commands(series.sent, t, axis, KINDS) for axis in range(3)]
+    commanded = [series.commands(t, axis, KINDS) for axis in range(3)]
     free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(commanded)]
     growth = []
     for k in range(len(KINDS)):
@@ -340,7 +340,7 @@ def _rates(
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
     """Fit slope of thrust over throttle, delay and lag. The whole curve requires held throttles, see identify-vehicle."""
-    throttle = motion.commands(series.sent, t, None, ())
+    throttle = series.commands(t, None, ())
     middle = float(np.median(throttle.u))
     centred = replace(throttle, u=throttle.u - middle)
     force = -accel[:, 2] - float(np.median(-accel[used, 2]))
@@ -396,12 +396,12 @@ def _three(signs: Sequence[float | None], known: Sequence[object]) -> AxisSigns:
     return a, b, c
 
 
-def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: AxisSigns) -> tuple[AxisSigns, AxisSigns]:
+def _attitude(series: Series, t: Array, true: Array, gyro: AxisSigns) -> tuple[AxisSigns, AxisSigns]:
     """Compare ATTITUDE with the attitude integrated from gravity at rest and the gyro."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:
         return UNDECIDED, UNDECIDED
-    q, euler = from_euler(*rest.tilt, 0.0), []
+    q, euler = from_euler(*series.rest.tilt, 0.0), []
     for k in range(len(t)):
         q = normalised(product(q, exp((t[k] - t[k - 1]) * 0.5 * (true[k] + true[k - 1])))) if k else q
         euler.append(to_euler(q))

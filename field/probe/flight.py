@@ -51,7 +51,7 @@ class ProbeFlight:
             signs: assumed signs of the gyro, until measured.
             euler: ATTITUDE at rest (3,), rad on the wire; None without.
         """
-        self.notes, self.series = Notes(signs=signs), Series()
+        self.notes, self.series = Notes(signs=signs), Series(rest)
         self.motion = IntegratedMotion(rest, signs)
         self.over = False
         self.offset_s = rest.offset_s
@@ -212,7 +212,7 @@ class ProbeFlight:
         for mask in dict.fromkeys((self._mask, RAD_S, LEGACY)):
             yield from self._doublet(mask, axis, FIRST, SWING_S)
             yield from self._fly(0.12, self._rates)
-            ratio = motion.ratio_of(self.series, self._rest, mask, axis, begin, self._t)
+            ratio = self.series.ratio(mask, axis, begin, self._t)
             if abs(ratio) > LEAST_RESPONSE:
                 self._ratio[mask][axis] = ratio
                 if mask != self._mask and axis == PITCH:
@@ -225,7 +225,7 @@ class ProbeFlight:
         begin = self._t
         yield from self._doublet(mask, axis, FIRST, SWING_S)
         yield from self._fly(0.12, self._rates)
-        ratio = motion.ratio_of(self.series, self._rest, mask, axis, begin, self._t)
+        ratio = self.series.ratio(mask, axis, begin, self._t)
         if abs(ratio) > LEAST_RESPONSE:
             self._ratio[mask][axis] = ratio
             yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
@@ -249,7 +249,7 @@ class ProbeFlight:
         if not self.series.attitude or not self.notes.why[ROLL]:
             return
         begin = self._t
-        sign = motion.yaw_sign(self.series, self._rest, self.motion.signs[YAW], self._lift_t, self._t)
+        sign = self.series.yaw_sign(self.motion.signs[YAW], self._lift_t, self._t)
         heading = sign * float(self.series.attitude[-1][1][2])
         roll0 = to_euler(self.motion.x.q_wb)[0]
         for bank, seconds in ((0.0, 0.3), (BANK_RAD, 0.6)):
@@ -320,9 +320,9 @@ class ProbeFlight:
     def _decide(self, axis: int, begin: float) -> None:
         """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""
         signs, why = self.motion.signs.copy(), list(self.notes.why)
-        if sign := motion.by_camera(self.series, self._rest, axis, begin, self._t):
+        if sign := self.series.sign_by_camera(axis, begin, self._t):
             signs[axis], why[axis] = sign, "camera"
-        elif axis == PITCH and (sign := motion.by_gravity(self.series, self._rest, self._euler, begin, self._t)):
+        elif axis == PITCH and (sign := self.series.sign_by_gravity(self._euler, begin, self._t)):
             signs[axis], why[axis] = sign, "ATTITUDE and gravity"
         self.notes.signs, self.notes.why = (signs[0], signs[1], signs[2]), (why[0], why[1], why[2])
         if sign and sign != self.motion.signs[axis]:

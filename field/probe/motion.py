@@ -122,10 +122,21 @@ def imu_values(m: object) -> tuple[float, ...]:
     return tuple(getattr(m, name) for name in ("xacc", "yacc", "zacc", "xgyro", "ygyro", "zgyro"))
 
 
+ROLL, PITCH, YAW = range(3)
+AGREEMENT = 0.6  # correlation of camera and gyro required for a sign
+FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
+GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
+BEFORE_S = 0.4  # s of commands before the interval that still act in it
+DELAYS_S, LAGS_S = np.arange(0.0, 0.16, 0.01), (0.01, 0.03, 0.06, 0.1)
+USUAL_LAG_S = 0.03  # s, lag assumed in the search for the delay: that of a racing rate loop (chosen)
+LONGEST_S = 0.3  # s, largest delay and lag (chosen)
+
+
 @dataclass
 class Series:
-    """Time series of a probe flight, times in s of the local clock; vectors as on the wire."""
+    """Time series of a probe flight after a rest, times in s of the local clock; vectors as on the wire."""
 
+    rest: RestMean
     imu: list[tuple[float, Array, Array]] = field(default_factory=list)  # accelerometer, gyro
     attitude: list[tuple[float, Array, Array]] = field(default_factory=list)  # Euler angles, their rates
     odometry: list[tuple[float, Array, Array]] = field(default_factory=list)  # quaternion, rates
@@ -139,6 +150,64 @@ class Series:
         t = np.array([row[0] for row in rows])
         accel, gyro = (np.array([row[k] for row in rows]).reshape(-1, 3) for k in (1, 2))
         return t, accel, gyro
+
+    def commands(self, t: Array, axis: int | None, masks: tuple[int, ...]) -> "Commands":
+        """Return the commands for times t (N,): rates about an axis by kind of command; for axis None throttle of any kind."""
+        grid = np.arange(t[0] - BEFORE_S, t[-1] + GRID_S, GRID_S)
+        rows = self.sent or [(0.0, Order(0, (0.0, 0.0, 0.0), 0.0))]
+        stamps = np.array([row[0] for row in rows])
+        if axis is None:
+            values = np.array([[order.throttle] for _, order in rows])
+        else:
+            values = np.array([[one.rates[axis] if one.mask == mask else 0.0 for mask in masks] for _, one in rows])
+        held = np.searchsorted(stamps, grid, side="right") - 1
+        return Commands(t, grid, np.where(held[:, None] >= 0, values[np.maximum(held, 0)], 0.0))
+
+    def ratio(self, mask: int, axis: int, begin: float, end: float) -> float:
+        """Return gyro over command of one kind; 0 without a response."""
+        t, _, gyro = self.between(begin, end)
+        if len(t) < FEWEST_SAMPLES:
+            return 0.0
+        return self.commands(t, axis, (mask,)).quick_gain(gyro[:, axis] - self.rest.gyro[axis])
+
+    def sign_by_camera(self, axis: int, begin: float, end: float) -> float:
+        """Return the sign of the gyro relative to the camera's rotations; 0 if undecided."""
+        turns = [row for row in self.turns if row[0] >= begin]
+        if len(turns) < FEWEST_TURNS:
+            return 0.0
+        camera_angles = np.array([turn[axis] for _, _, turn in turns])
+        gyro_angles = self._turned(np.array([row[:2] for row in turns]), axis, end)
+        norm = float(np.linalg.norm(camera_angles) * np.linalg.norm(gyro_angles))
+        agreement = float(camera_angles @ gyro_angles) / norm if norm > 1e-9 else 0.0
+        return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
+
+    def sign_by_gravity(self, euler: Array | None, begin: float, end: float) -> float:
+        """Return the sign of the gyro in pitch by ATTITUDE's, whose sign follows from `euler` (3,), its value on a tilted pad."""
+        pitch, rows = self.rest.tilt[PITCH], [row for row in self.attitude if row[0] >= begin]
+        tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
+        if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
+            return 0.0
+        t, reported = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
+        gyro_angles = self._turned(np.column_stack([t[:-1], t[1:]]), PITCH, end)
+        relative = float(np.diff(reported) @ gyro_angles) * float(euler[PITCH]) * pitch
+        return math.copysign(1.0, relative) if relative else 0.0
+
+    def yaw_sign(self, gyro_sign: float, begin: float, end: float) -> float:
+        """Return the sign of ATTITUDE's yaw, by the gyro since `begin`."""
+        rows = [row for row in self.attitude if row[0] >= begin]
+        reported = np.unwrap([row[1][YAW] for row in rows])
+        if len(rows) < FEWEST_SAMPLES:
+            return 1.0
+        spans = np.column_stack([np.full(len(rows), begin), [row[0] for row in rows]])
+        turned = gyro_sign * self._turned(spans, YAW, end)
+        return 1.0 if float((reported - reported.mean()) @ (turned - turned.mean())) >= 0 else -1.0
+
+    def _turned(self, spans: Array, axis: int, end: float) -> Array:
+        """Return the integral of the gyro over each span (N, 2), rad on the wire."""
+        t, _, gyro = self.between(float(spans.min()) - 0.1, end)
+        rate = gyro[:, axis] - self.rest.gyro[axis]
+        angle = np.concatenate([[0.0], np.cumsum(np.diff(t) * 0.5 * (rate[1:] + rate[:-1]))])
+        return np.interp(spans[:, 1], t, angle) - np.interp(spans[:, 0], t, angle)
 
 
 @dataclass
@@ -193,13 +262,6 @@ class IntegratedMotion:
     def down(self) -> float:
         """Cosine of the tilt."""
         return float(matrix(self.x.q_wb)[2, 2])
-
-
-GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
-BEFORE_S = 0.4  # s of commands before the interval that still act in it
-DELAYS_S, LAGS_S = np.arange(0.0, 0.16, 0.01), (0.01, 0.03, 0.06, 0.1)
-USUAL_LAG_S = 0.03  # s, lag assumed in the search for the delay: that of a racing rate loop (chosen)
-LONGEST_S = 0.3  # s, largest delay and lag (chosen)
 
 
 @dataclass(frozen=True)
@@ -259,72 +321,3 @@ class Commands:
         (delay, lag), (x, misfit) = np.clip(best.x, [0.0, GRID_S], LONGEST_S), solved(best.x)
         grown = growth or tuple(float(b / a) if abs(a) > 1e-3 else 0.0 for a, b in zip(x[:M], x[M:], strict=True))
         return Fitted(tuple(x[:M].tolist()), grown, float(delay), float(lag), misfit / float(y @ y))
-
-
-def commands(sent: list[tuple[float, Order]], t: Array, axis: int | None, masks: tuple[int, ...]) -> Commands:
-    """Return the commands for the times t (N,): rates about an axis by kind of command, or for axis None throttle of any kind."""
-    grid = np.arange(t[0] - BEFORE_S, t[-1] + GRID_S, GRID_S)
-    rows = sent or [(0.0, Order(0, (0.0, 0.0, 0.0), 0.0))]
-    stamps = np.array([row[0] for row in rows])
-    if axis is None:
-        values = np.array([[order.throttle] for _, order in rows])
-    else:
-        values = np.array([[order.rates[axis] if order.mask == mask else 0.0 for mask in masks] for _, order in rows])
-    held = np.searchsorted(stamps, grid, side="right") - 1
-    return Commands(t, grid, np.where(held[:, None] >= 0, values[np.maximum(held, 0)], 0.0))
-
-
-ROLL, PITCH, YAW = range(3)
-AGREEMENT = 0.6  # correlation of camera and gyro required for a sign
-FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
-
-
-def ratio_of(series: Series, rest: RestMean, mask: int, axis: int, begin: float, end: float) -> float:
-    """Return gyro over command of one kind; 0 without a response."""
-    t, _, gyro = series.between(begin, end)
-    if len(t) < FEWEST_SAMPLES:
-        return 0.0
-    return commands(series.sent, t, axis, (mask,)).quick_gain(gyro[:, axis] - rest.gyro[axis])
-
-
-def by_camera(series: Series, rest: RestMean, axis: int, begin: float, end: float) -> float:
-    """Return the sign of the gyro relative to the camera's rotations; 0 if undecided."""
-    turns = [row for row in series.turns if row[0] >= begin]
-    if len(turns) < FEWEST_TURNS:
-        return 0.0
-    camera_angles = np.array([turn[axis] for _, _, turn in turns])
-    gyro_angles = _turned(series, rest, np.array([row[:2] for row in turns]), axis, end)
-    norm = float(np.linalg.norm(camera_angles) * np.linalg.norm(gyro_angles))
-    agreement = float(camera_angles @ gyro_angles) / norm if norm > 1e-9 else 0.0
-    return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
-
-
-def by_gravity(series: Series, rest: RestMean, euler: Array | None, begin: float, end: float) -> float:
-    """Return the sign of the gyro in pitch by ATTITUDE's, whose sign follows from `euler` (3,), its value on a tilted pad."""
-    pitch, rows = rest.tilt[PITCH], [row for row in series.attitude if row[0] >= begin]
-    tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
-    if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
-        return 0.0
-    t, reported = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
-    gyro_angles = _turned(series, rest, np.column_stack([t[:-1], t[1:]]), PITCH, end)
-    relative = float(np.diff(reported) @ gyro_angles) * float(euler[PITCH]) * pitch
-    return math.copysign(1.0, relative) if relative else 0.0
-
-
-def yaw_sign(series: Series, rest: RestMean, gyro_sign: float, begin: float, end: float) -> float:
-    """Return the sign of ATTITUDE's yaw, by the gyro since `begin`."""
-    rows = [row for row in series.attitude if row[0] >= begin]
-    reported = np.unwrap([row[1][YAW] for row in rows])
-    if len(rows) < FEWEST_SAMPLES:
-        return 1.0
-    spans = np.column_stack([np.full(len(rows), begin), [row[0] for row in rows]])
-    turned = gyro_sign * _turned(series, rest, spans, YAW, end)
-    return 1.0 if float((reported - reported.mean()) @ (turned - turned.mean())) >= 0 else -1.0
-
-
-def _turned(series: Series, rest: RestMean, spans: Array, axis: int, end: float) -> Array:
-    """Return the integral of the gyro over each span (N, 2), rad on the wire."""
-    t, _, gyro = series.between(float(spans.min()) - 0.1, end)
-    rate = gyro[:, axis] - rest.gyro[axis]
-    angle = np.concatenate([[0.0], np.cumsum(np.diff(t) * 0.5 * (rate[1:] + rate[:-1]))])
-    return np.interp(spans[:, 1], t, angle) - np.interp(spans[:, 0], t, angle)

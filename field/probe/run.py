@@ -56,7 +56,7 @@ def fly_probe(
             _fly(link, flown, flight)
     finally:
         _stop(link, flown, mask)
-    measured = findings(flight.series, rest, flight.notes, vehicle.camera)
+    measured = findings(flight.series, flight.notes, vehicle.camera)
     if not link.times_images:
         measured = replace(measured, video_shift_s=None)
     checks, found = flight_checks(measured, profile, vehicle, so_far)
