@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gate_racer.field.report.findings import corrections, estimate_errors, off_path, paces
 from gate_racer.field.report.flight import ReportedFlight, TimeSeries
 from gate_racer.mpc.control import Source
 from gate_racer.tracks.track import Track
@@ -28,7 +27,7 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
     """Return the charts over the time since GO; quantities missing in the log are omitted."""
     state, reference, command = flight.state, flight.reference, flight.command
     behind = (np.array([0.0, *flight.gate_times_s[: len(flight.lost_s)]]), np.array([0.0, *flight.lost_s]))
-    away, ranges = off_path(flight), (flight.sighting.t, flight.sighting["range_m"])
+    away, ranges = flight.off_path, (flight.sighting.t, flight.sighting["range_m"])
     gates = [f"gate {gate:.0f}" for gate in flight.sighting["gate"]]
     dots: Figure = {"mode": "markers", "marker": {"size": 4}, "text": gates}
     solved = np.array([source == Source.SOLVED for source in flight.sources], bool)
@@ -42,12 +41,12 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
     quantities = [
         ("speed", "speed", "m/s", [_size(state, "v", "flown"), _size(reference, "v", "plan", **GREY)]),
         ("behind the plan", "behind", "s", late),
-        ("pace: plan time per flight time", "pace", "s/s", [line(*paces(flight), "pace")]),
+        ("pace: plan time per flight time", "pace", "s/s", [line(*flight.paces, "pace")]),
         ("throttle, 0 to 1", "throttle", "-", _commanded(flight, command["throttle"], flight.sticks["throttle"])),
         *_axes(flight),
         ("distance from the plan's path", "distance", "m", [line(*away, "distance")]),
-        ("error of the estimated position", "error", "m", [line(*estimate_errors(flight), "true error"), sigma]),
-        ("corrections of the estimated position", "correction", "m", [line(*corrections(flight), "correction")]),
+        ("error of the estimated position", "error", "m", [line(*flight.estimate_errors, "true error"), sigma]),
+        ("corrections of the estimated position", "correction", "m", [line(*flight.corrections, "correction")]),
         ("range to recognised gates", "range", "m", [line(*ranges, "range", **dots)]),
         ("body rate", "body rate", "rad/s", rates),
         ("height above the origin", "height", "m", height),

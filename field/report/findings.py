@@ -13,7 +13,6 @@ from gate_racer.sim.worlds.world import AS_BELIEVED
 from gate_racer.vehicle.rotation import Array
 
 NEAR_CEILING = 0.005  # tolerance of the throttle to its maximum
-PACE_OVER_S = 0.1  # s, interval of the pace
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class FlownLeg:
 
 def legs(flight: ReportedFlight) -> list[FlownLeg]:
     """Return the leg of every gate passed."""
-    highest = ceiling(flight)
-    t, pace = paces(flight)
+    highest = flight.ceiling
+    t, pace = flight.paces
     planned = np.diff(flight.planned_s, prepend=0.0)
     found = []
     for gate, (begin, end) in enumerate(zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False)):
@@ -60,55 +59,6 @@ def legs(flight: ReportedFlight) -> list[FlownLeg]:
             )
         )
     return found
-
-
-def ceiling(flight: ReportedFlight) -> float:
-    """Return the highest throttle of the flight, 0..1; a limit if much of the flight is at it."""
-    return float(flight.command["throttle"].max(initial=0.0))
-
-
-def paces(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Return times (N,) s since GO and the pace there (N,), s of plan per s over a tenth of a second; (0,) without data."""
-    reference = flight.reference
-    if len(reference) < 2:
-        return np.empty(0), np.empty(0)
-    t, half = reference.t, PACE_OVER_S / 2
-    begin, end = (np.clip(t + side, t[0], t[-1]) for side in (-half, half))
-    return t, (reference.at("theta", end) - reference.at("theta", begin)) / np.maximum(end - begin, 1e-9)
-
-
-def corrections(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Return times (N,) s since GO, and the step of the position estimate beyond its velocity (N,), m."""
-    state = flight.state
-    step = np.diff(state["p"], axis=0) - (state["v"][1:] + state["v"][:-1]) / 2 * np.diff(state.t)[:, None]
-    return state.t[1:], np.linalg.norm(step, axis=1)
-
-
-def off_path(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Return times (N,) s since GO, and the estimate's distance from the path commanded within 0.5 s (N,), m."""
-    state, commanded = flight.state, flight.reference
-    if len(commanded) < 2:
-        return np.empty(0), np.empty(0)
-    a, step = commanded["p"][:-1], np.diff(commanded["p"], axis=0)
-    length = np.maximum(np.sum(step * step, axis=1), 1e-12)
-    away = np.empty(len(state))
-    for k, (t, p) in enumerate(zip(state.t, state["p"], strict=True)):
-        near = slice(*np.searchsorted(commanded.t, [t - 0.5, t + 0.5]).clip(0, len(a)))
-        if near.start == near.stop:
-            near = slice(len(a) - 1, len(a))
-        along = np.clip(np.sum((p - a[near]) * step[near], axis=1) / length[near], 0, 1)
-        away[k] = np.linalg.norm(p - a[near] - along[:, None] * step[near], axis=1).min()
-    return state.t, away
-
-
-def estimate_errors(flight: ReportedFlight) -> tuple[Array, Array]:
-    """Return times (N,) s since GO, and the error of the position estimate (N,), m; (0,) without truth."""
-    state, truth = flight.state, flight.truth
-    if len(truth) < 2:
-        return np.empty(0), np.empty(0)
-    known = (state.t >= truth.t[0] - 1e-3) & (state.t <= truth.t[-1])
-    t = state.t[known]
-    return t, np.linalg.norm(state["p"][known] - truth.at("p", t), axis=1)
 
 
 def within(t: Array, begin: float, end: float) -> NDArray[np.bool_]:
@@ -148,7 +98,7 @@ def figures(flight: ReportedFlight) -> dict[str, str]:
     finished = flight.status == "finished" and n > 0
     lost, margins, counters = flight.lost_s, flight.gate_margins_m, flight.counters
     least = int(np.argmin(margins)) if len(margins) else 0
-    t, corrected = corrections(flight)
+    t, corrected = flight.corrections
     largest = _largest(flight, t, corrected)
     used = f", {_count(counters, 'frames')} used" if "frames" in counters else ""
     return {
@@ -211,9 +161,9 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     shown = []
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
-    if leg.at_ceiling >= CEILING_SHARE and ceiling(flight) >= CEILING:
+    if leg.at_ceiling >= CEILING_SHARE and flight.ceiling >= CEILING:
         shown.append(
-            f"throttle at the flight's maximum, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
+            f"throttle at the flight's maximum, {flight.ceiling:.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
         )
         learned = flight.learned
         shown += [_scaled("thrust_scale", learned)] if learned.get("thrust_scale", 1.0) <= 1 - UNLIKE else []
@@ -223,8 +173,8 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     if spare:
         shown.append(f"{spare} commands from fall-backs")
     for (t, away), least, words in (
-        (corrections(flight), LEG_CORRECTED_M, "position estimate corrected by {:.2f} m"),
-        (off_path(flight), OFF_PATH_M, "up to {:.2f} m off the plan's path"),
+        (flight.corrections, LEG_CORRECTED_M, "position estimate corrected by {:.2f} m"),
+        (flight.off_path, OFF_PATH_M, "up to {:.2f} m off the plan's path"),
     ):
         on = within(t, leg.begin_s, leg.end_s)
         if on.any() and away[on].max() >= least:
@@ -288,8 +238,8 @@ def _unseen(flight: ReportedFlight, begin: float, end: float) -> tuple[float, fl
 def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
     found = []
     for (t, size), least, words in (
-        (corrections(flight), CORRECTED_M, "was corrected by"),
-        (estimate_errors(flight), OFF_TRUTH_M, "differed from the truth by"),
+        (flight.corrections, CORRECTED_M, "was corrected by"),
+        (flight.estimate_errors, OFF_TRUTH_M, "differed from the truth by"),
     ):
         if (text := _largest(flight, t, size)) and np.nanmax(size) >= least:
             at = float(t[np.nanargmax(size)])

@@ -6,6 +6,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
+PACE_OVER_S = 0.1  # s, interval of the pace
 IGNORED = ("/imu", "/attitude")  # the bulk of a log, not on the page
 TimedImage = tuple[float, bytes]  # s since GO, JPEG
 
@@ -103,6 +105,55 @@ class ReportedFlight:
         """Delay relative to the plan at each gate passed, (G,) s; (0,) without a plan."""
         n = min(len(self.gate_times_s), len(self.planned_s))
         return self.gate_times_s[:n] - self.planned_s[:n]
+
+    @cached_property
+    def ceiling(self) -> float:
+        """The highest throttle of the flight, 0..1; a limit if much of the flight is at it."""
+        return float(self.command["throttle"].max(initial=0.0))
+
+    @cached_property
+    def paces(self) -> tuple[Array, Array]:
+        """Times (N,) s since GO and the pace there (N,), s of plan per s over a tenth of a second; (0,) without data."""
+        reference = self.reference
+        if len(reference) < 2:
+            return np.empty(0), np.empty(0)
+        t, half = reference.t, PACE_OVER_S / 2
+        begin, end = (np.clip(t + side, t[0], t[-1]) for side in (-half, half))
+        return t, (reference.at("theta", end) - reference.at("theta", begin)) / np.maximum(end - begin, 1e-9)
+
+    @cached_property
+    def corrections(self) -> tuple[Array, Array]:
+        """Times (N,) s since GO, and the step of the position estimate beyond its velocity (N,), m."""
+        state = self.state
+        step = np.diff(state["p"], axis=0) - (state["v"][1:] + state["v"][:-1]) / 2 * np.diff(state.t)[:, None]
+        return state.t[1:], np.linalg.norm(step, axis=1)
+
+    @cached_property
+    def off_path(self) -> tuple[Array, Array]:
+        """Times (N,) s since GO, and the estimate's distance from the path commanded within 0.5 s (N,), m."""
+        state, commanded = self.state, self.reference
+        if len(commanded) < 2:
+            return np.empty(0), np.empty(0)
+        a, step = commanded["p"][:-1], np.diff(commanded["p"], axis=0)
+        length = np.maximum(np.sum(step * step, axis=1), 1e-12)
+        away = np.empty(len(state))
+        for k, (t, p) in enumerate(zip(state.t, state["p"], strict=True)):
+            near = slice(*np.searchsorted(commanded.t, [t - 0.5, t + 0.5]).clip(0, len(a)))
+            if near.start == near.stop:
+                near = slice(len(a) - 1, len(a))
+            along = np.clip(np.sum((p - a[near]) * step[near], axis=1) / length[near], 0, 1)
+            away[k] = np.linalg.norm(p - a[near] - along[:, None] * step[near], axis=1).min()
+        return state.t, away
+
+    @cached_property
+    def estimate_errors(self) -> tuple[Array, Array]:
+        """Times (N,) s since GO, and the error of the position estimate (N,), m; (0,) without truth."""
+        state, truth = self.state, self.truth
+        if len(truth) < 2:
+            return np.empty(0), np.empty(0)
+        known = (state.t >= truth.t[0] - 1e-3) & (state.t <= truth.t[-1])
+        t = state.t[known]
+        return t, np.linalg.norm(state["p"][known] - truth.at("p", t), axis=1)
 
     def plot(self, path: Path, track: Track, vehicle: Vehicle, plan: Plan | None = None) -> None:
         """Write a PNG: path and plan, errors over time, margins. Raises UserError where it cannot be written."""
