@@ -19,7 +19,7 @@ KEPT = 8  # images buffered, of which the newest is used
 
 
 class CameraReceiver:
-    """Receiver of a camera, in place of `link.udp.VideoReceiver`; a film plays at its own speed, once."""
+    """Receiver of a camera, in place of `link.client.VideoReceiver`; a film plays at its own speed, once."""
 
     address = ("", 0)  # nothing arrives by the network
 

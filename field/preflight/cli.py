@@ -9,7 +9,6 @@ from gate_racer.common.settings import add_settings, key
 from gate_racer.link.options import ConsentSettings
 
 WORK = "gate_racer.field.preflight.run"
-DEFAULT = "betaflight"  # profile
 OPTIONS = {"aircraft": {"--profile": "profile"}, "checks": {"--out": "out"}}
 MOVED = {"--msp": "the argument WHERE"}  # former options
 
@@ -19,7 +18,7 @@ class PreflightSettings:
     """Settings of `preflight`."""
 
     link: ConsentSettings = field(default_factory=ConsentSettings)
-    profile: str = key(DEFAULT, "MSP profile: name or YAML file", "NAME")
+    profile: str = key("betaflight", "MSP profile: name or YAML file", "NAME")
     vehicle: str = key("archer", "name or YAML file", "NAME")
     seconds: float = key(3.0, "duration of each measurement, s", least=1, most=600)
     rehearse: bool = key(

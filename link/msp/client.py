@@ -1,4 +1,4 @@
-"""The pilot's end of a Betaflight link, with the interface of `link.udp.MavlinkClient`: polls to telemetry, targets to sticks.
+"""The pilot's end of a Betaflight link, with the interface of `link.client.MavlinkClient`: polls to telemetry, targets to sticks.
 
 One slow line: Betaflight executes one command in each run of its serial task, at most 100 per second, sticks and requests alike.
 Sticks are sent at a fixed mean rate from the start, neutral until the first target, and with each new target at once; the newest

@@ -1,6 +1,6 @@
 """The client: request RflySim3D's sensors, receive each on the port of its entry, and fly by one of the cameras.
 
-A flight's camera has the URL `rflysim://HOST:PORT?config=Config.json`; its images are as from `link.udp`.
+A flight's camera has the URL `rflysim://HOST:PORT?config=Config.json`; its images are as from `link.client`.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class SensorSocket(RequestSocket):
     def __init__(
         self, sensor: SensorRequest, server: Address, tell: Tell = remark, read: Callable[[bytes], Value] | None = None
     ):
-        """Bind the port; `read` decodes a frame, by default as `stream.reader`. Raises LinkError as `RequestSocket`."""
+        """Bind the port; `read` decodes a frame, by default as `reader`. Raises LinkError as `RequestSocket`."""
         super().__init__(server, sensor.port, BUFFER_BYTES)
         self.stream = Stream(sensor, tell, read or reader(sensor))
         self._request = sensor.encode()
@@ -220,7 +220,7 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
 
 
 class VisionReceiver(SensorSocket):
-    """Receiver of one camera, in place of `link.udp.VideoReceiver`."""
+    """Receiver of one camera, in place of `link.client.VideoReceiver`."""
 
     def __init__(self, vision: Vision, tell: Tell = remark):
         """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
