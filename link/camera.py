@@ -11,14 +11,14 @@ import cv2
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.options import FILM, GSTREAMER, V4L2
 from gate_racer.link.reassembly import StreamCounters
-from gate_racer.link.sockets import LinkError
+from gate_racer.link.sockets import Closing, LinkError
 
 BACKENDS = {V4L2: cv2.CAP_V4L2, GSTREAMER: cv2.CAP_GSTREAMER, FILM: cv2.CAP_FFMPEG}
 QUALITY = 92  # of 100, JPEG quality of the log's images
 KEPT = 8  # images buffered, of which the newest is used
 
 
-class CameraReceiver:
+class CameraReceiver(Closing):
     """Receiver of a camera, in place of `link.client.VideoReceiver`; a film plays at its own speed, once."""
 
     address = ("", 0)  # nothing arrives by the network
@@ -69,12 +69,6 @@ class CameraReceiver:
             jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
             self._frames.append((VideoFrame(stamp if self._film else stamp or received, number, jpeg), received))
             self._arrived.set()
-
-    def __enter__(self) -> "CameraReceiver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the camera."""

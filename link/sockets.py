@@ -154,7 +154,21 @@ def bind_udp(host: str, port: int) -> socket.socket:
     return bound
 
 
-class UdpEndpoint:
+class Closing:
+    """Base class of what is closed at the end of a `with`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release all that it holds."""
+        raise NotImplementedError
+
+
+class UdpEndpoint(Closing):
     """A bound, non-blocking UDP socket, which its owner closes. Errors of the network are counted: UDP may lose datagrams."""
 
     def __init__(self, host: str, port: int, buffer_bytes: int = 0):
@@ -188,12 +202,6 @@ class UdpEndpoint:
             self.socket_errors += 1
             return False
         return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the socket."""

@@ -28,7 +28,7 @@ from gate_racer.link.msp.profile import (
     STICKS,
     BetaflightProfile,
 )
-from gate_racer.link.sockets import Address, LinkError
+from gate_racer.link.sockets import Address, Closing, LinkError
 from gate_racer.vehicle.rotation import to_euler
 
 KEPT = 1000  # newest replies used for the figures
@@ -217,7 +217,7 @@ class MspCounters(CodecCounters):
     unguarded: int = 0  # 1 once the guard was lost, and the line is driven from here
 
 
-class MspClient:
+class MspClient(Closing):
     """One flight controller on one port, which the client closes. Call `receive` or `keep_alive` every few ms."""
 
     peer: Address | None = None  # a serial line has no addresses
@@ -360,12 +360,6 @@ class MspClient:
 
     def hold(self, t: float) -> None:
         """Do nothing: a line has no lock-step."""
-
-    def __enter__(self) -> "MspClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the port. The last sticks stay in effect in the flight controller: the person must take over before."""

@@ -21,7 +21,7 @@ from gate_racer.link.rflysim.config import camera_of, load_sensors
 from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
 from gate_racer.link.rflysim.request import SENSORS, SensorRequest
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, image_file, reader
-from gate_racer.link.sockets import Address, LinkError, parse_address
+from gate_racer.link.sockets import Address, Closing, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
 
 BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
@@ -93,7 +93,7 @@ class SensorSocket(RequestSocket):
         super().close()
 
 
-class SensorReceiver:
+class SensorReceiver(Closing):
     """Receiver of all sensors of a Config.json."""
 
     def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = remark):
@@ -137,12 +137,6 @@ class SensorReceiver:
             trouble = "".join(f", {count} {name}" for name, count in lost.items())
             lines.append(f"sensor {stream.sensor.seq_id} on port {endpoint.port}: {state}{trouble}")
         return lines
-
-    def __enter__(self) -> "SensorReceiver":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release all sensors and ports."""
