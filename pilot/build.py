@@ -15,15 +15,13 @@ from gate_racer.perception.association import Associator
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.exciter import Excitation, Exciter, Manoeuvres
 from gate_racer.pilot.guidance.explorer import OPEN, Explorer, Room
-from gate_racer.pilot.guidance.gate_follower import GateFollower
-from gate_racer.pilot.guidance.plan_follower import PlanFollower
+from gate_racer.pilot.guidance.plan_follower import GateFollower, PlanFollower
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver
 from gate_racer.pilot.guidance.recovery import GateRetries
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.pilot.guidance.velocity import Landing
-from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.handshake import Handshake, Preflight
 from gate_racer.pilot.pilot import Pilot
-from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.replanning import Replanning
 from gate_racer.tracks.gate import has_slot
 from gate_racer.tracks.track import Track

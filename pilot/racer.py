@@ -17,9 +17,8 @@ from gate_racer.mpc.registry import make_controller, needs_plan
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.build import FlightOptions, gate_follower, plan_follower
 from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, Passages
-from gate_racer.pilot.guidance.gate_follower import GateFollower
-from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.guided_flight import GuidedFlight
+from gate_racer.pilot.guidance.plan_follower import GateFollower, PlanFollower
+from gate_racer.pilot.pilot import GuidedFlight
 from gate_racer.planner.plan import Plan, PlanError
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.replanning import Remainder, Replanner

@@ -9,9 +9,9 @@ from gate_racer.estimation.estimator import Mapper
 from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.explorer import NAME, OPEN, Explorer, parse_room
+from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import forgiving, interruptible
 from gate_racer.pilot.pilot import Pilot
-from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import live_verdict, world_name
 from gate_racer.race.session import Session, flown, keep, log_verdict, recorded

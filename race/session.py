@@ -37,11 +37,11 @@ from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, buil
 from gate_racer.pilot.flight import EndReason, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
+from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
 from gate_racer.pilot.lockstep import fly_lockstep_live
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
 from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.records.console import Console, StatusLine, warn
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
 from gate_racer.pilot.records.recorder import Recorder

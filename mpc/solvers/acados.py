@@ -36,8 +36,7 @@ from gate_racer.common.cache import cache_folder, entry
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import FileError
 from gate_racer.common.process import command_line
-from gate_racer.mpc.problem import Problem
-from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.problem import Problem, Solution
 from gate_racer.mpc.terms import NP, Weights
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle

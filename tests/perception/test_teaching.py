@@ -9,13 +9,15 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection, overlap
-from gate_racer.perception.taught.detector import SAME_IOU, merge, snap
-from gate_racer.perception.taught.network import (
+from gate_racer.perception.taught.detector import (
     HEAD_STRIDES,
     OFFSET_UNIT,
+    SAME_IOU,
     Proposals,
     cell_centres,
     find_peaks,
+    merge,
+    snap,
     to_image,
 )
 from gate_racer.perception.training.evaluation import corner_deviations, match
