@@ -65,8 +65,6 @@ class Reference:
         model = plan.flight_model(vehicle)
         u = model.commands(x, inputs)
         qx = RATES_X["q"].at
-        flips = np.cumprod(np.where(np.sum(x[1:, qx] * x[:-1, qx], axis=1) < 0, -1.0, 1.0))
-        x[1:, qx] *= flips[:, None]
         self.end = float(self._t[-1])
         self._table = table = np.zeros((len(self._t), NR))
         table[:, P], table[:, Q], table[:, V] = x[:, RATES_X["p"].at], x[:, qx], x[:, RATES_X["v"].at]

@@ -37,7 +37,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     Raises:
         PlanError: a missing or malformed file, or a gate that the trajectory does not pass.
     """
-    (columns, ours), track, vehicle = _columns(path), task.track, task.vehicle
+    (columns, ours), vehicle = _columns(path), task.vehicle
     t = columns["t"]
     p, v, w = (np.column_stack([columns[f"{name}_{axis}"] for axis in "xyz"]) for name in "pvw")
     q = np.column_stack([columns[f"q_{part}"] for part in "wxyz"])
@@ -59,19 +59,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     elif nodes[-1] < len(t) - 1:  # the race ends at the last gate
         t, x, u = t[: nodes[-1] + 1], x[: nodes[-1] + 1], u[: nodes[-1] + 1]
     u = np.vstack([u[:-1], u[-2]])
-    return Plan(
-        track_name=track.name,
-        track_file=track.file,
-        track_hash=track.hash,
-        vehicle_name=vehicle.name,
-        vehicle_hash=vehicle.hash,
-        model=model,
-        laps=task.options.laps,
-        t=t - t[0],
-        x=x,
-        u=u,
-        gate_nodes=tuple(nodes),
-    )
+    return Plan.of(task, model, t - t[0], x, u, tuple(nodes))
 
 
 def _columns(path: Path) -> tuple[dict[str, Array], bool]:

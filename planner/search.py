@@ -347,16 +347,6 @@ def as_plan(course: Course, mesh: Mesh, point: Point) -> Plan:
     """Convert a point of the optimiser to a plan, not yet certified."""
     task, u = course.task, point.u.T
     ends = np.cumsum([len(fractions) for fractions in mesh])
-    return Plan(
-        track_name=task.track.name,
-        track_file=task.track.file,
-        track_hash=task.track.hash,
-        vehicle_name=task.vehicle.name,
-        vehicle_hash=task.vehicle.hash,
-        model=task.model.name,
-        laps=task.options.laps,
-        t=np.concatenate([[0.0], np.cumsum(intervals(mesh, point.durations))]),
-        x=point.x.T,
-        u=u[[*range(len(u)), -1]],
-        gate_nodes=tuple(int(ends[parts[-1]]) for parts in course.sections),
-    )
+    t = np.append(0.0, np.cumsum(intervals(mesh, point.durations)))
+    nodes = tuple(int(ends[parts[-1]]) for parts in course.sections)
+    return Plan.of(task, task.model.name, t, point.x.T, u[[*range(len(u)), -1]], nodes)
