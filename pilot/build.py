@@ -32,13 +32,13 @@ RacingPilot = Pilot[MapEstimator]
 
 @dataclass(frozen=True)
 class PilotModels:
-    """A pilot's models of the race, and the estimator that they begin with."""
+    """A pilot's models of the race, and the estimator and the observer of the gates that they begin with."""
 
     track: Track
     vehicle: Vehicle
     profile: Profile
     estimator: MapEstimator
-    associator: Associator
+    observer: GateObserver
 
     @classmethod
     def of(
@@ -48,12 +48,7 @@ class PilotModels:
         associator = Associator(track.gates, vehicle.camera)
         look = associator.appearance
         made = make_estimator(estimator, track.start, vehicle, look, patience_s=patience_s)
-        return cls(track, vehicle, profile, made, associator)
-
-    @property
-    def observer(self) -> GateObserver:
-        """Observer of the gates of the track."""
-        return GateObserver(self.associator, self.track.gates)
+        return cls(track, vehicle, profile, made, GateObserver(associator, track.gates))
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def plan_follower(
     controller: PlanController,
     period_s: float,
     options: FlightOptions,
-    observer: GateObserver | None = None,
+    observer: GateObserver,
 ) -> PlanFollower:
     """Return the guidance along the controller's plan, commanding every period_s (s)."""
     slots = has_slot(track.gates, vehicle.contact_radius_m)  # no second try has the run-up for one
@@ -101,13 +96,8 @@ def plan_follower(
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
     evasion = FrameEvasion(controller, vehicle, vehicle.contact_radius_m, track.bounds) if again else None
-    observer = observer or _observer(track, vehicle)
     flown = track, options.laps, controller, observer, vehicle.contact_radius_m, period_s
     return PlanFollower(*flown, retries, evasion, watch, options.replanning)
-
-
-def _observer(track: Track, vehicle: Vehicle) -> GateObserver:
-    return GateObserver(Associator(track.gates, vehicle.camera), track.gates)
 
 
 def build_free(models: PilotModels, controller: str, options: FlightOptions = FlightOptions()) -> RacingPilot:
@@ -122,11 +112,11 @@ def gate_follower(
     controller: str,
     command_hz: float,
     options: FlightOptions,
-    observer: GateObserver | None = None,
+    observer: GateObserver,
 ) -> GateFollower:
     """Return the guidance from gate to gate by a controller that needs no plan. Raises UserError as `free_controller`."""
     made = free_controller(controller, track, vehicle, command_hz, options.patience_s)
-    return GateFollower(track, options.laps, made, observer or _observer(track, vehicle))
+    return GateFollower(track, options.laps, made, observer)
 
 
 def build_exciter(
