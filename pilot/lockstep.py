@@ -57,10 +57,6 @@ class LockstepLink(ABC):
         """Answer the sample stamped t (s) without a set-point."""
 
 
-def unwatched(pilot: AnyPilot) -> None:
-    """Do nothing: the status of a flight that nobody watches."""
-
-
 @dataclass
 class LockstepFlight:
     """One pilot on its link. Iterating flies tick by tick until the pilot is done, so that several can be interleaved."""
@@ -69,7 +65,7 @@ class LockstepFlight:
     profile: Profile
     link: LockstepLink
     recorder: Recorder
-    status: Callable[[AnyPilot], None] = unwatched  # called after each tick
+    status: Callable[[AnyPilot], None] = lambda pilot: None  # called after each tick
     sent: list[float] = field(default_factory=list)  # s, times of the set-points sent
 
     def fly(self) -> None:

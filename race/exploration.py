@@ -59,7 +59,7 @@ def explore(session: Session) -> Exploration:
             verdict = None
             with forgiving(pilot, recorder):
                 _, verdict = flown(session, pilot, recorder)
-            log_verdict(recorder, verdict or live_verdict(pilot, recorder.scoreboard))
+            log_verdict(recorder.log, verdict or live_verdict(pilot, recorder.scoreboard))
         outcome = _found(session, pilot, explorer, recorder)
         keep(session, outcome.as_dict())
     return outcome
@@ -77,7 +77,7 @@ def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder:
         gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
         world=session.described["world"],
         settings=session.described["settings"],
-        log=str(recorder.path),
+        log=str(recorder.log.path),
         troubles=recorder.troubles,
     )
 

@@ -354,7 +354,7 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
     pilot = session.pilot(planner)
     with interruptible(pilot):
         with recorded(session, pilot) as recorder:
-            session.save_world(recorder.path)
+            session.save_world(recorder.log.path)
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
@@ -363,13 +363,13 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
-            log_verdict(recorder, verdict)
+            log_verdict(recorder.log, verdict)
             recorder.conclude(pilot, link_report.frames_dropped)
         models = session.track, session.vehicle, session.plan
         outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
         keep(session, outcome.as_dict())
     if failure is not None:
-        _remove_unbegun(pilot, recorder.path)
+        _remove_unbegun(pilot, recorder.log.path)
         raise failure
     return outcome, pilot, recorder, verdict
 
@@ -380,7 +380,7 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
         return
     from gate_racer.pilot.records.plot import draw_flight  # matplotlib is not loaded until the flight is over
 
-    plot = recorder.path.with_suffix(".png")
+    plot = recorder.log.path.with_suffix(".png")
     try:
         draw_flight(plot, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
     except FileError as error:
@@ -392,7 +392,7 @@ def excite(session: Session) -> tuple[Path, str]:
     pilot = session.pilot()
     with interruptible(pilot), recorded(session, pilot) as recorder:
         flown(session, pilot, recorder)
-    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
+    return recorder.log.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
 def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:
@@ -411,7 +411,7 @@ def recorded(session: Session, pilot: AnyPilot) -> Iterator[Recorder]:
     planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
     about = session.described
     about["world"] = about["world"] or {}
-    recorder.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
+    recorder.log.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
     failed = True
     try:
         yield recorder
@@ -420,10 +420,10 @@ def recorded(session: Session, pilot: AnyPilot) -> Iterator[Recorder]:
         recorder.close()
         console.close()
         if failed:
-            _remove_unbegun(pilot, recorder.path)
+            _remove_unbegun(pilot, recorder.log.path)
 
 
-def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
+def log_verdict(log: FlightLog, verdict: Verdict) -> None:
     """Log the true path, where it is known, and the verdict."""
     if verdict.t is not None and verdict.x is not None:
         for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):

@@ -148,7 +148,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
             self._offsets[self._next] = self._gate_offset(self._next, estimator)
         if self._rivals is not None and found.at is not None:
             at = found.at.state
-            self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
+            self._rivals.tracker.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if any(sighting.gate == landmark for sighting in found.sightings):
             self._retries.record_sighting(image.t)
         return found
@@ -160,7 +160,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
 
     def process_rival(self, rival: RivalState) -> None:
         if self._rivals is not None:
-            self._rivals.receive(rival)
+            self._rivals.tracker.receive(rival)
 
     def process_human_input(self, t: float, u: Array) -> None:
         self.controller.sent(t, u)

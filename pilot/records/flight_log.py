@@ -293,7 +293,6 @@ class FlightLog:
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
         self._writer = LogWriter(file, limit_mb * 1e6, patient, tell)
         self.images = True  # images are logged; they are the first to be dropped when time is short
-        self._unwanted = 0
 
     @property
     def problem(self) -> str:
@@ -303,8 +302,7 @@ class FlightLog:
     @property
     def dropped(self) -> Dropped:
         """Counts of images and records missing in the file."""
-        dropped = self._writer.dropped
-        return Dropped(dropped.images + self._unwanted, dropped.records)
+        return self._writer.dropped
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """Write one record to a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
@@ -317,7 +315,7 @@ class FlightLog:
         if self.images:
             self._writer.add(self._image, t, jpeg, is_image=True)
         else:
-            self._unwanted += 1
+            self._writer.dropped.images += 1
         if self._view is not None:
             self._view.offer("camera", t, jpeg)
 

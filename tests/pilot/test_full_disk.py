@@ -79,6 +79,6 @@ def test_records_missing_in_the_log_are_counted_in_the_result(tmp_path):
     recorder = Recorder(FlightLog(folder / "flight.mcap"))
     (folder / "flight.mcap").unlink()
     folder.rmdir()
-    recorder.write("link", 0.0, counters={})
+    recorder.log.write("link", 0.0, counters={})
     recorder.close()
     assert recorder.troubles["log"].endswith("flight.mcap: was removed in flight")

@@ -69,7 +69,7 @@ def flown(tmp_path_factory):
     eye = open_perception("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
     about = {"track": "hall", "vehicle": "archer", "plan_hash": "", "world": {}, "seed": 3, "profile": "betaflight"}
-    recorder.write("flight", 0.0, **about, planned_gate_times_s=[])
+    recorder.log.write("flight", 0.0, **about, planned_gate_times_s=[])
     link = BetaflightLink(station, BF, eye, shadow=True)
     for _ in LockstepFlight(shadow, BF.wire, link, recorder):
         if link.t > STOP_S:
