@@ -28,10 +28,10 @@ from gate_racer.model.quadrilateral import enlarged, first_corner
 from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel
 from gate_racer.perception.classical.evidence import RIM_FROM_PX, Evidence, Rims, gather, refine, verify
 from gate_racer.perception.classical.proposals import complete, is_measurable, measure, propose, whole_holes
-from gate_racer.perception.classical.scene import RED_DEG, PreparedImage, View, colour_by_scale
+from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View, colour_by_scale
 from gate_racer.perception.detection import Detection, Detector, overlap
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.taught.detector import GateNetwork, find_gates, padded
+from gate_racer.perception.taught.detector import PART, STRIDE, GateNetwork, find_gates
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
 
@@ -335,6 +335,17 @@ def reported_gates(network: GateNetwork, scene: PreparedImage) -> Array:
     found = find_gates(network, scene.image[v : v + h, u : u + w])
     quads = np.array([one.corners_px for one in found if one.score > REPORTED_MIN]).reshape(-1, 4, 2) + [u, v]
     return np.asarray(quads[is_measurable(quads)])
+
+
+def padded(box: PixelBox, width: int, height: int) -> PixelBox:
+    """Return the part of an image that contains a box, enlarged to the sizes to which `blocks` pads anyway."""
+    parts = []
+    for start, size, most in ((box.u, box.width, width), (box.v, box.height, height)):
+        length = min(-(-size // (STRIDE * PART)) * STRIDE * PART, most)
+        middle = start + size // 2 - length // 2
+        parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
+    (u, w), (v, h) = parts
+    return PixelBox(u, v, w, h)
 
 
 def _find_in_view(

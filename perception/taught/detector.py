@@ -28,7 +28,6 @@ from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
 from gate_racer.perception.detection import Detection, Detector, overlap
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.sampling import PixelBox
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
@@ -149,17 +148,6 @@ def blocks(image: Image) -> Float32:
     np.multiply(x, np.float32(1 / 255), out=whole[0, :, :h, :w])
     whole[0, :, :h, :w] -= np.float32(0.5)
     return whole
-
-
-def padded(box: PixelBox, width: int, height: int) -> PixelBox:
-    """Return the part of an image that contains a box, enlarged to the sizes to which `blocks` pads anyway."""
-    parts = []
-    for start, size, most in ((box.u, box.width, width), (box.v, box.height, height)):
-        length = min(-(-size // (STRIDE * PART)) * STRIDE * PART, most)
-        middle = start + size // 2 - length // 2
-        parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
-    (u, w), (v, h) = parts
-    return PixelBox(u, v, w, h)
 
 
 def to_image(at: Array) -> Array:

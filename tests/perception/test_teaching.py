@@ -20,8 +20,8 @@ from gate_racer.perception.taught.detector import (
     snap,
     to_image,
 )
-from gate_racer.perception.training.evaluation import corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, read_photographs
+from gate_racer.perception.training.run import corner_deviations, match
 from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target
 
 QUAD = np.array([[10.0, 20.0], [60.0, 22.0], [58.0, 70.0], [12.0, 68.0]])
