@@ -242,11 +242,7 @@ class Settings:
 
 
 def load_settings(controller: str = "tracking") -> Settings:
-    """Load the settings of a controller by name, or from a YAML file.
-
-    Raises:
-        UserError: unknown controller, or a missing or malformed file.
-    """
+    """Load a controller's settings, by name or from a YAML file. Raises UserError for an unknown or malformed one."""
     if Path(controller).suffix:
         return load(controller, Settings)
     named = meant(controller, CONTROLLERS, "controller", "the path of a YAML file")

@@ -243,11 +243,7 @@ class Path:
 
     @staticmethod
     def of(course: Course, sides: Sequence[Side]) -> "Path":
-        """Return the smooth path on these sides of solids, at the speed that a share of the thrust allows.
-
-        Raises:
-            NoWayError: there is no way to a gate.
-        """
+        """Return the smooth path on these sides, at the speed that a share of the thrust allows. Errors as `way_to`."""
         c = course.task.options.reserve * course.task.vehicle.thrust_max
         legs = _smooth(course, sides)
         t, v = _timed(_joined(legs), course, SHARE * math.sqrt(max(c**2 - GRAVITY**2, 1.0)))
@@ -387,11 +383,7 @@ def solution(course: Course) -> tuple[Mesh, Solved]:
 
 
 def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:
-    """Yield the fast plan of the flight through the course with its statistics, like `search.plans`.
-
-    Raises:
-        UserError: as of `solution`.
-    """
+    """Yield the fast plan of the course with its statistics, like `search.plans`. Raises UserError as `solution`."""
     begin = time.perf_counter()
     warm_up()
     ready = time.perf_counter()

@@ -73,11 +73,7 @@ SAME = 1e-4  # -, relative difference of times below which two ways are the same
 
 
 def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[PointMass]:
-    """Return the point masses on different sides of the solids in the way, the fastest first; see `try_sides`.
-
-    Raises:
-        UserError: as `solve_point_mass`.
-    """
+    """Return the point masses on different sides of the solids in the way, fastest first. Errors as `solve_point_mass`."""
     best = solve_point_mass(course, deadline)
     found = [best]
 
@@ -156,11 +152,7 @@ def _speed_max(task: Task) -> float:
 
 
 def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
-    """Return a guess along the shortest free path, leg by leg, at a cruising speed.
-
-    Raises:
-        NoWayError: there is no way to a gate.
-    """
+    """Return a guess along the shortest free path, leg by leg, at a cruising speed. Errors as `way_to`."""
     most = _speed_max(course.task)
     previous = course.legs[-1].target if course.x0 is None else course.x0[P]
     durations, p, v, thrust = [], [], [], []

@@ -100,11 +100,7 @@ def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicl
 
 
 def _gate_nodes(p: Array, course: tuple[Gate, ...], path: Path) -> list[int]:
-    """Return the row at which each gate is passed, in order.
-
-    Raises:
-        PlanError: a gate is not passed.
-    """
+    """Return the row at which each gate is passed, in order. Raises PlanError for one that is not passed."""
     nodes, k = [], 0
     for i, gate in enumerate(course):
         near = _near(gate, p[k:])

@@ -108,11 +108,7 @@ class Plan:
         return hashlib.sha256(np.hstack([self.t[:, None], self.x, self.u]).tobytes()).hexdigest()[:16]
 
     def require(self, track: Track, vehicle: Vehicle) -> None:
-        """Check that the plan is of this vehicle and track and begins at rest on the pad.
-
-        Raises:
-            PlanError: it is not.
-        """
+        """Check that the plan is of this vehicle and track and begins at rest on the pad. Raises PlanError if not."""
         if self.track_hash != track.hash:
             raise PlanError(
                 f"the plan was made for track {self.track_name} ({self.track_hash}), not for {track.name} ({track.hash});"

@@ -79,11 +79,7 @@ def replan(rest: Remainder) -> ReplanResult:
 
 
 def _task(rest: Remainder) -> Task:
-    """Return the task of a request.
-
-    Raises:
-        UserError: no plan is possible from such a state.
-    """
+    """Return the task of a request. Raises UserError if no plan is possible from such a state."""
     first = int(rest.plan.gate_times_s.searchsorted(rest.from_s, side="right"))
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
     p_w, v_w, omega_b = (as_vector(rest.x[part]) for part in (P, V, W))

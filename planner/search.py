@@ -306,11 +306,7 @@ def _explore_afresh(
 
 
 def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
-    """Convert a plan to a point on its own mesh.
-
-    Raises:
-        UserError: the plan is of another model or has another number of legs.
-    """
+    """Convert a plan to a point on its own mesh. Raises UserError for another model or number of legs."""
     groups, model = course.sections, course.task.model
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
         raise UserError(

@@ -156,11 +156,7 @@ class Policy:
     act: PolicyNetwork
 
     def require(self, vehicle: Vehicle, command_hz: float) -> None:
-        """Check that vehicle and command rate are those of the training.
-
-        Raises:
-            UserError: another vehicle or command rate.
-        """
+        """Check that vehicle and command rate are those of the training. Raises UserError for others."""
         if vehicle.hash != self.about.vehicle_hash:
             given, trained = f"{vehicle.name} ({vehicle.hash})", f"{self.about.vehicle} ({self.about.vehicle_hash})"
             raise UserError(
@@ -196,11 +192,7 @@ def path_of(name: str) -> Path:
 
 
 def load_policy(name: str) -> Policy:
-    """Load the policy of a name, or of a file's path.
-
-    Raises:
-        UserError: no such policy, or a malformed file.
-    """
+    """Load the policy of a name, or of a file's path. Raises UserError for no such policy, or a malformed file."""
     path = path_of(name)
     model = read_bytes(path, BYTES)
     with reading(path, "not a policy file"):

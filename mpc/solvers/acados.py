@@ -102,11 +102,7 @@ class AcadosSolver:
     """acados solver with one real-time iteration per tick, each warm-started from the last solution."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
-        """Load the solver, generated and compiled on first use.
-
-        Raises:
-            AcadosMissingError: no acados, or its code cannot be compiled.
-        """
+        """Load the solver, generated and compiled on first use. Errors as `load_generated`."""
         steps, form, nh = problem.settings.horizon.steps, problem.formulation, problem.symbols.h.numel()
         self._solver = solver = _load(problem)
         silence()

@@ -189,11 +189,7 @@ class TaughtDetector(Detector):
     """Gate detector by a network, for gates with at least two visible corners."""
 
     def __init__(self, camera: Camera, file: Path):
-        """Load a network.
-
-        Raises:
-            UserError: the network's file or its card is missing, malformed or of another network.
-        """
+        """Load a network. Errors as `GateNetwork`."""
         super().__init__(camera)
         self._network = GateNetwork(file)
 
