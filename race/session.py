@@ -417,6 +417,7 @@ def recorded(session: Session, pilot: AnyPilot) -> Iterator[Recorder]:
         yield recorder
         failed = False
     finally:
+        recorder.phase(pilot)  # what ended the flight may be no tick
         recorder.close()
         console.close()
         if failed:
