@@ -329,21 +329,22 @@ class NoWayError(UserError):
     """Solids and bounds leave no way to a gate."""
 
 
-def try_sides(course: "Course", is_best: Callable[[tuple[Side, ...]], bool]) -> None:
+def try_sides(course: "Course", first_s: float, solve: Callable[[tuple[Side, ...]], float]) -> None:
     """Try all sides of one solid after another, in the order of the flight, each with those that were best for the others.
 
     The optimiser hardly ever changes the side of a solid that its guess has.
 
     Args:
-        is_best: solves with these sides, and returns whether that is the best so far; may raise NoWayError.
+        first_s: flight time, s, without a choice of sides; inf without a solution.
+        solve: returns the flight time, s, with these sides; inf without a solution; may raise NoWayError.
     """
-    chosen: tuple[Side, ...] = ()
+    chosen, best_s = tuple[Side, ...](), first_s
     for sides in crossings(course)[:SOLIDS_MOST]:
         best: tuple[Side, ...] = ()
         for side in sides:
             with contextlib.suppress(NoWayError):
-                if is_best((*chosen, side)):
-                    best = (side,)
+                if (time_s := solve((*chosen, side))) < best_s:
+                    best, best_s = (side,), time_s
         chosen += best
 
 

@@ -361,25 +361,25 @@ def solution(course: Course) -> tuple[Mesh, Solved]:
     if course.x0 is None or course.task.model.name != RatesModel.name:
         raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")
     first = Path.of(course, ())
-    mesh, point = guess(course, first)
-    best, known = settled(course, mesh, point), [first.total_time]
+    found, known = list[tuple[Mesh, Solved]](), list[float]()
 
-    def is_best(sides: tuple[Side, ...]) -> bool:
-        nonlocal mesh, best
+    def solved(path: Path) -> float:
+        known.append(path.total_time)
+        mesh, point = guess(course, path)
+        found.append((mesh, settled(course, mesh, point)))
+        return _time_s(found[-1][1])
+
+    def solve(sides: tuple[Side, ...]) -> float:
         path = Path.of(course, sides)
         slow = path.total_time > PROMISING * first.total_time
-        if slow or min(abs(path.total_time / t - 1) for t in known) < SAME:
-            return False
-        known.append(path.total_time)
-        on, point = guess(course, path)
-        one = settled(course, on, point)
-        if not one.success or (best.success and one.total_time >= best.total_time):
-            return False
-        mesh, best = on, one
-        return True
+        return math.inf if slow or min(abs(path.total_time / t - 1) for t in known) < SAME else solved(path)
 
-    try_sides(course, is_best)
-    return mesh, best
+    try_sides(course, solved(first), solve)
+    return min(found, key=lambda one: _time_s(one[1]))
+
+
+def _time_s(solved: Solved) -> float:
+    return solved.total_time if solved.success else math.inf
 
 
 def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:

@@ -74,21 +74,19 @@ SAME = 1e-4  # -, relative difference of times below which two ways are the same
 
 def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[PointMass]:
     """Return the point masses on different sides of the solids in the way, fastest first. Errors as `solve_point_mass`."""
-    best = solve_point_mass(course, deadline)
-    found = [best]
+    first = solve_point_mass(course, deadline)
+    found = [first]
 
-    def is_best(sides: tuple[Side, ...]) -> bool:
-        nonlocal best
+    def solve(sides: tuple[Side, ...]) -> float:
         one = solve_point_mass(course, deadline, sides)
-        if one.solved and all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
+        if not one.solved:
+            return math.inf
+        if all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
             found.append(one)
-        if not one.solved or one.total_time >= best.total_time:
-            return False
-        best = one
-        return True
+        return one.total_time
 
-    if best.solved:
-        try_sides(course, is_best)
+    if first.solved:
+        try_sides(course, first.total_time, solve)
     return sorted(found, key=lambda one: one.total_time)
 
 

@@ -417,7 +417,7 @@ class GateRetries:
         """Return the gate to be flown at again, and why; no reason if there is none. Arguments as in `judge`."""
         if (denied := self._take_back(passages, go_t)) is not None:
             return denied, DENIED
-        overdue_s = self._controller.theta - (t - state.t) - self._controller.reference.gate_time(number)
+        overdue_s = self._controller.theta - (t - state.t) - float(self._controller.reference.gate_times_s[number])
         if outside:
             return number, "passed outside of its opening"
         if overdue_s > OVERDUE_S:
@@ -435,7 +435,7 @@ class GateRetries:
     def resume(self, number: int, t: float) -> None:
         """Resume the plan behind a gate that was passed by another control, slowly at first."""
         self.recovery, self._rejoined_t = None, t
-        self._controller.rejoin(self._controller.reference.gate_time(number), REJOIN_PACE)
+        self._controller.rejoin(float(self._controller.reference.gate_times_s[number]), REJOIN_PACE)
 
     def pace(self, t: float) -> float:
         """Return the greatest pace at t (s); inf: no limit."""

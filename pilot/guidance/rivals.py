@@ -160,7 +160,7 @@ class Pursuit:
     @property
     def setting_off(self) -> bool:
         """Whether the first gate is still ahead: all start at rest from different positions, and a pace is no measure yet."""
-        return self.own.theta < self.line.gate_time(0)
+        return bool(self.own.theta < self.line.gate_times_s[0])
 
 
 @dataclass(frozen=True, slots=True)

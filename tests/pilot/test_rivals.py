@@ -51,9 +51,6 @@ class Straight:
         self.gate_times_s = np.array([passed_s, *(np.array(gates_s) + begun_s)])
         self.half_m, self.begun_s = half_m, begun_s
 
-    def gate_time(self, number):
-        return self.gate_times_s[number]
-
     def sample(self, theta):
         rows = np.zeros((len(theta), NR))
         rows[:, P.start], rows[:, V.start] = SPEED * (theta - self.begun_s), SPEED
