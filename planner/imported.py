@@ -46,7 +46,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
         q = min((q, q[:, [3, 0, 1, 2]]), key=lambda q: _turning_error(t, q, w))
         p, v, w, q = p * HALF_TURN, v * HALF_TURN, w * HALF_TURN, q * [1, 1, -1, -1]
     if not np.linalg.norm(q, axis=1).all():
-        raise PlanError(f"{path}: q_w to q_z of row {int(np.linalg.norm(q, axis=1).argmin()) + 2} are zero")
+        raise PlanError(f"{path}: q_w to q_z of row {int(np.linalg.norm(q, axis=1).argmin()) + 1} are zero")
     q = q / np.linalg.norm(q, axis=1)[:, None]  # rounded in the file
     thrusts = np.column_stack([columns.get(name, 0 * t) for name in THRUSTS])
     if thrusts.any() and vehicle.rotors is not None:
