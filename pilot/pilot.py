@@ -32,7 +32,17 @@ from gate_racer.model.imu import StandingImu
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.mpc.control import Control, Source
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase, set_point
+from gate_racer.pilot.flight import (
+    USUAL,
+    CommandRecord,
+    DetectedImage,
+    End,
+    EndReason,
+    FlightCounters,
+    FlightOptions,
+    Phase,
+    set_point,
+)
 from gate_racer.pilot.guidance.protocol import FlightGuidance
 from gate_racer.pilot.guidance.velocity import Landing
 from gate_racer.pilot.handshake import Handshake
@@ -131,25 +141,20 @@ class Pilot(Generic[E]):
         guidance: FlightGuidance[E],
         profile: Profile,
         vehicle: Vehicle,
-        pose: bool = False,
-        by_rates: bool = True,
+        options: FlightOptions = USUAL,
         landing: Landing | None = None,
-        shadow: bool = False,
     ):
         """Create a pilot on the pad, with all that it calls compiled.
 
         Args:
             vehicle: with the map from thrust to throttle, and what its vibration does to the accelerometer.
-            pose: use position and velocity where the simulator sends them.
-            by_rates: command body rates instead of attitudes.
-            shadow: a person flies; this pilot's commands are not sent.
             landing: flown after the end of the flight while this pilot is in control; None: the motors stop in the air.
         """
         warm_up()
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
-        self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
+        self.pose, self._by_rates, self._shadow = options.pose, options.by_rates, options.shadow
         self._period_s, self._vehicle, self._landing = 1 / profile.command_hz, vehicle, landing
-        ignored = AUTOMATIC_ONLY if shadow else ()
+        ignored = AUTOMATIC_ONLY if options.shadow else ()
         self._flight = GuidedFlight(guidance, self._period_s, profile.run_limit_s, ignored)
         self.last_command: CommandRecord | None = None
         self.last_sightings: list[GateSighting] = []

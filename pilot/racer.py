@@ -13,11 +13,10 @@ from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import AUTO
-from gate_racer.mpc.registry import make_controller, needs_plan
+from gate_racer.mpc.registry import free_controller, make_controller, needs_plan
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
-from gate_racer.pilot.build import FlightOptions, gate_follower, plan_follower
-from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, Passages
+from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, FlightOptions, Passages
 from gate_racer.pilot.guidance.plan_follower import GateFollower, PlanFollower
 from gate_racer.pilot.guidance.protocol import GateObserver
 from gate_racer.pilot.pilot import GuidedFlight
@@ -220,12 +219,13 @@ class Racer:
 
     def _guided(self, controller: PlanController | None) -> PlanFollower | GateFollower:
         options = self._options
-        how = FlightOptions(laps=options.laps, retry=options.retry, patience_s=options.patience_s)
         track, vehicle = self._track, self._vehicle
         observer = GateObserver(Associator(track.gates, vehicle.camera), track.gates)
         if controller is None:
-            return gate_follower(track, vehicle, options.controller, options.command_hz, how, observer)
-        return plan_follower(track, vehicle, controller, 1 / options.command_hz, how, observer)
+            made = free_controller(options.controller, track, vehicle, options.command_hz, options.patience_s)
+            return GateFollower(track, options.laps, made, observer)
+        how = FlightOptions(laps=options.laps, retry=options.retry)
+        return PlanFollower(track, vehicle, controller, 1 / options.command_hz, how, observer)
 
     def _replanned(self, before: PlanFollower, plan: Plan) -> str:
         """Plan the rest of the course and continue by it; return why not, or ""."""

@@ -33,8 +33,8 @@ from gate_racer.link.udp import MavlinkClient, VideoReceiver
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, build_exciter, build_free, build_racer
-from gate_racer.pilot.flight import EndReason, Phase
+from gate_racer.pilot.build import PilotModels, RacingPilot, build_exciter, build_free, build_racer
+from gate_racer.pilot.flight import EndReason, FlightOptions, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
 from gate_racer.pilot.handshake import Preflight

@@ -15,20 +15,20 @@ import numpy as np
 
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised, displaced
+from gate_racer.estimation.rivals import ReceivedRivals, SeenRivals
 from gate_racer.link.messages import Imu, RaceStatus, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
 from gate_racer.mpc.controller import STALE_S, PlanController
 from gate_racer.mpc.part import FreePart
 from gate_racer.mpc.policy.policy import PolicyController
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, FlightOptions, Passages
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
 from gate_racer.pilot.guidance.recovery import GateRetries, missed_margin, room_in
-from gate_racer.pilot.guidance.rivals import RivalWatch
-from gate_racer.pilot.replanning import Replanning
+from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.planner.plan import Plan
-from gate_racer.tracks.gate import Gate, sigma_across
+from gate_racer.tracks.gate import Gate, has_slot, sigma_across
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, as_vector
 from gate_racer.vehicle.statistics import greatest_sigma
@@ -96,24 +96,27 @@ class PlanFollower(FlightGuidance[MapEstimator]):
     def __init__(
         self,
         track: Track,
-        laps: int,
+        vehicle: Vehicle,
         controller: PlanController,
-        observer: GateObserver,
-        contact_radius_m: float,
         period_s: float,
-        retries: GateRetries,
-        evasion: FrameEvasion | None = None,
-        rivals: RivalWatch | None = None,
-        replanning: Replanning | None = None,
+        options: FlightOptions,
+        observer: GateObserver,
     ):
-        """Create it; `period_s`: command period. Without `rivals` none is given way; without `replanning` the plan is fixed."""
-        self.course, self.passages, self.controller = track.course(laps), Passages(), controller
-        self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
-        self._observer, self._landmarks = observer, track.landmarks
+        """Create it; `period_s`: command period."""
+        self.course, self.passages, self.controller = track.course(options.laps), Passages(), controller
+        radius_m = vehicle.contact_radius_m
+        slots = has_slot(track.gates, radius_m)  # no second try has the run-up for one
+        searches = options.retry and not options.shadow and not slots
+        self._caution, self._observer, self._landmarks = Caution(radius_m, period_s), observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
-        self._retries, self._evasion, self._rivals, self._replanning = retries, evasion, rivals, replanning
-        if replanning is not None:
-            self.passages.replans = replanning.made
+        self._retries = GateRetries(track, self.course, controller, vehicle, searches)
+        self._evasion = FrameEvasion(controller, vehicle, radius_m, track.bounds) if searches else None
+        self._rivals = _rivals(options.grid, track, vehicle)
+        self._replanning = options.replanning
+        if options.replanning is not None:
+            self.passages.replans = options.replanning.made
+        if options.shadow:
+            controller.set_passive()
         self._set_out = False
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
@@ -288,6 +291,15 @@ class PlanFollower(FlightGuidance[MapEstimator]):
     def _next(self) -> int:
         """Number of the next gate; after the last, that of the last."""
         return min(len(self.passages.times_s), len(self.course) - 1)
+
+
+def _rivals(grid: StartGrid | None, track: Track, vehicle: Vehicle) -> RivalWatch | None:
+    """Return the watch of rivals; None where none are known, so that none is given way."""
+    if grid is None or grid.known is Known.UNKNOWN:
+        return None
+    seen, radius_m = grid.known is Known.SEEN, vehicle.half_diagonal
+    tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
+    return RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
 
 
 CIRCLING_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever

@@ -8,7 +8,7 @@ import pytest
 from gate_racer.estimation.estimator import State
 from gate_racer.mpc.policy.policy import load_policy, names
 from gate_racer.pilot.build import PilotModels, build_free
-from gate_racer.pilot.flight import EndReason
+from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.guidance.plan_follower import CIRCLING_S, GateFollower
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
@@ -98,7 +98,7 @@ def test_the_shipped_one_races_by_camera_and_imu(name):
     """Its first three gates, in lock-step."""
     policy = load_policy(name)
     track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
-    pilot = build_free(PilotModels.of(track, vehicle, SPEC), name)
+    pilot = build_free(PilotModels.of(track, vehicle, SPEC), name, FlightOptions())
 
     def status(pilot):
         if len(pilot.guidance.passages.times_s) == 3:

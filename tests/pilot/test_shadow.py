@@ -13,8 +13,8 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import STICKS, load_betaflight, sticks_by_rates
 from gate_racer.link.record import read_records
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
-from gate_racer.pilot.flight import EndReason
+from gate_racer.pilot.build import PilotModels, build_racer
+from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
