@@ -335,7 +335,8 @@ def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.nd
     done, count = ip.minimise(
         x, u, durations, leg_numbers(mesh), np.concatenate(mesh), parts, par, *table, mu, ITERATIONS
     )
-    return Solved(Point(x.T, u.T, durations), done, "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded", count)
+    status = "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded"
+    return Solved(mesh, Point(x.T, u.T, durations), done, status, count)
 
 
 def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
@@ -351,7 +352,7 @@ def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solv
     return solved
 
 
-def solution(course: Course) -> tuple[Mesh, Solved]:
+def solution(course: Course) -> Solved:
     """Return the fastest solution that was found; sides of solids are tried where their guess is not much slower than the first.
 
     Raises:
@@ -361,13 +362,12 @@ def solution(course: Course) -> tuple[Mesh, Solved]:
     if course.x0 is None or course.task.model.name != RatesModel.name:
         raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")
     first = Path.of(course, ())
-    found, known = list[tuple[Mesh, Solved]](), list[float]()
+    found, known = list[Solved](), list[float]()
 
     def solved(path: Path) -> float:
         known.append(path.total_time)
-        mesh, point = guess(course, path)
-        found.append((mesh, settled(course, mesh, point)))
-        return _time_s(found[-1][1])
+        found.append(settled(course, *guess(course, path)))
+        return found[-1].cost
 
     def solve(sides: tuple[Side, ...]) -> float:
         path = Path.of(course, sides)
@@ -375,11 +375,7 @@ def solution(course: Course) -> tuple[Mesh, Solved]:
         return math.inf if slow or min(abs(path.total_time / t - 1) for t in known) < SAME else solved(path)
 
     try_sides(course, solved(first), solve)
-    return min(found, key=lambda one: _time_s(one[1]))
-
-
-def _time_s(solved: Solved) -> float:
-    return solved.total_time if solved.success else math.inf
+    return min(found, key=lambda one: one.cost)
 
 
 def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:
@@ -387,9 +383,9 @@ def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:
     begin = time.perf_counter()
     warm_up()
     ready = time.perf_counter()
-    mesh, found = solution(course)
+    found = solution(course)
     solve_s, total_s = time.perf_counter() - ready, found.total_time if found.success else None
     effort = SolverStatistics(
         found.status, found.success, found.iterations, ready - begin, solve_s, None, {"fast": total_s}
     )
-    yield as_plan(course, mesh, found.point), effort
+    yield as_plan(course, found), effort

@@ -69,7 +69,7 @@ def replan(rest: Remainder) -> ReplanResult:
         solved = settled(course, mesh, point, MU_NEARBY)
         iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
         if solved.success:
-            part = as_plan(course, mesh, solved.point)
+            part = as_plan(course, solved)
             faults = _faults(part, task)
             status, left_s = "; ".join(faults[:1]), part.total_time
             plan = plan if faults else _joined(plan, rest.from_s, part)
