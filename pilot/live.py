@@ -10,6 +10,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from multiprocessing.connection import wait
 from typing import Any, NoReturn
@@ -44,22 +45,18 @@ def exit_code_of(cause: str) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def interruptible(pilot: AnyPilot) -> Iterator[None]:
+def interruptible(pilot: AnyPilot) -> AbstractContextManager[None]:
     """Abort the flight on signals that would end the process: an exception could strike anywhere."""
-    with _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause)):
-        yield
+    return _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause))
 
 
-@contextlib.contextmanager
-def as_ctrl_c() -> Iterator[None]:
+def as_ctrl_c() -> AbstractContextManager[None]:
     """Raise KeyboardInterrupt on signals that would end the process, so that `finally` blocks run."""
 
     def interrupt(cause: str) -> NoReturn:
         raise KeyboardInterrupt(cause)
 
-    with _handled(interrupt):
-        yield
+    return _handled(interrupt)
 
 
 @contextlib.contextmanager

@@ -127,24 +127,13 @@ class LockstepFlight:
         return LinkReport(mean_hz, most, frames_dropped, counters)
 
 
-def fly_lockstep_live(
-    pilot: AnyPilot,
-    profile: Profile,
-    client: MavlinkClient,
-    video: ImageReceiver,
-    detector: Detector,
-    timeout_s: float,
-    recorder: Recorder,
-    status: Callable[[AnyPilot], None],
-) -> LinkReport:
-    """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
-    link = UdpLink(client, video, profile, detector, timeout_s, lambda: pilot.over)
-    flight = LockstepFlight(pilot, profile, link, recorder, status)
+def fly_lockstep_live(flight: LockstepFlight, client: MavlinkClient, video: ImageReceiver) -> LinkReport:
+    """Fly a `race-sim --lockstep` elsewhere, over a `UdpLink` of this client and video. Raises LinkError when it is silent."""
     try:
-        with forgiving(pilot, recorder):
+        with forgiving(flight.pilot, flight.recorder):
             flight.fly()
     finally:
-        stop_motors(client, pilot, recorder, lockstep=True)
+        stop_motors(client, flight.pilot, flight.recorder, lockstep=True)
     counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
     return flight.report(video.counters.evicted, counters)
 

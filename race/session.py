@@ -39,7 +39,7 @@ from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
 from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
-from gate_racer.pilot.lockstep import fly_lockstep_live
+from gate_racer.pilot.lockstep import LockstepFlight, UdpLink, fly_lockstep_live
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.console import Console, StatusLine, warn
@@ -265,9 +265,9 @@ def _live_lockstep(
         MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
         _receiver(session)() as receiver,
     ):
-        link_report = fly_lockstep_live(
-            pilot, session.profile, client, receiver, detector, settings.link.wait_s, recorder, status
-        )
+        wire = UdpLink(client, receiver, session.profile, detector, settings.link.wait_s, lambda: pilot.over)
+        flight = LockstepFlight(pilot, session.profile, wire, recorder, status)
+        link_report = fly_lockstep_live(flight, client, receiver)
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
