@@ -24,10 +24,9 @@ from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import CONTROLLERS
-from gate_racer.mpc.problem import Problem, load_settings
+from gate_racer.mpc.problem import Problem, Solver, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
-from gate_racer.mpc.solvers.solver import Solver
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions

@@ -18,7 +18,7 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "Controller": "gate_racer.mpc.part",
     "Guidance": "gate_racer.mpc.part",
     "Detection": "gate_racer.perception.detection",
-    "GateDetector": "gate_racer.perception.part",
+    "GateDetector": "gate_racer.perception.detection",
     "StateEstimator": "gate_racer.estimation.part",
     "Plant": "gate_racer.sim.physics.part",
     "make_controller": "gate_racer.mpc.registry",
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gate_racer.mpc.part import Guidance as Guidance
     from gate_racer.mpc.registry import make_controller as make_controller
     from gate_racer.perception.detection import Detection as Detection
-    from gate_racer.perception.part import GateDetector as GateDetector
+    from gate_racer.perception.detection import GateDetector as GateDetector
     from gate_racer.perception.registry import open_detector as open_detector
     from gate_racer.pilot.racer import Racer as Racer
     from gate_racer.pilot.racer import RacerOptions as RacerOptions

@@ -16,9 +16,8 @@ from gate_racer.mpc.adaptation import Adaptation, DisturbanceEstimator, Response
 from gate_racer.mpc.avoidance import AvoidanceTube, displace
 from gate_racer.mpc.control import Control, EstimatedParameters, Source
 from gate_racer.mpc.model import PARAMETERS, Allocation, Predictor, unpack
-from gate_racer.mpc.problem import Problem
+from gate_racer.mpc.problem import Problem, Solution, Solver
 from gate_racer.mpc.reference import PACE, TARGET_PACE, PlanProgress, Reference
-from gate_racer.mpc.solvers.solver import Solution, Solver
 from gate_racer.mpc.terms import NP, NR, REFERENCE
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.gate import Gate

@@ -13,7 +13,7 @@ from gate_racer.common.parts import Part, array_of
 from gate_racer.mpc import geometric
 from gate_racer.mpc.control import Control, Source
 from gate_racer.mpc.controller import PlanController
-from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.problem import Solution
 from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X

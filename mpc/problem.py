@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import casadi as ca
 import numpy as np
@@ -27,11 +27,35 @@ from gate_racer.mpc import terms
 from gate_racer.mpc.model import step, unpack
 from gate_racer.mpc.names import CONTOURING, CONTROLLERS, TRACKING
 from gate_racer.mpc.reference import PlanProgress
-from gate_racer.mpc.solvers.solver import Solution
 from gate_racer.mpc.terms import NP, NR, REFERENCE, Cost, Residual, Stage, SymbolBlocks, Weights
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X, Layout, layout
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One solution: states and inputs along the horizon, and the solver's status."""
+
+    x: Array  # (N + 1, NX)
+    u: Array  # (N, NU)
+    status: int  # 0 for success
+    solve_s: float  # s, time of the feedback phase, from the state to the solution
+    fault: str = ""  # why there is none, where a status does not say so
+
+
+class Solver(Protocol):
+    """Real-time-iteration back-end of a `Problem`."""
+
+    def start(self, x: Array, u: Array) -> None:
+        """Set the initial guess: states x (N + 1, NX) and inputs u (N, NU)."""
+
+    def prepare(self, parameters: Array) -> None:
+        """Linearise the problem with stage parameters (N + 1, NP), before the state is known."""
+
+    def solve(self, x0: Array) -> Solution:
+        """Solve for the state x0 (NX,); failures are reported in the status."""
+
 
 NX, NU = RATES_X.size, RATES_U.size
 V_R, U_W, U_C = (REFERENCE[name].at for name in ("v", "u_w", "u_c"))
@@ -218,11 +242,7 @@ class Settings:
 
 
 def load_settings(controller: str = "tracking") -> Settings:
-    """Load the settings of a controller by name, or from a YAML file.
-
-    Raises:
-        UserError: unknown controller, or a missing or malformed file.
-    """
+    """Load a controller's settings, by name or from a YAML file. Raises UserError for an unknown or malformed one."""
     if Path(controller).suffix:
         return load(controller, Settings)
     named = meant(controller, CONTROLLERS, "controller", "the path of a YAML file")

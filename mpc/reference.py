@@ -65,8 +65,6 @@ class Reference:
         model = plan.flight_model(vehicle)
         u = model.commands(x, inputs)
         qx = RATES_X["q"].at
-        flips = np.cumprod(np.where(np.sum(x[1:, qx] * x[:-1, qx], axis=1) < 0, -1.0, 1.0))
-        x[1:, qx] *= flips[:, None]
         self.end = float(self._t[-1])
         self._table = table = np.zeros((len(self._t), NR))
         table[:, P], table[:, Q], table[:, V] = x[:, RATES_X["p"].at], x[:, qx], x[:, RATES_X["v"].at]
@@ -78,8 +76,8 @@ class Reference:
         table[:, GATE] = table[:, P]
         self._free = np.ones(len(self._t), bool)  # where no opening is a constraint
         self._lowest_m = floor_m - vehicle.contact_radius_m
-        self._gates_s = plan.gate_times_s
-        passed = self._gates_s[: len(course)]  # a stop after the last gate is no gate
+        self.gate_times_s = plan.gate_times_s  # (G,) s of plan time, at which the gates of the course are passed
+        passed = self.gate_times_s[: len(course)]  # a stop after the last gate is no gate
         self.offsets = CourseOffsets(passed)
         self._ahead = passed.searchsorted(self._t, side="right")  # number of the next gate
         self._binding = self._ahead.copy()  # number of the gate whose opening is a constraint
@@ -102,15 +100,6 @@ class Reference:
             slope = v @ gate.R_wg[:, 1:] / np.maximum(v @ through, CROSSING_M_S)[:, None]
             for k, side in enumerate((ACROSS, DOWN)):
                 self._table[near, side] = (gate.R_wg[:, k + 1] - slope[:, k : k + 1] * through) / room
-
-    @property
-    def gate_times_s(self) -> Array:
-        """Plan times (G,), s, at which the gates of the course are passed."""
-        return self._gates_s
-
-    def gate_time(self, number: int) -> float:
-        """Return the plan time, s, at which gate `number` of the course is passed."""
-        return float(self._gates_s[number])
 
     def sample(self, theta: Array) -> Array:
         """Return rows (M, NR), laid out as `REFERENCE`, at theta (M,), s of plan time."""

@@ -27,11 +27,7 @@ DEFAULT = CONTOURING  # faster at equal margins (benchmarks/README.md), and with
 
 
 def needs_plan(name: str) -> bool:
-    """Return whether a controller flies a plan; learned policies and classes with `steer` fly without.
-
-    Raises:
-        UserError: the class cannot be loaded.
-    """
+    """Return whether a controller flies a plan, unlike policies and classes with `steer`. Raises UserError as `load_part`."""
     if is_part(name):
         return hasattr(load_part(name, "controller", NEEDED), CONTROLLER)
     return not is_policy(name)

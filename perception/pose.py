@@ -25,18 +25,12 @@ CORNERS = np.array([[0.0, -1.0, -1.0], [0.0, 1.0, -1.0], [0.0, 1.0, 1.0], [0.0, 
 
 @dataclass(frozen=True, slots=True)
 class GatePose:
-    """Pose of a gate in camera axes. `alternatives` are the other solutions for the same corners, without covariance."""
+    """Pose of a gate in camera axes."""
 
     p_cg: Array  # (3,) m
     R_cg: Array  # (3, 3)
     cov_p: Array  # (3, 3) m^2
     reprojection_px: float  # mean distance of the corners from their reprojection
-    alternatives: tuple["GatePose", ...] = ()
-
-    def nearest(self, R_cg: Array) -> "GatePose":
-        """Return the solution whose rotation is nearest to R_cg, with the covariance of this one."""
-        best = max((self, *self.alternatives), key=lambda pose: float(np.trace(R_cg.T @ pose.R_cg)))
-        return replace(best, cov_p=self.cov_p, alternatives=())
 
 
 def gate_pose(
@@ -57,13 +51,13 @@ def gate_pose(
     poses = _likely(R_cg[0], p_cg[0], corners_px, opening_m, camera)
     if not poses:
         return None
-    best, *others = poses
+    best = poses[0]
     apart = np.where(_ahead(R_cg[1:], p_cg[1:], opening_m), np.linalg.norm(p_cg[1:] - best.p_cg, axis=-1), np.inf)
     p = p_cg[1:][np.arange(PERTURBED), apart.argmin(-1)][np.isfinite(apart.min(-1))]
     if len(p) <= best.p_cg.size:  # too few for three axes
         return None
     # About the estimate, not the mean of the sets: a mean shift by the perturbations is an error as well.
-    return replace(best, cov_p=(p - best.p_cg).T @ (p - best.p_cg) / (len(p) - 1), alternatives=tuple(others))
+    return replace(best, cov_p=(p - best.p_cg).T @ (p - best.p_cg) / (len(p) - 1))
 
 
 def both_poses(corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:

@@ -44,11 +44,11 @@ def _opened(name: str, camera: Camera, patience_s: float) -> Detector:
         return ColourDetector(camera)
     if name == LEARNED:
         from gate_racer.perception.classical.detector import ColourDetector
-        from gate_racer.perception.taught.network import SHIPPED, GateNetwork
+        from gate_racer.perception.taught.detector import SHIPPED, GateNetwork
 
         return ColourDetector(camera, network=GateNetwork(SHIPPED))
     if is_part(name):
-        from gate_racer.perception.part import NEEDED, PartDetector
+        from gate_racer.perception.detection import NEEDED, PartDetector
 
         return PartDetector(Part(name, "gate detector", NEEDED, (camera,), patience_s), camera)
     if not name.endswith(TAUGHT):

@@ -1,14 +1,21 @@
-"""Data types of a flight: phases, end reasons, detections, commands and counters."""
+"""Data types of a flight: options, phases, end reasons, detections, commands and counters."""
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from gate_racer.common.parts import PATIENCE_S
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.control import Control
 from gate_racer.perception.detection import Detection, RivalDetection
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.vehicle import Vehicle
+
+if TYPE_CHECKING:
+    from gate_racer.pilot.guidance.rivals import StartGrid
+    from gate_racer.pilot.handshake import Preflight
+    from gate_racer.pilot.replanning import Replanning
 
 
 class Phase(enum.StrEnum):
@@ -40,6 +47,25 @@ class EndReason(enum.StrEnum):
     BLIND = "blind"  # the position was unknown for too long
     TIME_LIMIT = "time limit"
     ERROR = "error"  # a user error met in flight, or an internal error
+
+
+@dataclass(frozen=True)
+class FlightOptions:
+    """How a pilot flies."""
+
+    laps: int = 1
+    pose: bool = False  # use position and velocity where they are told
+    preflight: "Preflight | None" = None  # see `Handshake`
+    by_rates: bool = True  # command body rates instead of attitudes
+    retry: bool = True  # fly missed gates again
+    lands: bool = False  # land after the end of the flight
+    grid: "StartGrid | None" = None  # place in a race of several; rivals are given way to where they are known
+    shadow: bool = False  # a person flies: no gate is flown again, and nothing is learned from commands not sent
+    replanning: "Replanning | None" = None  # replaces the plan in flight where that saves time
+    patience_s: float = PATIENCE_S  # s, longest step of a user's class
+
+
+USUAL = FlightOptions()
 
 
 @dataclass(frozen=True, slots=True)

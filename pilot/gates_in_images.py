@@ -6,6 +6,7 @@ than the camera's no distances.
 
 import argparse
 import base64
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,16 +112,17 @@ def _remark(found: dict[str, list[dict[str, Any]]], unreadable: int, detectors: 
 
 
 def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and bytes of each image.
-
-    Raises:
-        UserError: a source does not exist or holds no images.
-    """
-    for file in _files(sources):
+    """Yield name and bytes of each image; files of one name have their paths. Raises UserError for a source without images."""
+    files = _files(sources)
+    names = [file.stem if file.suffix in LOGS else file.name for file in files]
+    shared = {name for name, count in Counter(names).items() if count > 1}
+    for file, name in zip(files, names, strict=True):
+        name = f"{file.parent.as_posix()}/{name}" if name in shared else name
         if file.suffix in LOGS:
-            yield from _of_log(file)
+            with reading(file):
+                yield from ((f"{name}/{n:06d}", data) for n, data in enumerate(_logged(file)))
         else:
-            yield file.name, read_bytes(file, IMAGE_BYTES)
+            yield name, read_bytes(file, IMAGE_BYTES)
 
 
 def _files(sources: list[Path]) -> list[Path]:
@@ -138,12 +140,6 @@ def _files_in(folder: Path) -> list[Path]:
     if not found:
         raise UserError(f"{folder}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
     return found
-
-
-def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
-    with reading(file):
-        for n, data in enumerate(_logged(file)):
-            yield f"{file.stem}/{n:06d}", data
 
 
 def _logged(file: Path) -> Iterator[bytes]:

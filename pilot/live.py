@@ -10,6 +10,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from multiprocessing.connection import wait
 from typing import Any, NoReturn
@@ -44,22 +45,18 @@ def exit_code_of(cause: str) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def interruptible(pilot: AnyPilot) -> Iterator[None]:
+def interruptible(pilot: AnyPilot) -> AbstractContextManager[None]:
     """Abort the flight on signals that would end the process: an exception could strike anywhere."""
-    with _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause)):
-        yield
+    return _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause))
 
 
-@contextlib.contextmanager
-def as_ctrl_c() -> Iterator[None]:
+def as_ctrl_c() -> AbstractContextManager[None]:
     """Raise KeyboardInterrupt on signals that would end the process, so that `finally` blocks run."""
 
     def interrupt(cause: str) -> NoReturn:
         raise KeyboardInterrupt(cause)
 
-    with _handled(interrupt):
-        yield
+    return _handled(interrupt)
 
 
 @contextlib.contextmanager
@@ -269,7 +266,7 @@ class LiveDriver:
         self._recorder.image(image, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
-        """End the wait for a simulator after the time-out, and replace a perception process that has died."""
+        """End the wait for a simulator after the time-out, replace a dead perception process, and report one that stalls."""
         pilot = self._pilot
         if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
@@ -289,10 +286,7 @@ class LiveDriver:
         if not self._perception.alive:
             self._perception.revive()
             self._recorder.note("perception", "the perception process died, and was started again")
-        self._watch_perception(now)
-
-    def _watch_perception(self, now: float) -> None:
-        """Report a stalled perception process: the flight continues on the IMU as long as its other limits allow."""
+        # A flight continues on the IMU while perception stalls, as long as its other limits allow.
         self._frozen_s = max(self._frozen_s, self._perception.silent_s(now))
         if self._frozen_s > FROZEN_S:
             self._recorder.note("perception", f"the perception process did not respond for {self._frozen_s:.1f} s")
@@ -304,9 +298,9 @@ class LiveDriver:
     def _record(self, now: float) -> None:
         if now - self._last_record > LINK_RECORD_S:
             self._last_record = now
-            self._recorder.write("link", self._pilot.estimator.t, counters=self.link_report().counters)
+            self._recorder.log.write("link", self._pilot.estimator.t, counters=self.link_report().counters)
             if self._overloaded():
-                self._recorder.shed_images()
+                self._recorder.log.images = False
 
     def _overloaded(self) -> bool:
         """Return whether the command rate is much lower than requested."""

@@ -57,10 +57,6 @@ class LockstepLink(ABC):
         """Answer the sample stamped t (s) without a set-point."""
 
 
-def unwatched(pilot: AnyPilot) -> None:
-    """Do nothing: the status of a flight that nobody watches."""
-
-
 @dataclass
 class LockstepFlight:
     """One pilot on its link. Iterating flies tick by tick until the pilot is done, so that several can be interleaved."""
@@ -69,7 +65,7 @@ class LockstepFlight:
     profile: Profile
     link: LockstepLink
     recorder: Recorder
-    status: Callable[[AnyPilot], None] = unwatched  # called after each tick
+    status: Callable[[AnyPilot], None] = lambda pilot: None  # called after each tick
     sent: list[float] = field(default_factory=list)  # s, times of the set-points sent
 
     def fly(self) -> None:
@@ -131,24 +127,13 @@ class LockstepFlight:
         return LinkReport(mean_hz, most, frames_dropped, counters)
 
 
-def fly_lockstep_live(
-    pilot: AnyPilot,
-    profile: Profile,
-    client: MavlinkClient,
-    video: ImageReceiver,
-    detector: Detector,
-    timeout_s: float,
-    recorder: Recorder,
-    status: Callable[[AnyPilot], None],
-) -> LinkReport:
-    """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
-    link = UdpLink(client, video, profile, detector, timeout_s, lambda: pilot.over)
-    flight = LockstepFlight(pilot, profile, link, recorder, status)
+def fly_lockstep_live(flight: LockstepFlight, client: MavlinkClient, video: ImageReceiver) -> LinkReport:
+    """Fly a `race-sim --lockstep` elsewhere, over a `UdpLink` of this client and video. Raises LinkError when it is silent."""
     try:
-        with forgiving(pilot, recorder):
+        with forgiving(flight.pilot, flight.recorder):
             flight.fly()
     finally:
-        stop_motors(client, pilot, recorder, lockstep=True)
+        stop_motors(client, flight.pilot, flight.recorder, lockstep=True)
     counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
     return flight.report(video.counters.evicted, counters)
 

@@ -1,9 +1,13 @@
 """The pilot: a pure state machine from timed messages to commands, without socket, thread or clock.
 
 wait_link -> calibrate -> wait_go -> arm (`Handshake`) -> launch -> race -> finished (`Guidance`), or aborted from anywhere.
+
+The flight proper is `GuidedFlight`: from a state to a command, by its guidance, with progress, launch, fall-backs and the end. It
+asks for no message, link or clock, and is the one way from a state to a command, for `Pilot` and for `Racer`.
 """
 
 from collections import deque
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -26,15 +30,96 @@ from gate_racer.link.messages import (
 from gate_racer.link.profile import Profile
 from gate_racer.model.imu import StandingImu
 from gate_racer.model.reprojection import GateSighting
-from gate_racer.mpc.control import Control
+from gate_racer.mpc.control import Control, Source
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase, set_point
+from gate_racer.pilot.flight import (
+    USUAL,
+    CommandRecord,
+    DetectedImage,
+    End,
+    EndReason,
+    FlightCounters,
+    FlightOptions,
+    Phase,
+    set_point,
+)
 from gate_racer.pilot.guidance.protocol import FlightGuidance
 from gate_racer.pilot.guidance.velocity import Landing
-from gate_racer.pilot.guided_flight import GuidedFlight
 from gate_racer.pilot.handshake import Handshake
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import Vehicle
+
+AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
+LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off
+LEVEL_LIMIT_S = 2.0  # s of flight without any solution
+
+E = TypeVar("E", bound=Estimator)
+
+
+class GuidedFlight(Generic[E]):
+    """Flight of one guidance. For each command call `judge`, until there is an end, then `command`."""
+
+    def __init__(
+        self, guidance: FlightGuidance[E], period_s: float, limit_s: float, ignored: Collection[EndReason] = frozenset()
+    ):
+        """Create it on the pad.
+
+        Args:
+            period_s: time between two commands, s.
+            limit_s: longest flight since GO, s.
+            ignored: reasons that do not end this flight.
+        """
+        self.guidance, self.counters = guidance, FlightCounters()
+        self.end: End | None = None
+        self.end_t = 0.0  # s
+        self._period_s, self._limit_s, self._ignored = period_s, limit_s, ignored
+        self.rest()
+
+    def rest(self) -> None:
+        """Return to before the launch."""
+        self.airborne = False
+        self.launch: State | None = None  # state at the first command
+        self._level_since: float | None = None
+
+    def judge(self, state: State, t: float, go_t: float, estimator: E) -> None:
+        """Update launch, progress and limits from the state at t (s); GO was at go_t (s)."""
+        self.launch = self.launch or state
+        if not self.airborne:
+            moved = state.p_wb - self.launch.p_wb
+            self.airborne = bool(np.linalg.norm(state.v_w) > AIRBORNE_M_S or np.linalg.norm(moved) > AIRBORNE_M)
+            if not self.airborne and t - self.launch.t > LAUNCH_LIMIT_S:
+                cause = f"the vehicle did not move within {LAUNCH_LIMIT_S:g} s of the first command"
+                self.conclude(End(EndReason.NOT_AIRBORNE, cause), state.t)
+        self.conclude(self.guidance.judge(state, t, go_t, estimator), state.t)
+        if t - go_t > self._limit_s:
+            self.conclude(End(EndReason.TIME_LIMIT, f"no finish within {self._limit_s:g} s"), state.t)
+
+    def command(self, state: State, t: float, dt: float, estimator: E) -> Control:
+        """Return the command at t (s); the next one follows dt (s) later."""
+        control = self.guidance.step(state, t, dt, estimator)
+        self.count(control, t)
+        return control
+
+    def count(self, control: Control, t: float) -> None:
+        """Count a command at t (s), and end a flight that has had no solution for too long."""
+        self.counters.fallbacks += control.source is not Source.SOLVED
+        self.counters.late += control.step_s > self._period_s
+        if control.reason:
+            reasons = self.counters.fallback_reasons
+            reasons[control.reason] = reasons.get(control.reason, 0) + 1
+        if control.source is not Source.LEVEL:
+            self._level_since = None
+        elif self._level_since is None:
+            self._level_since = t
+        elif t - self._level_since > LEVEL_LIMIT_S:
+            cause = f"no solution for {LEVEL_LIMIT_S:g} s (solver status {control.status})"
+            self.conclude(End(EndReason.NO_SOLUTION, cause), t)
+
+    def conclude(self, end: End | None, t: float) -> None:
+        """Record the first end, at t (s), unless it is ignored."""
+        if end is not None and self.end is None and end.reason not in self._ignored:
+            self.end, self.end_t = self.guidance.conclude(end), t
+
 
 COAST_S = 0.5  # s flown past the last gate, so that the simulator registers the finish too
 STOP_S = 5.0  # s, longest flight on to the plan's stop before a landing
@@ -44,8 +129,6 @@ HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
 # Ends of the automatic flyer only: a person in control flies on.
 AUTOMATIC_ONLY = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN, EndReason.BLIND
 EARLY = 8  # images buffered until the IMU sample after their exposure
-
-E = TypeVar("E", bound=Estimator)
 
 
 class Pilot(Generic[E]):
@@ -58,25 +141,20 @@ class Pilot(Generic[E]):
         guidance: FlightGuidance[E],
         profile: Profile,
         vehicle: Vehicle,
-        pose: bool = False,
-        by_rates: bool = True,
+        options: FlightOptions = USUAL,
         landing: Landing | None = None,
-        shadow: bool = False,
     ):
         """Create a pilot on the pad, with all that it calls compiled.
 
         Args:
             vehicle: with the map from thrust to throttle, and what its vibration does to the accelerometer.
-            pose: use position and velocity where the simulator sends them.
-            by_rates: command body rates instead of attitudes.
-            shadow: a person flies; this pilot's commands are not sent.
             landing: flown after the end of the flight while this pilot is in control; None: the motors stop in the air.
         """
         warm_up()
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
-        self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
+        self.pose, self._by_rates, self._shadow = options.pose, options.by_rates, options.shadow
         self._period_s, self._vehicle, self._landing = 1 / profile.command_hz, vehicle, landing
-        ignored = AUTOMATIC_ONLY if shadow else ()
+        ignored = AUTOMATIC_ONLY if options.shadow else ()
         self._flight = GuidedFlight(guidance, self._period_s, profile.run_limit_s, ignored)
         self.last_command: CommandRecord | None = None
         self.last_sightings: list[GateSighting] = []

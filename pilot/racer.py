@@ -13,16 +13,16 @@ from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import AUTO
-from gate_racer.mpc.registry import make_controller, needs_plan
+from gate_racer.mpc.registry import free_controller, make_controller, needs_plan
+from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
-from gate_racer.pilot.build import FlightOptions, gate_follower, plan_follower
-from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, Passages
-from gate_racer.pilot.guidance.gate_follower import GateFollower
-from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.guided_flight import GuidedFlight
+from gate_racer.pilot.flight import DetectedImage, End, FlightCounters, FlightOptions, Passages
+from gate_racer.pilot.guidance.plan_follower import GateFollower, PlanFollower
+from gate_racer.pilot.guidance.protocol import GateObserver
+from gate_racer.pilot.pilot import GuidedFlight
 from gate_racer.planner.plan import Plan, PlanError
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.replanning import Remainder, Replanner
+from gate_racer.planner.replanning import Remainder, replan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array
@@ -130,7 +130,6 @@ class Racer:
         self._go_t: float | None = None
         self._t = 0.0  # s, of the last command
         self._images = 0
-        self._replan: Replanner | None = None
 
     def step(self, t: float, state: State | None = None) -> RacerCommand:
         """Return the command at t (s), from a told state at t or before, or the estimator's; the first call is GO.
@@ -220,10 +219,13 @@ class Racer:
 
     def _guided(self, controller: PlanController | None) -> PlanFollower | GateFollower:
         options = self._options
-        how = FlightOptions(laps=options.laps, retry=options.retry, patience_s=options.patience_s)
+        track, vehicle = self._track, self._vehicle
+        observer = GateObserver(Associator(track.gates, vehicle.camera), track.gates)
         if controller is None:
-            return gate_follower(self._track, self._vehicle, options.controller, options.command_hz, how)
-        return plan_follower(self._track, self._vehicle, controller, 1 / options.command_hz, how)
+            made = free_controller(options.controller, track, vehicle, options.command_hz, options.patience_s)
+            return GateFollower(track, options.laps, made, observer)
+        how = FlightOptions(laps=options.laps, retry=options.retry)
+        return PlanFollower(track, vehicle, controller, 1 / options.command_hz, how, observer)
 
     def _replanned(self, before: PlanFollower, plan: Plan) -> str:
         """Plan the rest of the course and continue by it; return why not, or ""."""
@@ -231,8 +233,7 @@ class Racer:
         x = controller.expected(controller.due_t, 0.0)
         if x is None:
             return "no solution to plan on from"
-        self._replan = self._replan or Replanner()
-        found = self._replan(Remainder(plan, controller.theta, x, self._track, self._vehicle, options))
+        found = replan(Remainder(plan, controller.theta, x, self._track, self._vehicle, options))
         if not found.ok:
             return found.status
         self.plan = found.plan

@@ -25,15 +25,15 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Protocol
 
 import numpy as np
 
+from gate_racer.common.compiled import warm_up
 from gate_racer.common.process import Worker, end, ignore_signals
 from gate_racer.mpc.controller import PlanController
 from gate_racer.pilot.flight import Replan
 from gate_racer.planner.plan import Plan
-from gate_racer.planner.replanning import Remainder, Replanner, ReplanResult
+from gate_racer.planner.replanning import Remainder, ReplanResult, replan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_X
@@ -85,48 +85,30 @@ SPARE = 1.5  # factor on the last solve time that the next may take
 SOONEST_S, LATEST_S = 0.3, 0.9  # s, bounds of the latency; a controller's horizon of 1 s must be longer than the latest
 
 
-class RemainderPlanner(Protocol):
-    """Planner of the rest of a course, one at a time."""
+class InlinePlanner:
+    """Planner of the rest of a course that runs while the flight's time stands still, so that nothing depends on the load."""
 
-    @property
-    def idle(self) -> bool:
-        """Whether a request can be made."""
+    idle = True  # whether a request can be made
+    latency_s = STANDING_S  # s, expected time from request to answer
 
-    @property
-    def latency_s(self) -> float:
-        """Expected time from request to answer, s."""
+    def __init__(self) -> None:
+        self._answer: ReplanResult | None = None
+        warm_up()
 
     def ask(self, rest: Remainder) -> None:
         """Request a plan of the rest. Earlier answers are dropped."""
+        self._answer = replan(rest)
 
     def answer(self) -> ReplanResult | None:
         """Return the answer; None until there is one."""
-
-    def close(self) -> None:
-        """Release the planner."""
-
-
-class InlinePlanner:
-    """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the load."""
-
-    def __init__(self) -> None:
-        self._replan, self._answer = Replanner(), None
-
-    idle, latency_s = True, STANDING_S
-    _answer: ReplanResult | None
-
-    def ask(self, rest: Remainder) -> None:
-        self._answer = self._replan(rest)
-
-    def answer(self) -> ReplanResult | None:
         return self._answer
 
     def close(self) -> None:
-        pass
+        """Release nothing."""
 
 
 class PlannerProcess:
-    """Planner in a process beside the loop. Once the process has died it is never idle again, and answers nothing."""
+    """The same in a process beside the loop. Once the process has died it is never idle again, and answers nothing."""
 
     def __init__(self, warm: Remainder):
         """Start the process and let it plan `warm`, so that all is loaded and the solve time known before the flight."""
@@ -171,16 +153,20 @@ class PlannerProcess:
         self._alive = False
 
 
+RemainderPlanner = InlinePlanner | PlannerProcess
+
+
 def _work(pipe: Connection) -> None:
     ignore_signals()
     if hasattr(os, "nice"):
         os.nice(BEHIND)
-    replan: Replanner | None = None
+    warm_up()
+    loaded = False
     with contextlib.suppress(EOFError, OSError):  # the parent has ended
         while (rest := pipe.recv()) is not None:
-            if replan is None:
-                replan = Replanner()
+            if not loaded:
                 replan(rest)  # the first solve loads what later ones need
+                loaded = True
             pipe.send(replan(rest))
 
 

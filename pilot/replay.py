@@ -93,11 +93,7 @@ class LogRecords:
 
 
 def read_log(path: Path) -> LogRecords:
-    """Read a flight log; damaged records are reported and skipped.
-
-    Raises:
-        UserError: the file is no flight log or has no IMU samples.
-    """
+    """Read a flight log; damaged records are reported and skipped. Raises UserError for no log, or one without IMU samples."""
     log = LogRecords()
     for topic, record in read_any_records(path):
         if topic == "/flight":

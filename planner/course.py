@@ -171,11 +171,7 @@ class Leg:
 
 
 def legs(task: Task, space: FreeSpace) -> list[Leg]:
-    """Return the legs of the whole flight.
-
-    Raises:
-        UserError: the vehicle cannot pass a gate, or cannot leave its start.
-    """
+    """Return the legs of the whole flight. Raises UserError if the vehicle cannot pass a gate, or leave its start."""
     result: list[Leg] = []
     for i in range(len(task.gates)):
         last = i + 1 == len(task.gates)
@@ -244,11 +240,7 @@ def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> boo
 
 
 def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) -> None:
-    """Check that the vehicle fits at the end of each leg to a goal named `where`.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Check that the vehicle fits at the end of each leg to a goal named `where`. Raises UserError if not."""
     gate, name, keep, where = parts[0].gate, task.vehicle.name, task.keep_m, f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball:
         least = float(min(parts[0].keep_m))
@@ -337,30 +329,27 @@ class NoWayError(UserError):
     """Solids and bounds leave no way to a gate."""
 
 
-def try_sides(course: "Course", is_best: Callable[[tuple[Side, ...]], bool]) -> None:
+def try_sides(course: "Course", first_s: float, solve: Callable[[tuple[Side, ...]], float]) -> None:
     """Try all sides of one solid after another, in the order of the flight, each with those that were best for the others.
 
     The optimiser hardly ever changes the side of a solid that its guess has.
 
     Args:
-        is_best: solves with these sides, and returns whether that is the best so far; may raise NoWayError.
+        first_s: flight time, s, without a choice of sides; inf without a solution.
+        solve: returns the flight time, s, with these sides; inf without a solution; may raise NoWayError.
     """
-    chosen: tuple[Side, ...] = ()
+    chosen, best_s = tuple[Side, ...](), first_s
     for sides in crossings(course)[:SOLIDS_MOST]:
         best: tuple[Side, ...] = ()
         for side in sides:
             with contextlib.suppress(NoWayError):
-                if is_best((*chosen, side)):
-                    best = (side,)
+                if (time_s := solve((*chosen, side))) < best_s:
+                    best, best_s = (side,), time_s
         chosen += best
 
 
 def way_to(course: "Course", i: int, begin: Array, sides: Sequence[Side]) -> Array:
-    """Return the vertices (K, 3), m, of the shortest free way of leg i from `begin`, on these sides of solids.
-
-    Raises:
-        NoWayError: there is none.
-    """
+    """Return the vertices (K, 3), m, of leg i's shortest free way from `begin`, on these sides. Raises NoWayError without one."""
     leg, space = course.legs[i], course.space
     if leg.inside:
         return np.stack([begin, leg.target])

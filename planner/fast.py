@@ -243,11 +243,7 @@ class Path:
 
     @staticmethod
     def of(course: Course, sides: Sequence[Side]) -> "Path":
-        """Return the smooth path on these sides of solids, at the speed that a share of the thrust allows.
-
-        Raises:
-            NoWayError: there is no way to a gate.
-        """
+        """Return the smooth path on these sides, at the speed that a share of the thrust allows. Errors as `way_to`."""
         c = course.task.options.reserve * course.task.vehicle.thrust_max
         legs = _smooth(course, sides)
         t, v = _timed(_joined(legs), course, SHARE * math.sqrt(max(c**2 - GRAVITY**2, 1.0)))
@@ -339,7 +335,8 @@ def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.nd
     done, count = ip.minimise(
         x, u, durations, leg_numbers(mesh), np.concatenate(mesh), parts, par, *table, mu, ITERATIONS
     )
-    return Solved(Point(x.T, u.T, durations), done, "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded", count)
+    status = "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded"
+    return Solved(mesh, Point(x.T, u.T, durations), done, status, count)
 
 
 def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
@@ -355,7 +352,7 @@ def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solv
     return solved
 
 
-def solution(course: Course) -> tuple[Mesh, Solved]:
+def solution(course: Course) -> Solved:
     """Return the fastest solution that was found; sides of solids are tried where their guess is not much slower than the first.
 
     Raises:
@@ -365,39 +362,30 @@ def solution(course: Course) -> tuple[Mesh, Solved]:
     if course.x0 is None or course.task.model.name != RatesModel.name:
         raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")
     first = Path.of(course, ())
-    mesh, point = guess(course, first)
-    best, known = settled(course, mesh, point), [first.total_time]
+    found, known = list[Solved](), list[float]()
 
-    def is_best(sides: tuple[Side, ...]) -> bool:
-        nonlocal mesh, best
+    def solved(path: Path) -> float:
+        known.append(path.total_time)
+        found.append(settled(course, *guess(course, path)))
+        return found[-1].cost
+
+    def solve(sides: tuple[Side, ...]) -> float:
         path = Path.of(course, sides)
         slow = path.total_time > PROMISING * first.total_time
-        if slow or min(abs(path.total_time / t - 1) for t in known) < SAME:
-            return False
-        known.append(path.total_time)
-        on, point = guess(course, path)
-        one = settled(course, on, point)
-        if not one.success or (best.success and one.total_time >= best.total_time):
-            return False
-        mesh, best = on, one
-        return True
+        return math.inf if slow or min(abs(path.total_time / t - 1) for t in known) < SAME else solved(path)
 
-    try_sides(course, is_best)
-    return mesh, best
+    try_sides(course, solved(first), solve)
+    return min(found, key=lambda one: one.cost)
 
 
 def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:
-    """Yield the fast plan of the flight through the course with its statistics, like `search.plans`.
-
-    Raises:
-        UserError: as of `solution`.
-    """
+    """Yield the fast plan of the course with its statistics, like `search.plans`. Raises UserError as `solution`."""
     begin = time.perf_counter()
     warm_up()
     ready = time.perf_counter()
-    mesh, found = solution(course)
+    found = solution(course)
     solve_s, total_s = time.perf_counter() - ready, found.total_time if found.success else None
     effort = SolverStatistics(
         found.status, found.success, found.iterations, ready - begin, solve_s, None, {"fast": total_s}
     )
-    yield as_plan(course, mesh, found.point), effort
+    yield as_plan(course, found), effort

@@ -73,26 +73,20 @@ SAME = 1e-4  # -, relative difference of times below which two ways are the same
 
 
 def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[PointMass]:
-    """Return the point masses on different sides of the solids in the way, the fastest first; see `try_sides`.
+    """Return the point masses on different sides of the solids in the way, fastest first. Errors as `solve_point_mass`."""
+    first = solve_point_mass(course, deadline)
+    found = [first]
 
-    Raises:
-        UserError: as `solve_point_mass`.
-    """
-    best = solve_point_mass(course, deadline)
-    found = [best]
-
-    def is_best(sides: tuple[Side, ...]) -> bool:
-        nonlocal best
+    def solve(sides: tuple[Side, ...]) -> float:
         one = solve_point_mass(course, deadline, sides)
-        if one.solved and all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
+        if not one.solved:
+            return math.inf
+        if all(abs(one.total_time / other.total_time - 1) > SAME for other in found):
             found.append(one)
-        if not one.solved or one.total_time >= best.total_time:
-            return False
-        best = one
-        return True
+        return one.total_time
 
-    if best.solved:
-        try_sides(course, is_best)
+    if first.solved:
+        try_sides(course, first.total_time, solve)
     return sorted(found, key=lambda one: one.total_time)
 
 
@@ -156,11 +150,7 @@ def _speed_max(task: Task) -> float:
 
 
 def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
-    """Return a guess along the shortest free path, leg by leg, at a cruising speed.
-
-    Raises:
-        NoWayError: there is no way to a gate.
-    """
+    """Return a guess along the shortest free path, leg by leg, at a cruising speed. Errors as `way_to`."""
     most = _speed_max(course.task)
     previous = course.legs[-1].target if course.x0 is None else course.x0[P]
     durations, p, v, thrust = [], [], [], []

@@ -37,7 +37,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     Raises:
         PlanError: a missing or malformed file, or a gate that the trajectory does not pass.
     """
-    (columns, ours), track, vehicle = _columns(path), task.track, task.vehicle
+    (columns, ours), vehicle = _columns(path), task.vehicle
     t = columns["t"]
     p, v, w = (np.column_stack([columns[f"{name}_{axis}"] for axis in "xyz"]) for name in "pvw")
     q = np.column_stack([columns[f"q_{part}"] for part in "wxyz"])
@@ -46,7 +46,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
         q = min((q, q[:, [3, 0, 1, 2]]), key=lambda q: _turning_error(t, q, w))
         p, v, w, q = p * HALF_TURN, v * HALF_TURN, w * HALF_TURN, q * [1, 1, -1, -1]
     if not np.linalg.norm(q, axis=1).all():
-        raise PlanError(f"{path}: q_w to q_z of row {int(np.linalg.norm(q, axis=1).argmin()) + 2} are zero")
+        raise PlanError(f"{path}: q_w to q_z of row {int(np.linalg.norm(q, axis=1).argmin()) + 1} are zero")
     q = q / np.linalg.norm(q, axis=1)[:, None]  # rounded in the file
     thrusts = np.column_stack([columns.get(name, 0 * t) for name in THRUSTS])
     if thrusts.any() and vehicle.rotors is not None:
@@ -59,19 +59,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     elif nodes[-1] < len(t) - 1:  # the race ends at the last gate
         t, x, u = t[: nodes[-1] + 1], x[: nodes[-1] + 1], u[: nodes[-1] + 1]
     u = np.vstack([u[:-1], u[-2]])
-    return Plan(
-        track_name=track.name,
-        track_file=track.file,
-        track_hash=track.hash,
-        vehicle_name=vehicle.name,
-        vehicle_hash=vehicle.hash,
-        model=model,
-        laps=task.options.laps,
-        t=t - t[0],
-        x=x,
-        u=u,
-        gate_nodes=tuple(nodes),
-    )
+    return Plan.of(task, model, t - t[0], x, u, tuple(nodes))
 
 
 def _columns(path: Path) -> tuple[dict[str, Array], bool]:
@@ -112,11 +100,7 @@ def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicl
 
 
 def _gate_nodes(p: Array, course: tuple[Gate, ...], path: Path) -> list[int]:
-    """Return the row at which each gate is passed, in order.
-
-    Raises:
-        PlanError: a gate is not passed.
-    """
+    """Return the row at which each gate is passed, in order. Raises PlanError for one that is not passed."""
     nodes, k = [], 0
     for i, gate in enumerate(course):
         near = _near(gate, p[k:])

@@ -173,11 +173,7 @@ class RotorsModel(Model):
     weight_level, weight_change = np.zeros(4), np.full(4, 1e-7)
 
     def __post_init__(self) -> None:
-        """Check that the vehicle has rotor data.
-
-        Raises:
-            UserError: it has none.
-        """
+        """Raise UserError for a vehicle without rotor data."""
         _ = self.vehicle.rotors_parameters
 
     @property

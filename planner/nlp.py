@@ -53,11 +53,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Remaining CPU time, s.
-
-        Raises:
-            OutOfTimeError: none is left.
-        """
+        """Remaining CPU time, s. Raises OutOfTimeError if none is left."""
         left = self.until_s - time.process_time()
         if left <= 0:
             raise self.error()
@@ -97,11 +93,7 @@ def find_compiler() -> str | None:
 
 
 def _build(functions: tuple[ca.Function, ...], compiler: str, folder: Path) -> None:
-    """Generate and compile the functions in a folder.
-
-    Raises:
-        CalledProcessError: compilation failed.
-    """
+    """Generate and compile the functions in a folder. Raises CalledProcessError if that fails."""
     generator = ca.CodeGenerator(f"{functions[0].name()}.c")
     for one in functions:
         generator.add(one)

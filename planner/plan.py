@@ -16,6 +16,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import CAUSES, FileError, read_csv, read_json, write_file
 from gate_racer.planner.models import MODELS, Model
+from gate_racer.planner.task import Task
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X, rk4
 from gate_racer.vehicle.rotation import Array
@@ -73,6 +74,13 @@ class Plan:
     u: Array  # (N + 1, 4), RATES_U or ROTORS_U; the last row repeats the previous one
     gate_nodes: tuple[int, ...]
 
+    @staticmethod
+    def of(task: Task, model: str, t: Array, x: Array, u: Array, gate_nodes: tuple[int, ...]) -> "Plan":
+        """Return a trajectory through the course of a task, not yet certified."""
+        track, vehicle = task.track, task.vehicle
+        laps = task.options.laps
+        return Plan(track.name, track.file, track.hash, vehicle.name, vehicle.hash, model, laps, t, x, u, gate_nodes)
+
     @property
     def total_time(self) -> float:
         """Time in s to the last gate, or to rest if the course ends at rest."""
@@ -100,11 +108,7 @@ class Plan:
         return hashlib.sha256(np.hstack([self.t[:, None], self.x, self.u]).tobytes()).hexdigest()[:16]
 
     def require(self, track: Track, vehicle: Vehicle) -> None:
-        """Check that the plan is of this vehicle and track and begins at rest on the pad.
-
-        Raises:
-            PlanError: it is not.
-        """
+        """Check that the plan is of this vehicle and track and begins at rest on the pad. Raises PlanError if not."""
         if self.track_hash != track.hash:
             raise PlanError(
                 f"the plan was made for track {self.track_name} ({self.track_hash}), not for {track.name} ({track.hash});"
@@ -132,18 +136,20 @@ class Plan:
         """Sample the trajectory at `parts` points per interval, by integration with constant inputs.
 
         Returns:
-            t (M,), x (M, NX) and u (M, 4), M = N * parts + 1.
+            t (M,), x (M, NX), whose quaternions keep their sign from row to row, and u (M, 4), M = N * parts + 1.
         """
-        h, model = np.diff(self.t) / parts, self.flight_model(vehicle)
+        h, model, q = np.diff(self.t) / parts, self.flight_model(vehicle), RATES_X["q"].at
         x, u = list(self.x[:-1].T), list(self.u[:-1].T)
         fine = [np.array(x)]
         for _ in range(parts - 1):
             x = rk4(model.f, x, u, model.parameters, h)
             fine.append(np.array(x))
-        states = np.stack(fine, 1).transpose(2, 1, 0).reshape(-1, self.x.shape[1])
+        states = np.vstack([np.stack(fine, 1).transpose(2, 1, 0).reshape(-1, self.x.shape[1]), self.x[-1]])
+        flips = np.where((states[1:, q] * states[:-1, q]).sum(axis=1) < 0, -1.0, 1.0)
+        states[1:, q] *= np.cumprod(flips)[:, None]
         times = (self.t[:-1, None] + h[:, None] * np.arange(parts)).ravel()
         inputs = np.repeat(self.u[:-1], parts, axis=0)
-        return np.append(times, self.t[-1]), np.vstack([states, self.x[-1]]), np.vstack([inputs, self.u[-1]])
+        return np.append(times, self.t[-1]), states, np.vstack([inputs, self.u[-1]])
 
 
 def gate_shift(t: Array, knots_s: Array, offsets: Array) -> tuple[Array, Array]:

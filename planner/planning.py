@@ -197,11 +197,7 @@ def find_or_make_plan(
 
 
 def options_of(path: Path, laps: int) -> PlanOptions:
-    """Return the options with which the plan at a path was made, from its certificate; the defaults if there is none.
-
-    Raises:
-        UserError: the certificate's options are malformed.
-    """
+    """Return the options of the plan at a path, from its certificate, else the defaults. Raises UserError if malformed."""
     try:
         about = read_json(path.with_suffix(".json"))
     except FileError:

@@ -6,6 +6,7 @@ The gates' order is known, so one free duration per leg replaces the complementa
 Robotics 2021); the Hessian is exact and banded.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -132,17 +133,24 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Solved:
-    """Point returned by the solver, with its status."""
+    """Point on a mesh returned by the solver, with its status."""
 
+    mesh: Mesh
     point: Point
     success: bool
     status: str
-    iterations: int
+    iterations: int  # total over this and all previous meshes
+    level: int = 1  # 1 on the first mesh, `search.LEVELS` on the last
 
     @property
     def total_time(self) -> float:
         """Flight time, s."""
         return float(self.point.durations.sum())
+
+    @property
+    def cost(self) -> float:
+        """Flight time, s, infinite without success."""
+        return self.total_time if self.success else math.inf
 
 
 class TimeOptimalProblem:
@@ -200,7 +208,7 @@ class TimeOptimalProblem:
         known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [found.lam_g[at] for at in mesh_free])
         first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
         point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
-        solved = Solved(point, found.success, found.status, found.iterations)
+        solved = Solved(mesh, point, found.success, found.status, found.iterations)
         if self.progress is not None:
             self.progress(solved.iterations, solved.total_time)
         return solved

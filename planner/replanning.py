@@ -10,7 +10,6 @@ from math import degrees
 
 import numpy as np
 
-from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.replay import ReplayedPath, beyond, passages, too_near
 from gate_racer.planner.course import Course, resolve
@@ -59,38 +58,28 @@ class ReplanResult:
         return not self.status
 
 
-class Replanner:
-    """Replanner, with the solver compiled before the first request."""
-
-    def __init__(self) -> None:
-        warm_up()
-
-    def __call__(self, rest: Remainder) -> ReplanResult:
-        """Solve a request. Nothing is raised: a failure is reported in the status."""
-        begin, iterations = time.perf_counter(), 0
-        plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
-        try:
-            task = _task(rest)
-            course = replace(resolve(task), flown_share=_flown_share(rest))
-            mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
-            solved = settled(course, mesh, point, MU_NEARBY)
-            iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
-            if solved.success:
-                part = as_plan(course, mesh, solved.point)
-                faults = _faults(part, task)
-                status, left_s = "; ".join(faults[:1]), part.total_time
-                plan = plan if faults else _joined(plan, rest.from_s, part)
-        except (UserError, ValueError, ArithmeticError, RuntimeError) as error:  # RuntimeError is CasADi's
-            status = str(error).splitlines()[-1]
-        return ReplanResult(plan, status, left_s, iterations, time.perf_counter() - begin)
+def replan(rest: Remainder) -> ReplanResult:
+    """Solve a request, in time once `warm_up` was called. Nothing is raised: a failure is reported in the status."""
+    begin, iterations = time.perf_counter(), 0
+    plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
+    try:
+        task = _task(rest)
+        course = replace(resolve(task), flown_share=_flown_share(rest))
+        mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
+        solved = settled(course, mesh, point, MU_NEARBY)
+        iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
+        if solved.success:
+            part = as_plan(course, solved)
+            faults = _faults(part, task)
+            status, left_s = "; ".join(faults[:1]), part.total_time
+            plan = plan if faults else _joined(plan, rest.from_s, part)
+    except (UserError, ValueError, ArithmeticError, RuntimeError) as error:  # RuntimeError is CasADi's
+        status = str(error).splitlines()[-1]
+    return ReplanResult(plan, status, left_s, iterations, time.perf_counter() - begin)
 
 
 def _task(rest: Remainder) -> Task:
-    """Return the task of a request.
-
-    Raises:
-        UserError: no plan is possible from such a state.
-    """
+    """Return the task of a request. Raises UserError if no plan is possible from such a state."""
     first = int(rest.plan.gate_times_s.searchsorted(rest.from_s, side="right"))
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
     p_w, v_w, omega_b = (as_vector(rest.x[part]) for part in (P, V, W))

@@ -13,13 +13,12 @@ Multistart: local optima differ by up to 0.1 % on the published courses and 0.5 
 that of the refined plans, so all are refined.
 """
 
-import math
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -67,50 +66,30 @@ LAST = from_nearby(FINE) | {"ipopt.tol": TOLERANCE}
 WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; halves the time
 
 
-@dataclass(frozen=True)
-class Optimum:
-    """Result of the solver on a mesh; success is in `solved`."""
-
-    level: int  # 1 on the first mesh, `LEVELS` on the last
-    mesh: Mesh
-    solved: Solved
-    iterations: int  # total over this and all previous meshes
-
-    @staticmethod
-    def first(mesh: Mesh, solved: Solved) -> "Optimum":
-        """Return the result on the first mesh."""
-        return Optimum(1, mesh, solved, solved.iterations)
-
-    @property
-    def total_time(self) -> float:
-        """Flight time, s."""
-        return self.solved.total_time
-
-
-def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int) -> Optimum:
+def refined(problem: TimeOptimalProblem, optimum: Solved, levels: int) -> Solved:
     """Refine an optimum up to a level; on the last level it is solved to the full tolerance."""
     model = problem.model
     while optimum.level < levels:
-        strays = problem.strays(optimum.mesh, optimum.solved.point)
-        finer, point = _halved(model, optimum.mesh, optimum.solved.point, strays)
+        strays = problem.strays(optimum.mesh, optimum.point)
+        finer, point = _halved(model, optimum.mesh, optimum.point, strays)
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
         last = done or optimum.level + 1 == LEVELS
         settings = LAST if last else from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
         solved = problem.solve(finer, point, settings)
         done = done and not _inexact(model, finer, solved.point, STILL_EXACT).any()
-        optimum = Optimum(LEVELS if done else optimum.level + 1, finer, solved, optimum.iterations + solved.iterations)
+        level = LEVELS if done else optimum.level + 1
+        optimum = replace(solved, iterations=optimum.iterations + solved.iterations, level=level)
     return _mended(problem, optimum) if levels == LEVELS else optimum
 
 
-def _mended(problem: TimeOptimalProblem, optimum: Optimum) -> Optimum:
+def _mended(problem: TimeOptimalProblem, optimum: Solved) -> Solved:
     """Halve the last mesh where its path violates constraints between nodes, and solve again."""
     for _ in range(MENDED):
-        strays = problem.strays(optimum.mesh, optimum.solved.point)
-        if not (optimum.solved.success and strays.any()):
+        strays = problem.strays(optimum.mesh, optimum.point)
+        if not (optimum.success and strays.any()):
             break
-        finer, point = _halved(problem.model, optimum.mesh, optimum.solved.point, strays)
-        solved = problem.solve(finer, point, LAST)
-        optimum = Optimum(LEVELS, finer, solved, optimum.iterations + solved.iterations)
+        solved = problem.solve(*_halved(problem.model, optimum.mesh, optimum.point, strays), LAST)
+        optimum = replace(solved, iterations=optimum.iterations + solved.iterations, level=LEVELS)
     return optimum
 
 
@@ -164,7 +143,7 @@ STRETCH_LEVELS = 3  # meshes of each stretch; the whole is solved on the next
 VERY_LONG = 100
 
 
-def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int) -> Optimum:
+def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int) -> Solved:
     """Solve from one initial guess up to a level, or a later one; returns the coarse result if that has failed."""
     if problem.course.has_slots:
         problem = TimeOptimalProblem(leaning(problem.course, point_mass), problem.deadline, problem.progress)
@@ -174,10 +153,10 @@ def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess,
     if len(problem.course.sections) > LONG_COURSE_LEGS and problem.course.x0 is not None:
         first = _in_stretches(problem, mesh, start)
     first = first or _first(problem, mesh, start)
-    return refined(problem, first, levels) if first.solved.success else first
+    return refined(problem, first, levels) if first.success else first
 
 
-def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
+def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Solved:
     """Solve on the first mesh; for a far gate or a slot in three steps: without, with soft and with hard visibility constraint.
 
     At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
@@ -187,7 +166,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
     """
     course, options = problem.course, problem.course.task.options
     if not options.gates_in_view or (course.longest_section_m <= FAR_M and not course.has_slots):
-        return Optimum.first(mesh, problem.solve(mesh, start, FIRST))
+        return problem.solve(mesh, start, FIRST)
     legs = tuple(replace(leg, see=0.0) for leg in course.legs)
     blind = replace(course, legs=legs, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
     done = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
@@ -198,11 +177,11 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum:
     iterations += done.iterations
     if done.success:
         start, settings = done.point, WARM
-    optimum = Optimum.first(mesh, problem.solve(mesh, start, settings))
-    return replace(optimum, iterations=optimum.iterations + iterations)
+    done = problem.solve(mesh, start, settings)
+    return replace(done, iterations=done.iterations + iterations)
 
 
-def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Optimum | None:
+def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Solved | None:
     """Solve all stretches and join their optima; None if one has failed."""
     course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
     levels = STRETCH_LEVELS if len(course.sections) <= VERY_LONG else LEVELS
@@ -210,14 +189,14 @@ def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Opti
         x0 = points[-1].x[:, -1] if points else course.x0
         part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline, problem.progress)
         optimum = _first(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)))
-        if optimum.solved.success:
+        if optimum.success:
             optimum = refined(part, optimum, levels)
         iterations += optimum.iterations
-        if not optimum.solved.success:
+        if not optimum.success:
             return None
-        points.append(optimum.solved.point.stretch(optimum.mesh, slice(kept - first)))
+        points.append(optimum.point.stretch(optimum.mesh, slice(kept - first)))
         meshes += optimum.mesh[: kept - first]
-    return Optimum(levels, meshes, Solved(Point.joined(points), True, "in stretches", iterations), iterations)
+    return Solved(meshes, Point.joined(points), True, "in stretches", iterations, levels)
 
 
 def stretches(sections: list[list[int]]) -> Iterator[tuple[int, int, int]]:
@@ -256,19 +235,19 @@ def plans(
     else:
         mesh, point = of_plan(warm, course)
         ready = time.perf_counter()
-        optima = {f"plan of {warm.track_name}": Optimum.first(mesh, problem.solve(mesh, point, WARM))}
-    times = {name: one.total_time if one.solved.success else None for name, one in optima.items()}
-    ranked = sorted(optima.values(), key=lambda one: one.total_time if one.solved.success else math.inf)
+        optima = {f"plan of {warm.track_name}": problem.solve(mesh, point, WARM)}
+    times = {name: one.total_time if one.success else None for name, one in optima.items()}
+    ranked = sorted(optima.values(), key=lambda one: one.cost)
     spent = sum(one.iterations for one in ranked)
     for one in ranked:
-        final = refined(problem, one, LEVELS) if one.solved.success else one
+        final = refined(problem, one, LEVELS) if one.success else one
         spent += final.iterations - one.iterations
-        solved, solve_s = final.solved, time.perf_counter() - ready
-        effort = SolverStatistics(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
-        yield as_plan(course, final.mesh, solved.point), effort
+        solve_s = time.perf_counter() - ready
+        effort = SolverStatistics(final.status, final.success, spent, ready - begin, solve_s, bound, times)
+        yield as_plan(course, final), effort
 
 
-def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, Optimum]:
+def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, Solved]:
     """Return the optimum of every guess along the fastest way, and of one along others; several in parallel processes.
 
     Each is refined on all meshes: optima on coarse ones rank otherwise (6.397 and 6.414 s became 6.381 and 6.363 s on VQ1).
@@ -299,18 +278,14 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, O
 
 def _explore_afresh(
     course: Course, limit_s: float, left_s: float, variant: tuple[str, PointMass, Guess]
-) -> tuple[str, Optimum]:
+) -> tuple[str, Solved]:
     name, way, guess = variant
     problem = TimeOptimalProblem(course, Deadline.after(limit_s, left_s))
     return name, from_guess(problem, way, guess, LEVELS)
 
 
 def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
-    """Convert a plan to a point on its own mesh.
-
-    Raises:
-        UserError: the plan is of another model or has another number of legs.
-    """
+    """Convert a plan to a point on its own mesh. Raises UserError for another model or number of legs."""
     groups, model = course.sections, course.task.model
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
         raise UserError(
@@ -343,20 +318,10 @@ def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
     return nodes
 
 
-def as_plan(course: Course, mesh: Mesh, point: Point) -> Plan:
+def as_plan(course: Course, solved: Solved) -> Plan:
     """Convert a point of the optimiser to a plan, not yet certified."""
-    task, u = course.task, point.u.T
-    ends = np.cumsum([len(fractions) for fractions in mesh])
-    return Plan(
-        track_name=task.track.name,
-        track_file=task.track.file,
-        track_hash=task.track.hash,
-        vehicle_name=task.vehicle.name,
-        vehicle_hash=task.vehicle.hash,
-        model=task.model.name,
-        laps=task.options.laps,
-        t=np.concatenate([[0.0], np.cumsum(intervals(mesh, point.durations))]),
-        x=point.x.T,
-        u=u[[*range(len(u)), -1]],
-        gate_nodes=tuple(int(ends[parts[-1]]) for parts in course.sections),
-    )
+    task, point, u = course.task, solved.point, solved.point.u.T
+    ends = np.cumsum([len(fractions) for fractions in solved.mesh])
+    t = np.append(0.0, np.cumsum(intervals(solved.mesh, point.durations)))
+    nodes = tuple(int(ends[parts[-1]]) for parts in course.sections)
+    return Plan.of(task, task.model.name, t, point.x.T, u[[*range(len(u)), -1]], nodes)

@@ -130,11 +130,7 @@ SLOT_SHARE = 0.5  # -, largest share of the room beside a body that is edge-on i
 
 @dataclass(frozen=True)
 class Task:
-    """Course, vehicle and options of a plan.
-
-    Raises:
-        UserError: the options do not suit the course.
-    """
+    """Course, vehicle and options of a plan. Raises UserError for options that do not suit the course."""
 
     track: Track
     vehicle: Vehicle
@@ -214,11 +210,7 @@ class Task:
 
     @cached_property
     def model(self) -> Model:
-        """Flight model, with its limits reduced by the reserve.
-
-        Raises:
-            UserError: `rotors` for a vehicle without rotor data.
-        """
+        """Flight model, limited by the reserve. Raises UserError: `rotors` for a vehicle without rotor data."""
         return MODELS[self.options.model](self.vehicle, self.options.reserve, self.options.speed_m_s or inf)
 
     @cached_property

@@ -9,9 +9,9 @@ from gate_racer.estimation.estimator import Mapper
 from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.explorer import NAME, OPEN, Explorer, parse_room
+from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import forgiving, interruptible
 from gate_racer.pilot.pilot import Pilot
-from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import live_verdict, world_name
 from gate_racer.race.session import Session, flown, keep, log_verdict, recorded
@@ -59,7 +59,7 @@ def explore(session: Session) -> Exploration:
             verdict = None
             with forgiving(pilot, recorder):
                 _, verdict = flown(session, pilot, recorder)
-            log_verdict(recorder, verdict or live_verdict(pilot, recorder.scoreboard))
+            log_verdict(recorder.log, verdict or live_verdict(pilot, recorder.scoreboard))
         outcome = _found(session, pilot, explorer, recorder)
         keep(session, outcome.as_dict())
     return outcome
@@ -77,7 +77,7 @@ def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder:
         gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
         world=session.described["world"],
         settings=session.described["settings"],
-        log=str(recorder.path),
+        log=str(recorder.log.path),
         troubles=recorder.troubles,
     )
 

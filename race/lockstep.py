@@ -14,7 +14,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.lockstep import LockstepFlight, LockstepLink, unwatched
+from gate_racer.pilot.lockstep import LockstepFlight, LockstepLink
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import LinkReport, Verdict
@@ -38,7 +38,7 @@ class Entry:
     pilot: AnyPilot
     eye: LockstepPerception
     recorder: Recorder
-    status: Callable[[AnyPilot], None] = unwatched  # called after each tick
+    status: Callable[[AnyPilot], None] = lambda pilot: None  # called after each tick
 
 
 def fly_lockstep(

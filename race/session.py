@@ -33,15 +33,15 @@ from gate_racer.link.sockets import parse_address
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import FlightOptions, PilotModels, RacingPilot, build_exciter, build_free, build_racer
-from gate_racer.pilot.flight import EndReason, Phase
+from gate_racer.pilot.build import PilotModels, RacingPilot, build_exciter, build_free, build_racer
+from gate_racer.pilot.flight import EndReason, FlightOptions, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.rivals import StartGrid
+from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
-from gate_racer.pilot.lockstep import fly_lockstep_live
+from gate_racer.pilot.lockstep import LockstepFlight, UdpLink, fly_lockstep_live
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
 from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.preflight import Preflight
 from gate_racer.pilot.records.console import Console, StatusLine, warn
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
 from gate_racer.pilot.records.recorder import Recorder
@@ -265,9 +265,9 @@ def _live_lockstep(
         MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
         _receiver(session)() as receiver,
     ):
-        link_report = fly_lockstep_live(
-            pilot, session.profile, client, receiver, detector, settings.link.wait_s, recorder, status
-        )
+        wire = UdpLink(client, receiver, session.profile, detector, settings.link.wait_s, lambda: pilot.over)
+        flight = LockstepFlight(pilot, session.profile, wire, recorder, status)
+        link_report = fly_lockstep_live(flight, client, receiver)
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
@@ -354,7 +354,7 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
     pilot = session.pilot(planner)
     with interruptible(pilot):
         with recorded(session, pilot) as recorder:
-            session.save_world(recorder.path)
+            session.save_world(recorder.log.path)
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
@@ -363,13 +363,13 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
-            log_verdict(recorder, verdict)
+            log_verdict(recorder.log, verdict)
             recorder.conclude(pilot, link_report.frames_dropped)
         models = session.track, session.vehicle, session.plan
         outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
         keep(session, outcome.as_dict())
     if failure is not None:
-        _remove_unbegun(pilot, recorder.path)
+        _remove_unbegun(pilot, recorder.log.path)
         raise failure
     return outcome, pilot, recorder, verdict
 
@@ -380,7 +380,7 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
         return
     from gate_racer.pilot.records.plot import draw_flight  # matplotlib is not loaded until the flight is over
 
-    plot = recorder.path.with_suffix(".png")
+    plot = recorder.log.path.with_suffix(".png")
     try:
         draw_flight(plot, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
     except FileError as error:
@@ -392,7 +392,7 @@ def excite(session: Session) -> tuple[Path, str]:
     pilot = session.pilot()
     with interruptible(pilot), recorded(session, pilot) as recorder:
         flown(session, pilot, recorder)
-    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
+    return recorder.log.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
 def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:
@@ -411,19 +411,20 @@ def recorded(session: Session, pilot: AnyPilot) -> Iterator[Recorder]:
     planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
     about = session.described
     about["world"] = about["world"] or {}
-    recorder.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
+    recorder.log.write("flight", 0.0, **about, planned_gate_times_s=planned, profile=session.profile.name)
     failed = True
     try:
         yield recorder
         failed = False
     finally:
+        recorder.phase(pilot)  # what ended the flight may be no tick
         recorder.close()
         console.close()
         if failed:
-            _remove_unbegun(pilot, recorder.path)
+            _remove_unbegun(pilot, recorder.log.path)
 
 
-def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
+def log_verdict(log: FlightLog, verdict: Verdict) -> None:
     """Log the true path, where it is known, and the verdict."""
     if verdict.t is not None and verdict.x is not None:
         for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):

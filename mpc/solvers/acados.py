@@ -36,8 +36,7 @@ from gate_racer.common.cache import cache_folder, entry
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import FileError
 from gate_racer.common.process import command_line
-from gate_racer.mpc.problem import Problem
-from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.problem import Problem, Solution
 from gate_racer.mpc.terms import NP, Weights
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
@@ -103,11 +102,7 @@ class AcadosSolver:
     """acados solver with one real-time iteration per tick, each warm-started from the last solution."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
-        """Load the solver, generated and compiled on first use.
-
-        Raises:
-            AcadosMissingError: no acados, or its code cannot be compiled.
-        """
+        """Load the solver, generated and compiled on first use. Errors as `load_generated`."""
         steps, form, nh = problem.settings.horizon.steps, problem.formulation, problem.symbols.h.numel()
         self._solver = solver = _load(problem)
         silence()

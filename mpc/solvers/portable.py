@@ -15,8 +15,7 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.model import Buffered
-from gate_racer.mpc.problem import Problem
-from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.problem import Problem, Solution
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 

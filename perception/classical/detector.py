@@ -12,26 +12,211 @@ Thresholds of all stages are *measured* on the public frames of AI Grand Prix bu
 quantisation, or *tuned*: set by hand for recall and precision of `benchmarks/perception.py` on rendered flights, and checked on
 real frames. Levels are of 255. Ratios are dimensionless. Red over green is red - green, which chroma subsampling and lamps leave
 to gates.
+
+The style is common to the gates of a course: the expected one is detected until another is confirmed.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
 
+import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import enlarged, first_corner
-from gate_racer.model.rims import GateModel
-from gate_racer.perception.classical.evidence import Evidence, gather, verify
-from gate_racer.perception.classical.proposals import complete, is_measurable, measure, propose
-from gate_racer.perception.classical.refine import RIM_FROM_PX, Rims, refine
-from gate_racer.perception.classical.scene import PreparedImage, View
-from gate_racer.perception.classical.style import FrameStyle, StyleTracker, possible_styles, ratio_of
+from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel
+from gate_racer.perception.classical.evidence import RIM_FROM_PX, Evidence, Rims, gather, refine, verify
+from gate_racer.perception.classical.proposals import complete, is_measurable, measure, propose, whole_holes
+from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View, colour_by_scale
 from gate_racer.perception.detection import Detection, Detector, overlap
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.taught.detector import find_gates
-from gate_racer.perception.taught.network import GateNetwork, padded
+from gate_racer.perception.taught.detector import PART, STRIDE, GateNetwork, find_gates
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
+
+# Identification and adoption of an unknown style of gates. Tuned.
+EVERY_PX = 3  # px, sampling step of rows and columns for the histogram of hues
+BINS = 32  # bins of the histogram
+SATURATION_MIN = 90  # of 255, least saturation of a pixel with a defined hue
+CHROMA_MIN = 40  # of 255, least chroma of such a pixel
+WEIGHT_MIN = 10.0  # fully coloured pixels, least weight of a hue that is tried, and ...
+WEIGHT_SHARE = 0.02  # ... least share of all
+HUES_MAX = 2  # greatest number of hues tried
+SAME_HUE_DEG = 50.0  # hues nearer than this belong to one style
+SAME_RATIO = 0.08  # -, relative difference below which silhouette ratios are equal
+OPENINGS_MOST = 12  # number of openings, the largest, whose frame is examined
+SCALES = (1.08, 3.0, 32)  # first, last and number of squares searched for a frame's end
+ON_FRAME_MIN = 0.7  # -, least share of a side's samples with the colour before the frame's end
+BEYOND_MAX = 0.3  # -, greatest share after it
+BEFORE_END = 0.95  # squares up to this multiple of the ratio are on the frame,
+BEYOND_FROM = 1.1  # ... from this multiple on beyond it,
+BEYOND_TO = 1.3  # ... up to this one
+RATIOS = (1.2, 2.8)  # -, range of silhouette over hole
+ALIKE = 0.15  # -, greatest difference between sides of one frame, over its width
+SURE_SCORE = 0.6  # least score, and ...
+SURE_PX = 14.0  # ... least size of a gate by which the style of the others is decided
+RETRY_IMAGES = 10  # images between searches for other styles while no gate is seen with high confidence
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStyle:
+    """Colour and proportions of gates."""
+
+    hue_deg: float = RED_DEG  # green is at 120, blue at 240
+    ratio: float = SILHOUETTE_RATIO  # apparent silhouette over hole
+    own_background: bool = False  # background in a paler shade of the gates' hue, or gates too dark for the red view
+
+    @classmethod
+    def of_frame(cls, frame_ratio: float) -> "FrameStyle":
+        """Return the style of red gates with a nominal frame over opening."""
+        return cls(ratio=OUTLINE_RATIO * frame_ratio)
+
+    def like(self, other: "FrameStyle") -> bool:
+        """Check whether two styles may be the same."""
+        same_hue = _hue_distance_deg(self.hue_deg, other.hue_deg) < SAME_HUE_DEG
+        same_ratio = abs(self.ratio / other.ratio - 1) < SAME_RATIO
+        return self.own_background == other.own_background and same_hue and same_ratio
+
+
+def possible_styles(image: Image, last: FrameStyle, likely: FrameStyle, camera: Camera) -> Iterator[FrameStyle]:
+    """Yield styles other than `last` with a frame in the image, with the ratio of `likely` where it fits."""
+    hues = (last.hue_deg, *_other_hues(image, last))
+    for own_background, hue_deg in product((False, True), hues):
+        scene = PreparedImage.prepare(image, hue_deg, own_background)
+        ratio = None if scene.empty else _ratio_in(scene, camera)
+        if ratio is not None:
+            same = abs(ratio / likely.ratio - 1) < SAME_RATIO
+            style = FrameStyle(hue_deg, likely.ratio if same else ratio, own_background)
+            if style != last:
+                yield style
+
+
+def ratio_of(detection: Detection, camera: Camera) -> float:
+    """Return the frontal silhouette over hole of a gate with both measured."""
+    assert detection.outer_px is not None
+    quads = np.stack([detection.corners_px, detection.outer_px])
+    model = GateModel(camera, np.zeros(2), SILHOUETTE_RATIO)
+    size_px, depth_px = _sizes(quads), _across(model.depth_extent_px(quads[:1]))[0]
+    return float(((size_px[1] - depth_px) / (size_px[0] + depth_px))[depth_px.argmin()])
+
+
+def _ratio_in(scene: PreparedImage, camera: Camera) -> float | None:
+    """Return silhouette over hole of the first frame in the views of a scene, or None."""
+    model = GateModel(camera, np.zeros(2), SILHOUETTE_RATIO)
+    for view in (scene.red, scene.red_over_green):
+        holes = whole_holes(scene.mask(view), OPENINGS_MOST) + scene.box_origin_px
+        ratio = _ratio_about(scene.image, holes, model.depth_extent_px(holes)) if len(holes) else None
+        if ratio is not None:
+            return ratio
+    return None
+
+
+def _ratio_about(image: Image, openings: Array, extent_px: Array) -> float | None:
+    """Return silhouette over hole for the first of openings (Q, 4, 2) with a gate-coloured frame all around, or None.
+
+    It is measured across the pair of sides with the smaller extent of the gate's depth, extent_px (Q, 4).
+    """
+    scales = np.geomspace(*SCALES)
+    sampled, coloured = colour_by_scale(image, openings, scales)  # (Q, 4, S)
+    # The outermost coloured square within which most samples are coloured: lettering leaves gaps.
+    mostly = 2 * coloured > np.maximum(sampled, 1)
+    filled = coloured.cumsum(-1) > ON_FRAME_MIN * np.maximum(sampled.cumsum(-1), 1)
+    end = (np.arange(1, len(scales)) * (mostly & filled)[..., :-1]).max(-1)  # (Q, 4), index of the next square
+    at = scales[end]
+    size_px, depth_px = _sizes(openings), _across(extent_px)
+    both = (np.maximum(at[:, :2], at[:, 2:]) * size_px - depth_px) / (size_px + depth_px)
+    ratio = np.take_along_axis(both, depth_px.argmin(-1)[:, None], -1)[:, 0]
+    even = (end > 0).all(-1) & (np.ptp(at, axis=-1) < 2 * ALIKE * ratio)
+    for k in np.flatnonzero(even):
+        if RATIOS[0] < ratio[k] < RATIOS[1]:
+            before, after = np.searchsorted(scales, ratio[k] * np.array([BEFORE_END, BEYOND_TO]))
+            beyond = np.searchsorted(scales, BEYOND_FROM * ratio[k])
+            parts = np.s_[:before], np.s_[beyond:after]
+            on_frame, beyond_it = (coloured[k, :, p].sum() / max(sampled[k, :, p].sum(), 1) for p in parts)
+            if on_frame > ON_FRAME_MIN and beyond_it < BEYOND_MAX:
+                return float(ratio[k])
+    return None
+
+
+def _other_hues(image: Image, style: FrameStyle) -> list[float]:
+    """Return the most frequent hues (deg) of an image (H, W, 3) BGR other than that of a style."""
+    step = EVERY_PX
+    hue, saturation, value = cv2.split(cv2.cvtColor(image[::step, ::step], cv2.COLOR_BGR2HSV_FULL))
+    chroma = cv2.multiply(saturation, value, scale=1 / 255)
+    vivid = (saturation > SATURATION_MIN) & (chroma > CHROMA_MIN)
+    count = np.bincount(hue[vivid] // (256 // BINS), chroma[vivid] / 255.0, BINS)
+    weight = count + (np.roll(count, 1) + np.roll(count, -1)) / 2
+    least = max(WEIGHT_MIN, WEIGHT_SHARE * weight.sum())
+    found: list[float] = []
+    for peak in np.argsort(-weight, kind="stable"):
+        hue_deg = float(peak + 0.5) * 360 / BINS
+        if weight[peak] < least or len(found) == HUES_MAX:
+            break
+        if all(_hue_distance_deg(hue_deg, known) > SAME_HUE_DEG for known in (style.hue_deg, *found)):
+            found.append(hue_deg)
+    return found
+
+
+def _hue_distance_deg(a_deg: float, b_deg: float) -> float:
+    return abs((a_deg - b_deg + 180) % 360 - 180)
+
+
+def _sizes(quads: Array) -> Array:
+    """Return distances (Q, 2) px between the midpoints of sides 0 and 2, and of sides 1 and 3, of quads (Q, 4, 2)."""
+    return np.asarray(np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2)
+
+
+def _across(extent_px: Array) -> Array:
+    """Return the depth's extents (Q, 2) px in the same two directions, from its extents (Q, 4) across the sides."""
+    return (extent_px[:, :2] + extent_px[:, 2:]) / 2
+
+
+class StyleTracker:
+    """Current style of the gates, tracked over images."""
+
+    def __init__(self, expected: FrameStyle):
+        self.expected = self.style = expected
+        self._confirmed = False  # whether a gate of the style was seen with high confidence
+        self._candidate_style: FrameStyle | None = None  # another style, seen once with high confidence since then
+        self._unsure = 0  # images since a gate of the style was seen with high confidence
+
+    def expect(self, style: FrameStyle) -> None:
+        """Restart with another style, if it differs from the expected one."""
+        if style != self.expected:
+            self.expected = self.style = style
+            self._confirmed = False
+
+    def sure(self, found: list[Detection]) -> list[Detection]:
+        """Return the detections with high confidence, by which the style of the others is decided."""
+        return [
+            one
+            for one in found
+            if one.outer_px is not None and one.score > SURE_SCORE and np.ptp(one.corners_px, axis=0).min() > SURE_PX
+        ]
+
+    def others_due(self, found: list[Detection]) -> bool:
+        """Record the detections of the present style; return whether to search the image for other styles."""
+        if self.sure(found):
+            self._confirm(self.style)
+            return False
+        self._unsure += 1
+        lost = self._unsure == 1 and not found
+        due = self._unsure % RETRY_IMAGES == 0 or lost
+        return not self._confirmed or self._candidate_style is not None or due
+
+    def adopts(self, style: FrameStyle, found: list[Detection]) -> bool:
+        """Record another style seen with high confidence, where the present one gave `found`; return whether it is adopted."""
+        first = not (self._confirmed or found)
+        again = self._candidate_style is not None and style.like(self._candidate_style)
+        if first or again:
+            self._confirm(style)
+        else:
+            self._candidate_style = style
+        return first or again
+
+    def _confirm(self, style: FrameStyle) -> None:
+        self.style, self._confirmed, self._unsure, self._candidate_style = style, True, 0, None
 
 
 def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims) -> list[Detection]:
@@ -150,6 +335,17 @@ def reported_gates(network: GateNetwork, scene: PreparedImage) -> Array:
     found = find_gates(network, scene.image[v : v + h, u : u + w])
     quads = np.array([one.corners_px for one in found if one.score > REPORTED_MIN]).reshape(-1, 4, 2) + [u, v]
     return np.asarray(quads[is_measurable(quads)])
+
+
+def padded(box: PixelBox, width: int, height: int) -> PixelBox:
+    """Return the part of an image that contains a box, enlarged to the sizes to which `blocks` pads anyway."""
+    parts = []
+    for start, size, most in ((box.u, box.width, width), (box.v, box.height, height)):
+        length = min(-(-size // (STRIDE * PART)) * STRIDE * PART, most)
+        middle = start + size // 2 - length // 2
+        parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
+    (u, w), (v, h) = parts
+    return PixelBox(u, v, w, h)
 
 
 def _find_in_view(

@@ -1,16 +1,37 @@
-"""Stages 4 and 5: `gather` measures colour and silhouette about hypotheses, `verify` decides, one predicate per criterion."""
+"""Stages 4 to 6: measured evidence about hypotheses, their verification, and the corners of those accepted.
+
+4. `gather`: colour and silhouette about hypotheses.
+5. `verify`: one predicate per criterion.
+6. `refine`: for nearby gates, the rim of the near face instead of the hole bounded by both faces.
+
+The hole mixes the rims of two faces, and moves on the gate with the viewpoint. Where the outline on the gate's edges is visible
+about the near face, that face's rim is measured instead: a rigid square, whose position needs no assumption about the depth.
+The outline straddles the nominal edge, so its centre line is that edge, unaffected by symmetric blur.
+"""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import NEXT, PREVIOUS, is_inside
-from gate_racer.model.rims import GateModel
-from gate_racer.perception.classical.proposals import Hypotheses
+from gate_racer.model.quadrilateral import (
+    NEXT,
+    PREVIOUS,
+    corner_covariance_px2,
+    enlarged,
+    intersect_lines,
+    is_inside,
+    outward_normals,
+    side_lengths,
+)
+from gate_racer.model.rims import DEPTH_RATIO, HOLE_RATIO, OUTLINE_WIDTH_RATIO, GateModel
+from gate_racer.perception.classical.proposals import Hypotheses, fourth_sides
 from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
 from gate_racer.perception.detection import BORDER_PX
-from gate_racer.perception.edges import SILHOUETTE_EDGES, QuadEdges, fit_edges
+from gate_racer.perception.edges import SILHOUETTE_EDGES, LineFits, QuadEdges, fit_edges, fit_lines
+from gate_racer.perception.pose import CORNERS, ippe
+from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 # Limits of the silhouette's position and visibility. Tuned, except where a source is named.
@@ -185,3 +206,157 @@ def scores(evidence: Evidence) -> Array:
     seen = (evidence.opening.support * evidence.on_frame * measured).sum(-1) / np.maximum(measured.sum(-1), 1)
     framed = 2 + fits.sum(-1) + (~evidence.shown & ~fits).sum(-1) / 2  # of 6
     return np.asarray(seen * framed / 6 * (1 - (evidence.suspect & ~fits).mean(-1)))
+
+
+PLACES = [0, 1, 2, 3]  # indices of the corners
+# Conditions for measuring the rim of the near face instead of the hole.
+RIM_FROM_PX = 60.0  # least side of the hole: below, the rims' gap is under 0.6, outlines 0.8 (derived)
+SIDES_MIN = 3  # least number of sides with a visible outline; the depth is the same on all
+MISS_PX = 1.0  # greatest position error of the outline
+# -, range of (true - drawn depth) / drawn depth: 0.1 m to 0.3 m; sources state 0.14 to 0.26 m.
+DEPTH_RANGE = (-0.4, 0.9)
+GAP_SHARE_MIN = 0.5  # -, least share of the rims' gaps on sides with a visible outline (a majority)
+# -, error of a gap over the gap: the hole that gives the pose is not quite a square (derived: its sides belong to both
+# faces).
+GAP_DOUBT = 0.3
+SQUARE_DOUBT = 0.1  # -, of a side, two standard deviations of the fourth side predicted by three (rendered)
+OUTLINE_DOUBT = 0.1  # -, standard deviation of the nominal edge within the outline, over its width (guess)
+
+
+class Rims(NamedTuple):
+    """Corners reported for the accepted hypotheses (N)."""
+
+    corners_px: Array  # (N, 4, 2)
+    cov_px2: Array  # (N, 4, 2, 2) px^2
+    visible: Mask  # (N, 4) corners that lie in the image and were measured there
+    near_face: Mask  # (N,) corners of the near face's opening, in the middle of the outline; else of the hole
+
+
+def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: GateModel, rim_from_px: float) -> Rims:
+    """Return the holes of the accepted hypotheses (N), replaced by the rims of near faces where these are measured.
+
+    Args:
+        rim_from_px: least side of a hole beside which rims are looked for.
+    """
+    opening = evidence.opening.select(accepted)
+    cov_px2, none = opening.cov_px2, np.zeros(len(accepted), bool)
+    rims = Rims(opening.corners_px.copy(), cov_px2, evidence.visible[accepted], none)
+    large = side_lengths(opening.corners_px).min(-1) > rim_from_px
+    which = np.flatnonzero(opening.measured.all(-1) & large)
+    if not len(which):
+        return rims
+    holes = opening.corners_px[which]
+    gaps_px = rim_gaps_px(holes + model.origin_px, model.camera)
+    # A rim beyond the frame means an impossible pose; False for NaN.
+    known = (gaps_px < model.frame_width_px(holes)[..., None]).all((-1, -2))
+    which, holes, gaps_px = which[known], holes[known], gaps_px[known]
+    faces = _near_faces(holes, gaps_px)
+    lines = _fit(scene, holes, faces, gaps_px)
+    deeper, measured = _depths(lines, gaps_px)
+    seen = measured.sum(-1) >= SIDES_MIN
+    if not seen.any():
+        return rims
+    which, measured = which[seen], measured[seen]
+    corners_px, sigma_px = _completed(
+        faces[seen], gaps_px[seen], deeper[seen], LineFits(*(x[seen] for x in lines)), measured, model
+    )
+    rims.corners_px[which] = corners_px
+    rims.cov_px2[which] = corner_covariance_px2(corners_px, np.ones_like(measured), sigma_px)
+    rims.visible[which] &= is_inside(corners_px, scene.image, BORDER_PX)
+    rims.near_face[which] = True
+    return rims
+
+
+@np.errstate(all="ignore")
+def rim_gaps_px(holes: Array, camera: Camera) -> Array:
+    """Return the gaps (Q, 4, 2 ends) px from the sides of holes (Q, 4, 2) outward to the near face's rim; NaN without a pose.
+
+    The pose is that of the hole as a plane square, by IPPE; a side formed by the near face has no gap.
+    """
+    R_cg, p_cg = ippe(holes, 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
+    corners_c = p_cg[..., None, :] + CORNERS / 2 @ np.swapaxes(R_cg, -1, -2)  # (Q, 2, 4, 3)
+    error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)
+    best = np.nan_to_num(error_px, nan=np.inf).argmin(-1)
+    rows = np.arange(len(holes))
+    corners_c, half_depth = corners_c[rows, best], DEPTH_RATIO / 2 * R_cg[rows, best, :, 0][:, None]
+    apart_px = camera.project(corners_c - half_depth) - camera.project(corners_c + half_depth)  # (Q, 4, 2)
+    outward = outward_normals(holes, holes[:, NEXT])
+    ends = [(apart * outward).sum(-1) for apart in (apart_px, apart_px[:, NEXT])]
+    return np.asarray(np.maximum(np.stack(ends, -1), 0.0))
+
+
+def _near_faces(holes: Array, gaps_px: Array) -> Array:
+    """Return nominal openings (Q, 4, 2) of near faces whose holes lie outward of the visible holes (Q, 4, 2) by the gaps."""
+    outward = outward_normals(holes, holes[:, NEXT])
+    start = holes + gaps_px[..., :1] * outward
+    end = holes[:, NEXT] + gaps_px[..., 1:] * outward
+    return enlarged(intersect_lines(start, end - start), 1 / HOLE_RATIO)
+
+
+def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> LineFits:
+    """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
+    outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
+    middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
+    width_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)
+    return fit_lines(
+        np.ascontiguousarray(scene.image[..., 1]),
+        np.stack([faces, faces[:, NEXT]], -2),
+        outward,
+        MISS_PX + DEPTH_RANGE[1] * gap_px,
+        width_px,
+        OUTLINE_WIDTH_RATIO / DEPTH_RATIO * gap_px,
+        (middles * outward).sum(-1),
+    )
+
+
+def _depths(lines: LineFits, gaps_px: Array) -> tuple[Array, Mask]:
+    """Return relative excess depths (Q,) of gates over the drawn one, and the lines (Q, 4) consistent with a common depth.
+
+    Ringing about the edges of a flat gate, or of one without outline, appears at the hole, or where there is no gap.
+    """
+    ends, measured = lines.place_px, lines.measured
+    unit = (MISS_PX / DEPTH_RANGE[1]) ** 2  # px^2, regularisation: a gap too small to show the depth
+    most_px = MISS_PX + GAP_DOUBT * gaps_px.mean(-1)
+    for _ in range(2):
+        weight = measured[..., None] * gaps_px
+        deeper = (weight * ends).sum((-2, -1)) / ((weight * gaps_px).sum((-2, -1)) + unit)
+        off_px = np.abs(ends - deeper[:, None, None] * gaps_px).max(-1)
+        measured = lines.measured & (off_px < most_px)
+    shown = (measured * gaps_px.mean(-1)).sum(-1) > GAP_SHARE_MIN * gaps_px.mean(-1).sum(-1)
+    deep = shown & (deeper > DEPTH_RANGE[0]) & (deeper < DEPTH_RANGE[1])
+    return deeper, measured & deep[:, None]
+
+
+def _completed(
+    faces: Array, gaps_px: Array, deeper: Array, lines: LineFits, measured: Mask, model: GateModel
+) -> tuple[Array, Array]:
+    """Return nominal openings (Q, 4, 2) of near faces, and standard deviations (Q, 4, 2) px across their sides.
+
+    An unmeasured side is placed by the depth that the others show, or completes a square with them.
+    """
+    outward = outward_normals(faces, faces[:, NEXT])
+    place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
+    start, end = (faces[:, at] + place_px[..., k, None] * outward for k, at in enumerate((PLACES, NEXT)))
+    corners_px = _squared(intersect_lines(start, end - start), measured, model)
+    outline_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)[..., None]
+    seen_px = np.hypot(lines.sigma_px, OUTLINE_DOUBT * outline_px)
+    guess_px = np.hypot(MISS_PX, GAP_DOUBT * gaps_px)
+    return corners_px, np.where(measured[..., None], seen_px, guess_px)
+
+
+def _squared(faces: Array, measured: Mask, model: GateModel) -> Array:
+    """Return the openings (Q, 4, 2), with an unmeasured side moved to complete a square if it is far from there.
+
+    In that case the hole's side by which it was placed belongs to an object behind.
+    """
+    which = np.flatnonzero(measured.sum(-1) == 3)
+    if not len(which):
+        return faces
+    side = measured[which].argmin(-1)
+    ends_px = fourth_sides(faces[which] + model.origin_px, model.camera)[np.arange(len(which)), side] - model.origin_px
+    for q, k, ends in zip(which, side, ends_px, strict=True):
+        pair = [k, NEXT[k]]
+        elsewhere_px = np.linalg.norm(ends - faces[q, pair], axis=-1).max()  # False below for NaN
+        if elsewhere_px > SQUARE_DOUBT * side_lengths(faces[q]).max():
+            faces[q, pair] = ends
+    return faces

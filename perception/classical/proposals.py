@@ -30,8 +30,7 @@ from gate_racer.model.quadrilateral import (
 )
 from gate_racer.model.rims import GateModel
 from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
-from gate_racer.perception.edges import OPENING_EDGES, QuadEdges, fit_edges
-from gate_racer.perception.sampling import bar_widths
+from gate_racer.perception.edges import OPENING_EDGES, QuadEdges, bar_widths, fit_edges
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 

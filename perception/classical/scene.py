@@ -15,7 +15,7 @@ import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model.quadrilateral import concentric
-from gate_racer.perception.sampling import PixelBox, count_red, gate_region, normalise_exposure
+from gate_racer.perception.edges import count_red
 from gate_racer.vehicle.rotation import Array, exp, matrix
 
 # Limits of the gates' colour, and positions of its samples about an opening.
@@ -68,6 +68,56 @@ def _count(image: Image, squares: Array) -> tuple[Array, Array]:
 def _share(sampled: Array, coloured: Array, of_none: float) -> Array:
     n = sampled.sum(-1)
     return np.where(n > 0, coloured.sum(-1) / np.maximum(n, 1), of_none)
+
+
+# Estimate of the exposure. Levels are of 255; tuned on real and rendered frames, except where noted.
+EXPOSURE_EVERY_PX = 4  # px, sampling step of rows and columns: 14,400 samples of an image suffice
+SATURATION = 0.45  # -, least (red - green) / red of a sample that may be a lit gate
+VIVID_RED_MIN = 60  # least red of such a sample
+VIVID_MIN = 12  # least number of such samples
+GATE_RED = 250.0  # red of a lit gate after normalisation; 234 to 255 in real frames (measured)
+SPAN_MIN = 75.0  # least red of a lit gate over black before it, so that noise is not amplified to gates
+EXPOSURE_TOLERANCE = 0.1  # -, relative change below which normalisation is skipped
+# Region that may contain gates. Tuned on real frames to contain all of their gates.
+CELL_PX = 8  # px, resolution of the search
+RED_OVER_GREEN = 8  # of 255, least mean in a cell that may show a gate
+GROW_CELLS = 5  # cells, width of the dilation: an overexposed frame is partly white
+
+
+class PixelBox(NamedTuple):
+    """Rectangle of pixels, from its top left at (u, v)."""
+
+    u: int  # px
+    v: int  # px
+    width: int  # px
+    height: int  # px
+
+
+def normalise_exposure(image: Image) -> Image:
+    """Scale an image (H, W, 3) BGR so that saturated red is as bright as a gate of the real simulator."""
+    step = EXPOSURE_EVERY_PX
+    red, green = (image[::step, ::step, k].astype(np.float32) for k in (2, 1))
+    vivid = np.sort(red[(red > VIVID_RED_MIN) & (green < (1 - SATURATION) * red)])
+    if len(vivid) < VIVID_MIN:
+        return image
+    some = np.sort(red[::2, ::2], None)
+    gate, black = vivid[len(vivid) * 3 // 4], some[len(some) // 20]
+    gain = GATE_RED / max(gate - black, SPAN_MIN)
+    if abs(gain - 1) < EXPOSURE_TOLERANCE and black < EXPOSURE_TOLERANCE * GATE_RED:
+        return image
+    table = np.clip((np.arange(256) - black) * gain, 0, 255).astype(np.uint8)
+    return np.asarray(cv2.LUT(image, table))
+
+
+def gate_region(red_over_green: Image) -> tuple[Image, PixelBox]:
+    """Return a mask (0 or 255) of where gates may be, by red over green (H, W), and its bounding box, empty if there is none."""
+    height, width = red_over_green.shape
+    size = max(width // CELL_PX, 1), max(height // CELL_PX, 1)
+    cells = cv2.resize(red_over_green, size, interpolation=cv2.INTER_AREA)
+    grow = np.ones((GROW_CELLS, GROW_CELLS), np.uint8)
+    cells = cv2.dilate(cv2.threshold(cells, RED_OVER_GREEN, 255, cv2.THRESH_BINARY)[1], grow)
+    mask = cv2.resize(cells, (width, height), interpolation=cv2.INTER_NEAREST)
+    return mask, PixelBox(*cv2.boundingRect(mask))
 
 
 # Channels in which gates are bright, and conditions for using the second one.

@@ -1,27 +1,150 @@
 """`train-detector`: teach the taught detector the gates of labelled photographs, and say how well it knows them.
 
 The last fifth of the images by name is held out: neighbouring frames are nearly the same, so images held out at random
-would promise too much.
+would promise too much. Measured on them are recall, precision, average precision, errors, and the card's calibration.
+
+A sheet shows the losses, the detector's precision over recall, and held-out images with labels and detections.
 """
 
 import argparse
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import cv2
+import numpy as np
 from ruamel.yaml import YAML
 
 from gate_racer.common.command import remark, require_outputs, write_json
-from gate_racer.common.compiled import warm_up
+from gate_racer.common.compiled import Image, warm_up
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import drafted
+from gate_racer.common.files import drafted, write_figure
 from gate_racer.common.settings import settings_of
+from gate_racer.model.quadrilateral import side_lengths, turned_like
+from gate_racer.perception.detection import Detection, overlap
 from gate_racer.perception.registry import TAUGHT
-from gate_racer.perception.taught.detector import find_gates
-from gate_racer.perception.taught.network import GateNetwork, NetworkCard
+from gate_racer.perception.taught.detector import GateNetwork, NetworkCard, find_gates
 from gate_racer.perception.training.cli import TeachingSettings
-from gate_racer.perception.training.evaluation import LARGE_PX, Matches, corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, read_photographs
-from gate_racer.perception.training.sheet import write_sheet
+from gate_racer.vehicle.rotation import Array, Mask
+
+IOUS = 0.5, 0.75  # overlaps at which an opening counts as found
+LARGE_PX = 60.0  # mean side of a large opening
+EVEN, MARGIN = 0.5, 1e-3  # -, probability of a gate; least distance to the next score
+REJECTED = 9.21  # squared error over its variance, of which chi-squared of two degrees exceeds 1 %
+TRIMS = 5  # fits with outliers left out
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Detections (N) of a set of images, best first, matched greedily to its labelled openings (M), as COCO does."""
+
+    score: Array  # (N,)
+    iou: Array  # (N,) with the opening that it was matched to, 0 if none was left
+    error_px: Array  # (N, 4, 2) of its corners; NaN if not matched
+    side_px: Array  # (N,) mean side of the matched opening
+    measured: Mask  # (N, 4) corners that were seen
+    openings_px: Array  # (M,) mean sides of all labelled openings
+
+    def curve(self, iou: float) -> tuple[Array, Array]:
+        """Return recall and precision (N,) by decreasing score at an overlap."""
+        true = np.cumsum(self.iou >= iou)
+        return true / max(len(self.openings_px), 1), true / np.arange(1, len(true) + 1)
+
+    def average_precision(self, iou: float) -> float:
+        """Return the area under the envelope of the precision (Everingham et al., 2010, all points)."""
+        recall, precision = self.curve(iou)
+        envelope = np.maximum.accumulate(precision[::-1])[::-1]
+        return float(np.diff(recall, prepend=0.0) @ envelope)
+
+    def best_score(self) -> float:
+        """Return the least score that maximises F1 at the smaller overlap, of several that do the one nearest to even odds."""
+        if not len(self.score):
+            return EVEN
+        recall, precision = self.curve(IOUS[0])
+        last = int((2 * recall * precision / np.maximum(recall + precision, 1e-9)).argmax())
+        following = self.score[last + 1] if last + 1 < len(self.score) else 0.0
+        return float(np.clip(EVEN, following + MARGIN, max(self.score[last], following + MARGIN)))
+
+    def above(self, score: float) -> "Matches":
+        """Return the matches of at least a score."""
+        n = int((self.score >= score).sum())
+        cut = {name: getattr(self, name)[:n] for name in ("score", "iou", "error_px", "side_px", "measured")}
+        return replace(self, **cut)
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures that are reported: of all detections, and errors of measured corners over the opening's side."""
+        found, large = self.iou >= IOUS[0], self.openings_px > LARGE_PX
+        share = (np.linalg.norm(self.error_px, axis=-1) / self.side_px[:, None])[found]
+        share = share if len(share) else np.full((1, 4), np.nan)
+        count = max(len(self.openings_px), 1)
+        return {
+            "openings": len(self.openings_px),
+            "recall": float(found.sum() / count),
+            "recall_75": float((self.iou >= IOUS[1]).sum() / count),
+            "recall_large": float((found & (self.side_px > LARGE_PX)).sum() / max(large.sum(), 1)),
+            "precision": float(found.sum() / max(len(found), 1)),
+            "corner_error_median": float(np.median(share)),
+            "corner_error_p90": float(np.quantile(share, 0.9)),
+        }
+
+
+def match(images: list[tuple[list[Detection], Array]]) -> Matches:
+    """Match detections to the openings (K, 4, 2) of each image, those with unknown corners left out."""
+    rows, openings = [], []
+    for detections, corners_px in images:
+        free = [quad for quad in corners_px if np.isfinite(quad).all()]
+        openings += [float(side_lengths(quad).mean()) for quad in free]
+        for one in sorted(detections, key=lambda d: -d.score):
+            ious = [overlap(one.corners_px, quad) for quad in free]
+            k = int(np.argmax(ious)) if ious else -1
+            if k >= 0 and ious[k] >= IOUS[0]:
+                quad = free.pop(k)
+                error = one.corners_px - turned_like(quad, one.corners_px)
+                rows.append((one.score, ious[k], error, float(side_lengths(quad).mean()), one.visible))
+            else:
+                rows.append((one.score, 0.0, np.full((4, 2), np.nan), np.nan, one.visible))
+    rows.sort(key=lambda row: -row[0])
+    return Matches(
+        np.array([row[0] for row in rows]),
+        np.array([row[1] for row in rows]),
+        np.array([row[2] for row in rows]).reshape(-1, 4, 2),
+        np.array([row[3] for row in rows]),
+        np.array([row[4] for row in rows], bool).reshape(-1, 4),
+        np.array(openings),
+    )
+
+
+def corner_deviations(found: Matches) -> tuple[float, float, float]:
+    """Return a card's corner_px, corner_side and hidden_side: maximum-likelihood Gaussians of the matched corners' errors.
+
+    Corners at another's peak, whose errors a filter rejects (1 % of a Gaussian's), are left out.
+    """
+    from scipy.optimize import minimize  # slow to load
+
+    good = found.iou >= IOUS[0]
+    error, measured = found.error_px[good], found.measured[good]
+    side = np.repeat(found.side_px[good, None], 4, 1)
+    square, length = (error[measured] ** 2).mean(-1), side[measured]
+
+    def variance(logs: Array) -> Array:
+        return np.asarray(np.exp(2 * logs[0]) + np.exp(2 * logs[1]) * length**2)
+
+    def misfit(logs: Array) -> float:
+        return float((square / variance(logs) + np.log(variance(logs)))[kept].mean())
+
+    if not len(square):
+        return 1.0, 0.02, 0.1
+    kept, logs = np.ones(len(square), bool), np.log([1.0, 0.01])
+    for _ in range(TRIMS):
+        logs = minimize(misfit, logs, method="Nelder-Mead", bounds=[(-4, 4), (-9, 0)]).x
+        kept = 2 * square < REJECTED * variance(logs)
+    corner = np.exp(logs)
+    hidden = error[~measured] / side[~measured, None]
+    return float(corner[0]), float(corner[1]), float(np.sqrt((hidden**2).mean())) if len(hidden) else 0.1
+
 
 HELD_OUT = 0.2  # share of the images
 FEWEST = 5  # labelled openings in either part
@@ -46,8 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"train-detector needs PyTorch and ONNX: pip install gate-racer[train] ({' and '.join(missing)} not found)"
         )
-    from gate_racer.perception.training.fit import Losses, fit
-    from gate_racer.perception.training.unet import export
+    from gate_racer.perception.training.fit import Losses, export, fit
 
     warm_up()  # the processes that draw samples find all compiled
     curve: list[Losses] = []
@@ -125,3 +247,52 @@ def say_figures(figures: dict[str, float]) -> None:
         f" {of['recall_75']} at 0.75, {of['recall_large']} of those over {LARGE_PX:.0f} px; AP {of['ap_50']} and {of['ap_75']};"
         f" corners off by {figures['corner_error_median']:.1%} of the side (median), {figures['corner_error_p90']:.1%} (90 %)"
     )
+
+
+if TYPE_CHECKING:
+    from gate_racer.perception.training.fit import Losses
+
+SHOWN, COLUMNS = 12, 4  # images on the sheet
+LABEL, FOUND = (0, 220, 255), (0, 255, 0)  # BGR
+SHIFT = 4  # fixed-point bits of drawn coordinates
+
+
+def write_sheet(
+    file: Path,
+    photographs: list[Photograph],
+    found: list[tuple[list[Detection], Array]],
+    matches: Matches,
+    score: float,
+    curve: "Sequence[Losses]",
+) -> None:
+    """Draw a sheet: labels in yellow, detections of at least `score` in green."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(14, 15), layout="constrained")
+    grid = figure.add_gridspec(1 + SHOWN // COLUMNS, COLUMNS)
+    losses = figure.add_subplot(grid[0, :2])
+    for name in ("corners", "gates", "offsets"):
+        losses.semilogy([one.step for one in curve], [getattr(one, name) for one in curve], label=name)
+    losses.set(xlabel="step", ylabel="loss")
+    losses.legend()
+    precision = figure.add_subplot(grid[0, 2:])
+    for iou in IOUS:
+        precision.plot(*matches.curve(iou), label=f"IoU {iou}: AP {matches.average_precision(iou):.3f}")
+    precision.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.05))
+    precision.legend(loc="lower left")
+    for k, number in enumerate(np.linspace(0, len(photographs) - 1, min(SHOWN, len(photographs))).round().astype(int)):
+        axes = figure.add_subplot(grid[1 + k // COLUMNS, k % COLUMNS])
+        kept = [one for one in found[number][0] if one.score >= score]
+        axes.imshow(drawn(photographs[number], kept)[..., ::-1])
+        axes.set_title(photographs[number].name, fontsize=8)
+        axes.axis("off")
+    write_figure(file, figure)
+
+
+def drawn(photograph: Photograph, detections: list[Detection]) -> Image:
+    """Return an image with its labels and detections."""
+    image = photograph.image.copy()
+    quads = [(quad, LABEL) for quad in photograph.corners_px if np.isfinite(quad).all()]
+    for quad, colour in quads + [(one.corners_px, FOUND) for one in detections]:
+        cv2.polylines(image, [np.round(quad * (1 << SHIFT)).astype(np.int32)], True, colour, 1, cv2.LINE_AA, SHIFT)
+    return image

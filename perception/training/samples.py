@@ -11,7 +11,7 @@ import numpy as np
 
 from gate_racer.common.compiled import Float32, Image
 from gate_racer.model.quadrilateral import enlarged, first_corner, side_lengths
-from gate_racer.perception.taught.network import HEAD_STRIDES, OFFSET_UNIT, STRIDE, cell_centres, to_map
+from gate_racer.perception.taught.detector import HEAD_STRIDES, OFFSET_UNIT, STRIDE, cell_centres, to_map
 from gate_racer.perception.training.labels import Photograph
 from gate_racer.vehicle.rotation import Array, exp, matrix
 

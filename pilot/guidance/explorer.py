@@ -43,7 +43,7 @@ from gate_racer.pilot.guidance.protocol import FlightGuidance, state_vector
 from gate_racer.pilot.guidance.velocity import Aim, Landing, VelocityController, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start
-from gate_racer.vehicle.rotation import Array, to_euler
+from gate_racer.vehicle.rotation import Array, as_vector, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
 SAME_M = 1.5  # m, side of an opening: landmarks closer than this are one gate, first seen from far away
@@ -469,7 +469,7 @@ class Explorer(FlightGuidance[Mapper]):
         """Start the manoeuvres, facing the first gate, in the space before it."""
         to_gate = gate.p_w - state.p_wb
         side = min(ROOM_M, math.hypot(to_gate[0], to_gate[1]))
-        start = Start(_triple(state.p_wb), math.degrees(math.atan2(to_gate[1], to_gate[0])))
+        start = Start(as_vector(state.p_wb), math.degrees(math.atan2(to_gate[1], to_gate[0])))
         room = self._room.around(state.p_wb, side, ROOF_M)
         self._excitation, self._manoeuvres = Excitation(self._vehicle, start, room, manoeuvres, self._seed, 1), None
         self._change(ExplorerStage.EXCITE, t)
@@ -530,8 +530,3 @@ def sweep(t: float) -> float:
     """Return the yaw (rad) relative to the course t seconds into a search: a quarter turn right, then a full turn left."""
     quarter = math.pi / 2 / TURN
     return TURN * t if t < quarter else TURN * (2 * quarter - t)
-
-
-def _triple(p_w: Array) -> tuple[float, float, float]:
-    x, y, z = p_w.tolist()
-    return x, y, z

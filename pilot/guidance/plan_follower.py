@@ -1,8 +1,11 @@
-"""Guidance by a plan: the controller tracks it, at a pace that the estimate warrants, which also counts the gates passed.
+"""Guidance by a plan, and from gate to gate without one; both count the gates passed.
 
-The pace is slower while the next gate may be missed, and while commands are too infrequent. A vehicle that flies slower
-needs less thrust against drag, so it pitches less and its camera sees more of the gates: uncertainty caused by speed is
-reduced by flying slowly (measured in worlds with 1.5 to 1.7 times the drag, see docs/worlds.md).
+By a plan: the controller tracks it, at a pace that the estimate warrants. The pace is slower while the next gate may be missed,
+and while commands are too infrequent. A vehicle that flies slower needs less thrust against drag, so it pitches less and its
+camera sees more of the gates: uncertainty caused by speed is reduced by flying slowly (measured in worlds with 1.5 to 1.7 times
+the drag, see docs/worlds.md).
+
+Without a plan: the command follows from the estimate and the next gate, as by a policy (Swift, Kaufmann et al. 2023).
 """
 
 import math
@@ -12,19 +15,20 @@ import numpy as np
 
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised, displaced
+from gate_racer.estimation.rivals import ReceivedRivals, SeenRivals
 from gate_racer.link.messages import Imu, RaceStatus, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
 from gate_racer.mpc.controller import STALE_S, PlanController
+from gate_racer.mpc.part import FreePart
+from gate_racer.mpc.policy.policy import PolicyController
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
+from gate_racer.pilot.flight import DetectedImage, End, EndReason, FlightOptions, Passages
 from gate_racer.pilot.guidance.evasion import FrameEvasion
-from gate_racer.pilot.guidance.incidents import room_in
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
-from gate_racer.pilot.guidance.recovery import GateRetries
-from gate_racer.pilot.guidance.rivals import RivalWatch
-from gate_racer.pilot.replanning import Replanning
+from gate_racer.pilot.guidance.recovery import GateRetries, missed_margin, room_in
+from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.planner.plan import Plan
-from gate_racer.tracks.gate import Gate, sigma_across
+from gate_racer.tracks.gate import Gate, has_slot, sigma_across
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, as_vector
 from gate_racer.vehicle.statistics import greatest_sigma
@@ -92,24 +96,27 @@ class PlanFollower(FlightGuidance[MapEstimator]):
     def __init__(
         self,
         track: Track,
-        laps: int,
+        vehicle: Vehicle,
         controller: PlanController,
-        observer: GateObserver,
-        contact_radius_m: float,
         period_s: float,
-        retries: GateRetries,
-        evasion: FrameEvasion | None = None,
-        rivals: RivalWatch | None = None,
-        replanning: Replanning | None = None,
+        options: FlightOptions,
+        observer: GateObserver,
     ):
-        """Create it; `period_s`: command period. Without `rivals` none is given way; without `replanning` the plan is fixed."""
-        self.course, self.passages, self.controller = track.course(laps), Passages(), controller
-        self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
-        self._observer, self._landmarks = observer, track.landmarks
+        """Create it; `period_s`: command period."""
+        self.course, self.passages, self.controller = track.course(options.laps), Passages(), controller
+        radius_m = vehicle.contact_radius_m
+        slots = has_slot(track.gates, radius_m)  # no second try has the run-up for one
+        searches = options.retry and not options.shadow and not slots
+        self._caution, self._observer, self._landmarks = Caution(radius_m, period_s), observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
-        self._retries, self._evasion, self._rivals, self._replanning = retries, evasion, rivals, replanning
-        if replanning is not None:
-            self.passages.replans = replanning.made
+        self._retries = GateRetries(track, self.course, controller, vehicle, searches)
+        self._evasion = FrameEvasion(controller, vehicle, radius_m, track.bounds) if searches else None
+        self._rivals = _rivals(options.grid, track, vehicle)
+        self._replanning = options.replanning
+        if options.replanning is not None:
+            self.passages.replans = options.replanning.made
+        if options.shadow:
+            controller.set_passive()
         self._set_out = False
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
@@ -144,7 +151,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
             self._offsets[self._next] = self._gate_offset(self._next, estimator)
         if self._rivals is not None and found.at is not None:
             at = found.at.state
-            self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
+            self._rivals.tracker.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if any(sighting.gate == landmark for sighting in found.sightings):
             self._retries.record_sighting(image.t)
         return found
@@ -156,7 +163,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
 
     def process_rival(self, rival: RivalState) -> None:
         if self._rivals is not None:
-            self._rivals.receive(rival)
+            self._rivals.tracker.receive(rival)
 
     def process_human_input(self, t: float, u: Array) -> None:
         self.controller.sent(t, u)
@@ -284,3 +291,76 @@ class PlanFollower(FlightGuidance[MapEstimator]):
     def _next(self) -> int:
         """Number of the next gate; after the last, that of the last."""
         return min(len(self.passages.times_s), len(self.course) - 1)
+
+
+def _rivals(grid: StartGrid | None, track: Track, vehicle: Vehicle) -> RivalWatch | None:
+    """Return the watch of rivals; None where none are known, so that none is given way."""
+    if grid is None or grid.known is Known.UNKNOWN:
+        return None
+    seen, radius_m = grid.known is Known.SEEN, vehicle.half_diagonal
+    tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
+    return RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
+
+
+CIRCLING_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever
+
+
+class GateFollower(FlightGuidance[MapEstimator]):
+    """Guidance from gate to gate, through gates that may be displaced from the map; a missed gate remains the next."""
+
+    def __init__(self, track: Track, laps: int, controller: PolicyController | FreePart, observer: GateObserver):
+        self.course, self.passages = track.course(laps), Passages()
+        self._track, self._controller, self._observer = track, controller, observer
+        self._previous: State | None = None
+        self._previous_p = np.zeros(3)  # m, previous position in the map frame, by the previous offset of the next gate
+
+    def retarget(self, track: Track) -> None:
+        """Fly at the same gates at other places, those of `track`."""
+        self._observer.displace(track.gates)
+
+    def window(self, state: State | None) -> SearchWindow:
+        return self._observer.window(state, np.zeros(3))
+
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.end_of_rest(images, estimator)
+
+    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
+        return self._observer.see(image, estimator)
+
+    def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
+        """Count the gates passed by the estimate; finish with the last."""
+        previous, self._previous = self._previous, state
+        passages, gate = self.passages, self._next_gate
+        if previous is not None and len(passages.times_s) < len(self.course):
+            p_w = state.p_wb - self._offset(estimator)
+            crossing = gate.crossing(self._previous_p, p_w, previous.v_w, state.v_w)
+            if crossing is not None and max(missed_margin(gate), -REACH_M) <= crossing.margin:
+                passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
+                passages.margins_m.append(crossing.margin)
+                if len(passages.times_s) == len(self.course):
+                    return End(EndReason.FINISHED)
+        self._previous_p = state.p_wb - self._offset(estimator)
+        since = passages.times_s[-1] if passages.times_s else 0.0
+        if t - go_t - since > CIRCLING_S:
+            cause = f"no gate was passed for {CIRCLING_S:g} s"
+            return End(EndReason.TIME_LIMIT, cause)
+        return None
+
+    def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
+        return self._controller.step(t, state_vector(state, self._offset(estimator)), self._next_gate)
+
+    @property
+    def _number(self) -> int:
+        """Number of the next gate on the track; after the last of a closed course, the first."""
+        passed = len(self.passages.times_s)
+        return passed % len(self._track.gates) if self._track.closed else min(passed, len(self.course) - 1)
+
+    @property
+    def _next_gate(self) -> Gate:
+        return self._track.gates[self._number]
+
+    def _offset(self, estimator: MapEstimator) -> Array:
+        """Return the offset (3,) m of the next gate from the map, world NED."""
+        landmark = self._track.landmarks[self._number]
+        moved = self._observer.moved(landmark)
+        return moved + estimator.gate_offset(landmark, self._next_gate.p_wg + moved)

@@ -1,4 +1,15 @@
-"""Missed gates flown again: when, how often, and by which velocities; afterwards the plan is resumed, slowly at first.
+"""Missed gates: their detection without the simulator's truth, and the attempts at them.
+
+A gate is missed, or the estimate lost, if
+
+- the estimate has crossed the gate's plane outside of its opening: beyond the middle of the frame, since a vehicle that
+  flies on has not hit it,
+- the race status does not count a gate that was passed some time before it was sent,
+- the plan has advanced past the gate, and the gate's plane was not crossed near the gate, or
+- the position to the gates has been too uncertain to fly through one for some time, or the next gate has to be braked for now
+  and its opening is more likely missed than hit.
+
+An attempt flies by velocities; afterwards the plan is resumed, slowly at first.
 
     stop     brake and climb, since the next gate must not be passed before this one
     search   turn on the spot, only while the estimate is lost, beginning at the bearing of the gate on the map
@@ -15,6 +26,7 @@ import enum
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -24,23 +36,106 @@ from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.geometric import limited
 from gate_racer.pilot.flight import End, EndReason, Passages, Retry
-from gate_racer.pilot.guidance.incidents import (
-    BLIND_S,
-    FINISH_S,
-    LOST_S,
-    OVERDUE_S,
-    LostWatch,
-    StatusWatch,
-    brakes,
-    missed_margin,
-    room_in,
-)
 from gate_racer.pilot.guidance.velocity import Aim, P, VelocityController, control
-from gate_racer.tracks.gate import Gate
+from gate_racer.pilot.records.recorder import SAME_START_S
+from gate_racer.tracks.gate import Gate, sigma_across
 from gate_racer.tracks.track import Track, bars, of_obstacle
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import greatest_sigma
 from gate_racer.vehicle.vehicle import Vehicle
+
+# Thresholds of the detection, set by hand unless stated otherwise.
+
+# s, delay after a passage from which a status without it contradicts. Real builds count up to a quarter of a second late, by
+# other accounts three quarters. Once passages were counted, the delay is the longest seen, plus a status period, plus
+# SLACK_S; once COUNTS were counted with what may be one delay, that one plus SLACK_S.
+STATUS_S = 1.0
+SLACK_S = 0.15
+COUNTS = 5
+OVERDUE_S = 0.5  # s of plan time beyond a gate
+BLIND = 1.0  # standard deviation across the opening over the room in it, above which a gate is braked for
+BRAKE_S = 0.25  # s until the thrust has turned against the flight, before such a gate
+BRAKE_M_S2 = 25.0  # deceleration assumed then, of the 53 m/s^2 used
+BRAKE_M = 2.0  # m, distance at which the vehicle comes to rest before it
+LOST_S = 1.5  # s without a position accurate enough for a gate
+BLIND_S = 30.0  # s on end without one that end the flight: longer than an attempt, or a restart of perception
+FINISH_S = 5.0  # s after the last gate, beyond which no status is awaited any more
+
+
+def missed_margin(gate: Gate) -> float:
+    """Return the margin (m) below which a passage by the estimate has missed the gate."""
+    return -(gate.outer_m - gate.opening_m) / 4 if gate.has_frame else 0.0
+
+
+def room_in(gate: Gate, contact_radius_m: float) -> float:
+    """Return the distance (m) from the middle of an opening to where the vehicle would touch its edge.
+
+    It is infinite in a ball, which has no edge, and which no image makes surer, and negative in a slot, through which the body is
+    tilted.
+    """
+    return inf if gate.is_ball else gate.half - contact_radius_m
+
+
+def brakes(gate: Gate, state: State, room_m: float) -> bool:
+    """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
+
+    Args:
+        room_m: from the middle of the opening to where the vehicle would touch its edge; a slot is passed at the plan's pace.
+    """
+    speed = float(np.linalg.norm(state.v_w))
+    rest_m = -float(gate.local(state.p_wb)[0]) - speed * BRAKE_S - speed**2 / (2 * BRAKE_M_S2)
+    return 0 < rest_m < BRAKE_M and 0 < BLIND * room_m < sigma_across(gate, state.cov_to_gate)
+
+
+class StatusWatch:
+    """Comparison of the gates counted by the race status with those passed by the estimate.
+
+    The status that first counts a gate bounds the delay of the count from above, the one before it from below.
+    """
+
+    def __init__(self) -> None:
+        self._before: RaceStatus | None = None
+        self._status: RaceStatus | None = None
+        self._delays_s: list[tuple[float, float]] = []  # s, bounds of the delay, of each gate counted so far
+
+    def receive(self, status: RaceStatus) -> None:
+        """Process a status; the newest counts."""
+        self._before, self._status = self._status, status
+
+    def counted(self, go_t: float) -> int | None:
+        """Return the number of gates counted by the newest status of the race that began at go_t (s); None without one."""
+        status = self._status
+        if status is None or status.start is None or abs(status.start - go_t) > SAME_START_S:
+            return None
+        return status.gate
+
+    def confirms(self, number: int, go_t: float) -> bool:
+        """Return whether gate `number` is counted or the race finished; True without a status of the race begun at go_t (s)."""
+        counted = self.counted(go_t)
+        return counted is None or counted > number or (self._status is not None and self._status.finish is not None)
+
+    def missed(self, passed_s: list[float], go_t: float) -> int | None:
+        """Return the first gate passed by the estimate, times in s since GO, that should be counted but is not; else None."""
+        counted, status = self.counted(go_t), self._status
+        if counted is None or status is None:
+            return None
+        for k in range(len(self._delays_s), min(counted, len(passed_s))):
+            since = self._before.t if self._before is not None and self._before.gate <= k else -inf
+            self._delays_s.append((since - go_t - passed_s[k], status.t - go_t - passed_s[k]))
+        if counted >= len(passed_s):
+            return None
+        return counted if status.t > go_t + passed_s[counted] + self._patience_s else None
+
+    @property
+    def _patience_s(self) -> float:
+        """Delay after a passage from which a status without it contradicts, s: as the gates counted so far were delayed."""
+        if not self._delays_s:
+            return STATUS_S
+        lows, highs = zip(*self._delays_s, strict=True)
+        if len(highs) >= COUNTS and max(lows) <= min(highs):  # one delay explains them all
+            return max(min(highs), 0.0) + SLACK_S
+        period_s = max(self._status.t - self._before.t, 0.0) if self._status and self._before else 0.0
+        return max(*highs, 0.0) + period_s + SLACK_S
 
 
 class RecoveryStage(enum.StrEnum):
@@ -256,15 +351,11 @@ class GateRetries:
         """Create them; unless it `searches`, every crossing counts and the plan is followed to its end, wherever gates stand."""
         self.searches = searches
         self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
-        self._status, self._lost = StatusWatch(), LostWatch()
-        self._recovery: Recovery | None = None
+        self._status = StatusWatch()
+        self._lost_since = inf  # s, since when the estimate is lost on end
+        self.recovery: Recovery | None = None  # the current attempt; None while the plan is followed
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
-
-    @property
-    def recovery(self) -> Recovery | None:
-        """The current attempt; None while the plan is followed."""
-        return self._recovery
 
     def receive(self, status: RaceStatus) -> None:
         """Process the simulator's race status."""
@@ -272,8 +363,8 @@ class GateRetries:
 
     def record_sighting(self, t: float) -> None:
         """Record that an image showed the next gate at t (s)."""
-        if self._recovery is not None:
-            self._recovery.record_sighting(t)
+        if self.recovery is not None:
+            self.recovery.record_sighting(t)
 
     def misses(self, gate: Gate, margin_m: float) -> bool:
         """Return whether a crossing of a gate's plane by the estimate, with this margin, was no passage."""
@@ -281,7 +372,7 @@ class GateRetries:
 
     def searches_ball(self, gate: Gate, go_t: float) -> bool:
         """Return whether a ball is searched until the race status of the race begun at go_t (s) counts it."""
-        return gate.is_ball and self._recovery is not None and self._status.counted(go_t) is not None
+        return gate.is_ball and self.recovery is not None and self._status.counted(go_t) is not None
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over, or the
@@ -298,19 +389,20 @@ class GateRetries:
             return End(EndReason.FINISHED) if finished else None
         if finished:
             return self._await_finish(number, passages, t, go_t)
-        if self._lost.seconds(state.lost, t) > BLIND_S:
+        self._lost_since = min(self._lost_since, t) if state.lost else inf
+        if t - self._lost_since > BLIND_S:
             return End(EndReason.BLIND, f"no position accurate enough for a gate for {BLIND_S:g} s")
-        if self._recovery is not None:
+        if self.recovery is not None:
             counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
                 passages.times_s.append(t - go_t)
                 passages.margins_m.append(0.0)  # it was passed within, by an unknown margin
                 if number + 1 == len(self._course):
                     return End(EndReason.FINISHED)
-                self._recovery = self._try(number + 1, t)
-            elif self._recovery.failed(t):
+                self.recovery = self._try(number + 1, t)
+            elif self.recovery.failed(t):
                 tries = sum(one.gate == number for one in passages.retries)
-                if self._recovery.gate.is_ball and tries >= BALL_TRIES:
+                if self.recovery.gate.is_ball and tries >= BALL_TRIES:
                     return End(EndReason.BLIND, f"gate {number}, which no camera sees, was not found in {tries} tries")
                 self._begin(number, "a try took too long", passages, t, go_t)
             return None
@@ -325,7 +417,7 @@ class GateRetries:
         """Return the gate to be flown at again, and why; no reason if there is none. Arguments as in `judge`."""
         if (denied := self._take_back(passages, go_t)) is not None:
             return denied, DENIED
-        overdue_s = self._controller.theta - (t - state.t) - self._controller.reference.gate_time(number)
+        overdue_s = self._controller.theta - (t - state.t) - float(self._controller.reference.gate_times_s[number])
         if outside:
             return number, "passed outside of its opening"
         if overdue_s > OVERDUE_S:
@@ -333,18 +425,17 @@ class GateRetries:
         gate = self._course[number]
         if brakes(gate, state, room_in(gate, self._vehicle.contact_radius_m)):
             return number, "the estimate is too uncertain for it"
-        lost = self._lost.seconds(state.lost, t) > LOST_S
-        return number, "the estimate is lost" if lost else ""
+        return number, "the estimate is lost" if t - self._lost_since > LOST_S else ""
 
     def passed(self, number: int, t: float) -> None:
         """Record the passage of a gate; after an attempt the plan is resumed from there."""
-        if self._recovery is not None:
+        if self.recovery is not None:
             self.resume(number, t)
 
     def resume(self, number: int, t: float) -> None:
         """Resume the plan behind a gate that was passed by another control, slowly at first."""
-        self._recovery, self._rejoined_t = None, t
-        self._controller.rejoin(self._controller.reference.gate_time(number), REJOIN_PACE)
+        self.recovery, self._rejoined_t = None, t
+        self._controller.rejoin(float(self._controller.reference.gate_times_s[number]), REJOIN_PACE)
 
     def pace(self, t: float) -> float:
         """Return the greatest pace at t (s); inf: no limit."""
@@ -354,10 +445,10 @@ class GateRetries:
 
     def step(self, x: Array, state: State, t: float, dt: float) -> Control:
         """Return the command of an attempt for the state x (14,), with the position in the frame of the plan."""
-        assert self._recovery is not None
+        assert self.recovery is not None
         sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
-        aim = self._recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
-        stopping = self._recovery.accel_share
+        aim = self.recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
+        stopping = self.recovery.accel_share
         most = stopping * self._vehicle.thrust_max or ACCEL_M_S2
         u, q_wb = self._velocity.input(x, aim, dt, most, learn=not stopping)  # the integral would wind up
         self._controller.sent(t, u)
@@ -370,7 +461,7 @@ class GateRetries:
             return End(EndReason.FINISHED)
         if (denied := self._take_back(passages, go_t)) is not None:
             self._begin(denied, DENIED, passages, t, go_t)
-        self._recovery = self._recovery or self._try(number, t)
+        self.recovery = self.recovery or self._try(number, t)
         return None
 
     def _take_back(self, passages: Passages, go_t: float) -> int | None:
@@ -382,7 +473,7 @@ class GateRetries:
 
     def _begin(self, number: int, why: str, passages: Passages, t: float, go_t: float) -> None:
         passages.retries.append(Retry(number, t - go_t, why))
-        self._recovery = self._try(number, t)
+        self.recovery = self._try(number, t)
 
     def _try(self, number: int, t: float) -> Recovery:
         self._velocity = self._new_controller()

@@ -31,7 +31,6 @@ import numpy as np
 
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import RivalEstimate, RivalTracker
-from gate_racer.link.messages import RivalState
 from gate_racer.mpc.avoidance import (
     ACROSS,
     BINDING,
@@ -47,7 +46,6 @@ from gate_racer.mpc.avoidance import (
 )
 from gate_racer.mpc.reference import OPEN_M, Reference
 from gate_racer.mpc.terms import REFERENCE
-from gate_racer.perception.detection import RivalDetection
 from gate_racer.tracks.track import SolidBox, Track, bars, of_obstacle, stand
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import DOWN_W, Array, Vector, rotate
@@ -162,7 +160,7 @@ class Pursuit:
     @property
     def setting_off(self) -> bool:
         """Whether the first gate is still ahead: all start at rest from different positions, and a pace is no measure yet."""
-        return self.own.theta < self.line.gate_time(0)
+        return bool(self.own.theta < self.line.gate_times_s[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +347,8 @@ class StartGrid:
 class RivalConstraints:
     """Constraints from rivals: tubes to keep out of, and the greatest pace."""
 
-    tubes: Sequence[AvoidanceTube] = ()
-    pace: float = math.inf  # the most
+    tubes: Sequence[AvoidanceTube]
+    pace: float  # the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,25 +374,17 @@ class RivalTrack:
 
 
 class RivalWatch:
-    """Record of each rival's position, and of overtaking in progress."""
+    """Record of each rival's position, by its `tracker`, and of overtaking in progress."""
 
     def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
         """Create it; `radius_m`: radius of the body, also of the rivals."""
-        self._grid, self._room, self._tracker = grid, room, tracker
+        self._grid, self._room, self.tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._known: dict[int, RivalTrack] = {}
         self._set_off = False
         self._brake_m = 2 * radius_m + BRAKING_M
         self._overtaking = Overtaking(room, radius_m)
         self._ahead: dict[int, bool] = {}  # whether it has the line
-
-    def receive(self, told: RivalState) -> None:
-        """Process a rival's reported state."""
-        self._tracker.receive(told)
-
-    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """Process the rivals detected in an image, as `RivalTracker.see`."""
-        self._tracker.see(t, found, p_wb, at)
 
     def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> RivalConstraints:
         """Return the constraints for a pilot at theta (s) on its line, at this pace, with the pace attainable alone."""
@@ -477,7 +467,7 @@ class RivalWatch:
             for place, p_w in self._grid.others_w.items():
                 off = p_w - line.sample(np.zeros(1))[0, P]
                 self._known[place] = RivalTrack(state.t, PathState(0.0, 1.0, off, np.zeros(3)))
-        estimates = self._tracker.estimates()
+        estimates = self.tracker.estimates()
         for one in estimates:
             if one.number not in self._known:
                 self._recognise(one, line, {other.number for other in estimates})

@@ -41,97 +41,15 @@ class Dropped:
 class _Entry:
     channel: int
     t: float
-    data: bytes
-    is_image: bool
-
-
-class LogWriter:
-    """Writer whose `add` never raises, and waits only if `patient`."""
-
-    def __init__(self, file: RecordFile, limit_bytes: float, patient: bool, tell: Callable[[str], None]):
-        """
-        Args:
-            patient: wait for room in the queue instead of dropping records, where simulated time stands.
-            tell: called once with the first problem.
-        """
-        self.problem, self.dropped = "", Dropped()
-        self._file, self._limit, self._patient, self._tell = file, limit_bytes, patient, tell
-        self._queue: deque[_Entry] = deque()
-        self._bytes = self._image_bytes = 0  # bytes queued
-        self._lock = threading.Condition()
-        self._closing = False
-        self._thread = threading.Thread(target=self._work, name="log", daemon=True)
-        self._thread.start()
-
-    def add(self, channel: int, t: float, data: bytes, is_image: bool = False) -> None:
-        """Queue one record at t, s; an image comes as JPEG."""
-        entry, size = _Entry(channel, t, data, is_image), len(data)
-        with self._lock:
-            while self._patient and self._bytes + size > QUEUE_BYTES and not self.problem:
-                self._lock.wait()
-            full = self._bytes + size > QUEUE_BYTES or (is_image and self._image_bytes + size > IMAGE_BYTES)
-            if self.problem or (full and not self._patient):
-                self._drop(entry)
-                return
-            self._queue.append(entry)
-            self._bytes += size
-            self._image_bytes += size * is_image
-
-    def close(self) -> None:
-        """Write the rest and complete the file, unless the disk hangs."""
-        with self._lock:
-            self._closing = True
-            self._lock.notify_all()
-        self._thread.join(CLOSE_S)
-        if self._thread.is_alive():
-            self._fail(f"the disk has not responded for {CLOSE_S:g} s")
-        elif not self.problem and not self._file.path.exists():
-            self._fail("was removed in flight")
-
-    def _work(self) -> None:
-        while not self._closing:
-            with self._lock:
-                self._lock.wait_for(lambda: self._closing, DRAIN_S)
-            self._drain()
-        self._drain()
-        try:
-            self._file.close()
-        except Exception as error:
-            self._fail(_reason(error))
-
-    def _drain(self) -> None:
-        """Write all queued records."""
-        while self._queue:
-            with self._lock:
-                entry = self._queue.popleft()
-                self._bytes -= len(entry.data)
-                self._image_bytes -= len(entry.data) * entry.is_image
-                self._lock.notify_all()
-            try:
-                if self.problem or self._file.size > self._limit * (IMAGES_SHARE if entry.is_image else 1.0):
-                    self._drop(entry)
-                else:
-                    self._file.add_raw(entry.channel, entry.t, _image(entry) if entry.is_image else entry.data)
-            except Exception as error:  # any error concerns the log alone
-                self._fail(_reason(error))
-
-    def _drop(self, entry: _Entry) -> None:
-        self.dropped.images += entry.is_image
-        self.dropped.records += not entry.is_image
-
-    def _fail(self, reason: str) -> None:
-        if not self.problem:
-            self.problem = f"{self._file.path}: {reason}"
-            self._tell(f"warning: {self.problem}; the flight continues without a log")
-        with self._lock:
-            self._lock.notify_all()
+    data: bytes  # JPEG of an image
+    is_image: bool = False
 
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
 
 
-def _image(entry: _Entry) -> bytes:
+def _compressed(entry: _Entry) -> bytes:
     """Return a foxglove.CompressedImage."""
     sec, nsec = divmod(round(entry.t * 1e9), 1_000_000_000)
     image = {
@@ -272,7 +190,10 @@ IMAGE = {
 
 
 class FlightLog:
-    """Log of one flight. `close` completes the file; without it the file holds what was written so far."""
+    """Log of one flight. `close` completes the file; without it the file holds what was written so far.
+
+    Writing never raises, and waits only if `patient`.
+    """
 
     def __init__(
         self,
@@ -282,50 +203,107 @@ class FlightLog:
         patient: bool = True,
         tell: Callable[[str], None] = lambda line: None,
     ):
-        """Open the log; `view` receives the same records. Other arguments as in `LogWriter`.
+        """Open the log. Raises UserError if the file cannot be written.
 
-        Raises:
-            UserError: the file cannot be written.
+        Args:
+            view: receives the same records.
+            patient: wait for room in the queue instead of dropping records, where simulated time stands.
+            tell: called once with the first problem.
         """
-        file, self.path, self._view = RecordFile(path), path, view
-        channel = file.json_channel
+        self._file, self.path, self._view = RecordFile(path), path, view
+        channel = self._file.json_channel
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
-        self._writer = LogWriter(file, limit_mb * 1e6, patient, tell)
         self.images = True  # images are logged; they are the first to be dropped when time is short
-        self._unwanted = 0
-
-    @property
-    def problem(self) -> str:
-        """Reason why the file is incomplete; empty if it is complete."""
-        return self._writer.problem
-
-    @property
-    def dropped(self) -> Dropped:
-        """Counts of images and records missing in the file."""
-        dropped = self._writer.dropped
-        return Dropped(dropped.images + self._unwanted, dropped.records)
+        self.problem = ""  # reason why the file is incomplete; empty if it is complete
+        self.dropped = Dropped()
+        self._limit, self._patient, self._tell = limit_mb * 1e6, patient, tell
+        self._queue: deque[_Entry] = deque()
+        self._bytes = self._image_bytes = 0  # bytes queued
+        self._lock = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="log", daemon=True)
+        self._thread.start()
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """Write one record to a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
-        self._writer.add(self._channels[channel], t, encoded({"t": t, **fields}))
+        self._add(_Entry(self._channels[channel], t, encoded({"t": t, **fields})))
         if self._view is not None:
             self._view.offer(channel, t, {"t": t, **fields})
 
     def image(self, t: float, jpeg: bytes) -> None:
         """Write one camera image, exposed at t, s."""
+        entry = _Entry(self._image, t, jpeg, is_image=True)
         if self.images:
-            self._writer.add(self._image, t, jpeg, is_image=True)
+            self._add(entry)
         else:
-            self._unwanted += 1
+            self._drop(entry)
         if self._view is not None:
             self._view.offer("camera", t, jpeg)
 
     def close(self) -> None:
-        """Complete the file, and end the live view."""
-        self._writer.close()
+        """Write the rest and complete the file, unless the disk hangs; end the live view."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify_all()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self._fail(f"the disk has not responded for {CLOSE_S:g} s")
+        elif not self.problem and not self.path.exists():
+            self._fail("was removed in flight")
         if self._view is not None:
             self._view.close()
+
+    def _add(self, entry: _Entry) -> None:
+        size, is_image = len(entry.data), entry.is_image
+        with self._lock:
+            while self._patient and self._bytes + size > QUEUE_BYTES and not self.problem:
+                self._lock.wait()
+            full = self._bytes + size > QUEUE_BYTES or (is_image and self._image_bytes + size > IMAGE_BYTES)
+            if self.problem or (full and not self._patient):
+                self._drop(entry)
+                return
+            self._queue.append(entry)
+            self._bytes += size
+            self._image_bytes += size * is_image
+
+    def _work(self) -> None:
+        while not self._closing:
+            with self._lock:
+                self._lock.wait_for(lambda: self._closing, DRAIN_S)
+            self._drain()
+        self._drain()
+        try:
+            self._file.close()
+        except Exception as error:
+            self._fail(_reason(error))
+
+    def _drain(self) -> None:
+        """Write all queued records."""
+        while self._queue:
+            with self._lock:
+                entry = self._queue.popleft()
+                self._bytes -= len(entry.data)
+                self._image_bytes -= len(entry.data) * entry.is_image
+                self._lock.notify_all()
+            try:
+                if self.problem or self._file.size > self._limit * (IMAGES_SHARE if entry.is_image else 1.0):
+                    self._drop(entry)
+                else:
+                    self._file.add_raw(entry.channel, entry.t, _compressed(entry) if entry.is_image else entry.data)
+            except Exception as error:  # any error concerns the log alone
+                self._fail(_reason(error))
+
+    def _drop(self, entry: _Entry) -> None:
+        self.dropped.images += entry.is_image
+        self.dropped.records += not entry.is_image
+
+    def _fail(self, reason: str) -> None:
+        if not self.problem:
+            self.problem = f"{self.path}: {reason}"
+            self._tell(f"warning: {self.problem}; the flight continues without a log")
+        with self._lock:
+            self._lock.notify_all()
 
 
 def sigmas(cov: Array) -> Array:

@@ -8,8 +8,6 @@ The fields are updated apart: the count lags by up to 0.75 s, and may not includ
 
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -126,7 +124,7 @@ class Recorder:
 
     def __init__(self, log: FlightLog, console: Console | None = None):
         """Troubles are reported on the console, if there is one."""
-        self.flight, self._log, self._phase = FlightRows(), log, ""
+        self.flight, self.log, self._phase = FlightRows(), log, ""
         self.console = console
         self.scoreboard, self._texts = Scoreboard(), 0
         self.troubles: dict[str, str] = {}  # sentence by name of each trouble, fatal or not
@@ -138,25 +136,12 @@ class Recorder:
             self.console.say(f"warning: {sentence}")
         self.troubles[name] = sentence
 
-    def shed_images(self) -> None:
-        """Stop logging images: the machine is too slow."""
-        self._log.images = False
-
-    @property
-    def path(self) -> Path:
-        """Path of the log."""
-        return self._log.path
-
-    def write(self, channel: str, t: float, **fields: Any) -> None:
-        """Write a record to a channel of the log."""
-        self._log.write(channel, t, **fields)
-
     def close(self) -> None:
         """Complete the log and note what it lacks."""
-        self._log.close()
-        dropped = self._log.dropped
-        if self._log.problem:
-            self.troubles["log"] = self._log.problem
+        self.log.close()
+        dropped = self.log.dropped
+        if self.log.problem:
+            self.troubles["log"] = self.log.problem
         if dropped.images or dropped.records:
             self.troubles["log drops"] = f"{dropped.images} images and {dropped.records} records are not in the log"
 
@@ -165,7 +150,7 @@ class Recorder:
         if pilot.phase == self._phase:
             return False
         self._phase = pilot.phase
-        self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
+        self.log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
         if pilot.phase is Phase.WAIT_GO and (remark := pilot.handshake.remark):
             self.note("pad", remark)
         return True
@@ -173,11 +158,11 @@ class Recorder:
     def received(self, message: Telemetry) -> None:
         """Record a message that the pilot has received, in order of arrival."""
         if isinstance(message, Imu):
-            self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
+            self.log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
         elif isinstance(message, Attitude):
-            self._log.write("attitude", message.t, q=message.q_wb)
+            self.log.write("attitude", message.t, q=message.q_wb)
         elif isinstance(message, HumanSticks):
-            self._log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
+            self.log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
             self.scoreboard.receive(message)
         elif isinstance(message, Farewell) and message.verdict:
@@ -196,7 +181,7 @@ class Recorder:
             flight.v.append(state.v_w)
             flight.theta.append(control.theta)
             flight.solve_s.append(control.solve_s)
-        self._log.write(
+        self.log.write(
             "state",
             state.t,
             p=state.p_wb,
@@ -208,11 +193,11 @@ class Recorder:
         )
         fallback = (control.source.value, control.reason) if control.reason else ("", "")
         if fallback != self._fallback and control.reason:
-            self._log.write("fallback", state.t, source=control.source.value, reason=control.reason)
+            self.log.write("fallback", state.t, source=control.source.value, reason=control.reason)
         self._fallback = fallback
         row = control.reference
-        self._log.write("reference", state.t, theta=control.theta, p=row[:3], q=row[3:7], v=row[7:10])
-        self._log.write(
+        self.log.write("reference", state.t, theta=control.theta, p=row[:3], q=row[3:7], v=row[7:10])
+        self.log.write(
             "command",
             state.t,
             q=target.q_wb,
@@ -227,13 +212,13 @@ class Recorder:
         """Record one frame, its detections and its recognised gates."""
         if image.jpeg:
             if image.window is not None:
-                self._log.write("window", image.t, **image.window._asdict())
-            self._log.image(image.t, image.jpeg)
+                self.log.write("window", image.t, **image.window._asdict())
+            self.log.image(image.t, image.jpeg)
         for detection in image.detections:
-            self._log.write("detection", image.t, frame=image.id, **detection.record())
+            self.log.write("detection", image.t, frame=image.id, **detection.record())
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
-            self._log.write(
+            self.log.write(
                 "sighting",
                 sighting.t,
                 frame=image.id,
@@ -246,7 +231,7 @@ class Recorder:
 
     def conclude(self, pilot: AnyPilot, frames_dropped: int) -> None:
         """Record what a flight that is over has estimated and counted; what measurements contradicted is a trouble."""
-        t, health, passages, write = pilot.estimator.t, pilot.estimator.health, pilot.guidance.passages, self._log.write
+        t, health, passages, write = pilot.estimator.t, pilot.estimator.health, pilot.guidance.passages, self.log.write
         if health.fallbacks:
             self.note("estimator", f"failed {health.fallbacks} times: {health.fallback_reason}")
         if health.contradicted_t is not None:

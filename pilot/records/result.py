@@ -275,7 +275,7 @@ def flight_result(
         ),
         learned=pilot.guidance.learned(),
         camera=CameraInFlight.of(camera, vehicle.camera) if camera is not None else None,
-        log=str(recorder.path),
+        log=str(recorder.log.path),
         troubles=recorder.troubles,
         **about,
     )

@@ -1,14 +1,10 @@
-"""Live view of a flight over WebSockets, for pages of this machine only.
-
-Proxy that passes WebSocket handshakes to a server unless a foreign web page makes them.
-
-Any page in a browser may connect to ports of this machine, and the browser names the page in the header Origin (RFC 6455,
-10.2); programs send none. Foxglove's SDK does not check it.
-
-`run-mpc --view`: live view of the flight log's records and of the course in 3-D, over Foxglove's WebSocket.
+"""`run-mpc --view`: live view of the flight log's records and of the course in 3-D, over Foxglove's WebSocket.
 
 The flight loop only puts the newest record of each channel into a mailbox. A thread moves them into a pipe some times a
 second, and a process of its own serves them: no command waits for a viewer or the network.
+
+Any page in a browser may connect to ports of this machine, and the browser names the page in the header Origin (RFC 6455,
+10.2); programs send none. Foxglove's SDK does not check it: a proxy before it refuses handshakes of foreign pages.
 """
 
 import asyncio

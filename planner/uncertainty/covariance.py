@@ -95,8 +95,6 @@ def motion(plan: Plan, vehicle: Vehicle, hz: float) -> Motion:
     t, x, u = plan.dense(vehicle, PARTS)
     model = plan.flight_model(vehicle)
     a_w = np.array(model.derivative(list(x.T), list(u.T))[PLAN_V]).T
-    flips = np.cumprod(np.where(np.sum(x[1:, PLAN_Q] * x[:-1, PLAN_Q], axis=1) < 0, -1.0, 1.0))
-    x[1:, PLAN_Q] *= flips[:, None]
     thrust = x[:, C] if "c" in model.x else model.commands(x, u)[:, 3:]
     at = np.arange(plan.t[0], plan.t[-1], 1 / hz)
 

@@ -137,13 +137,14 @@ EVIL = "</script><script>alert(1)</script><!--<script><img src=x onerror=alert(1
 def evil_log(path, track="vq1"):
     """A log whose every text wants to run."""
     log = FlightLog(path)
+    log._channels["camera"] = log._image
     log.write("flight", 0.0, track=track, vehicle=EVIL, plan_hash="", seed=EVIL, profile=EVIL)
     for k in range(5):
         pose = {"p": np.zeros(3), "q": np.array([1.0, 0, 0, 0]), "v": np.zeros(3)}
         log.write("state", float(k), **pose, w=np.zeros(3), sigma_p=np.ones(3), drift=0.0)
         log.write("link", float(k), counters={EVIL: k + 1})
         image = {"timestamp": {"sec": 0, "nsec": 0}, "data": f'AAAA">{EVIL}', "format": "jpeg"}
-        log._writer.add(log._image, 0.0, json.dumps(image).encode())
+        log.write("camera", 0.0, **image)
     log.write("referee", 1.0, status=EVIL, cause=EVIL, gate_times_s=[1.0], gate_margins_m=[0.4])
     log.close()
     return path

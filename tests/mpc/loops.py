@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gate_racer.mpc.solvers.solver import Solution
+from gate_racer.mpc.problem import Solution
 from gate_racer.vehicle.dynamics import rates, rk4
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.mpc.control import Source
-from gate_racer.mpc.policy.network import metadata, sealed, with_metadata
-from gate_racer.mpc.policy.policy import PolicyController, load_policy, names
+from gate_racer.mpc.policy.policy import PolicyController, load_policy, metadata, names, sealed, with_metadata
 from gate_racer.tracks.observation import OBSERVATION, Scaling
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY

@@ -11,8 +11,14 @@ from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.taught.detector import TaughtDetector, find_gates
-from gate_racer.perception.taught.network import SHIPPED, GateNetwork, NetworkCard, Proposals
+from gate_racer.perception.taught.detector import (
+    SHIPPED,
+    GateNetwork,
+    NetworkCard,
+    Proposals,
+    TaughtDetector,
+    find_gates,
+)
 from gate_racer.vehicle.camera import Camera
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)

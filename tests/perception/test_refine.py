@@ -9,7 +9,7 @@ from drawing import CAMERA, View, square_gate
 from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.classical.detector import ColourDetector
-from gate_racer.perception.classical.refine import rim_gaps_px
+from gate_racer.perception.classical.evidence import rim_gaps_px
 
 SIGMA_RAD = 1e-3
 FACE, OUTLINE, WALL = (5, 50, 255), (20, 100, 255), (5, 58, 232)  # BGR, as in real frames

@@ -9,17 +9,19 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection, overlap
-from gate_racer.perception.taught.detector import SAME_IOU, merge, snap
-from gate_racer.perception.taught.network import (
+from gate_racer.perception.taught.detector import (
     HEAD_STRIDES,
     OFFSET_UNIT,
+    SAME_IOU,
     Proposals,
     cell_centres,
     find_peaks,
+    merge,
+    snap,
     to_image,
 )
-from gate_racer.perception.training.evaluation import corner_deviations, match
 from gate_racer.perception.training.labels import Photograph, read_photographs
+from gate_racer.perception.training.run import corner_deviations, match
 from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target
 
 QUAD = np.array([[10.0, 20.0], [60.0, 22.0], [58.0, 70.0], [12.0, 68.0]])

@@ -51,6 +51,17 @@ def test_a_gate_in_an_image_of_another_size_has_no_distance(folder, capsys):
     np.testing.assert_allclose(gate["corners"][0], [139.5, 79.5], atol=0.3)
 
 
+def test_images_of_one_name_in_two_folders_are_both_kept(folder, capsys):
+    for name in ("left", "right"):
+        (folder / name).mkdir()
+        (folder / name / "0.jpg").write_bytes((folder / f"{'gate' if name == 'left' else 'short'}.jpg").read_bytes())
+    sources = [str(folder / "left"), str(folder / "right")]
+    assert run(parser().parse_args([*sources, "--json", str(folder / "found.json")])) == 0
+    found = json.loads((folder / "found.json").read_text())
+    assert {name: len(gates) for name, gates in found.items()} == {f"{sources[0]}/0.jpg": 1, f"{sources[1]}/0.jpg": 0}
+    assert "1 of 2 images were skipped" in capsys.readouterr().err
+
+
 def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder):
     log = FlightLog(folder / "flight.mcap")
     log.image(0.5, (folder / "gate.jpg").read_bytes())

@@ -14,15 +14,17 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.client import MavlinkClient, VideoReceiver
 from gate_racer.link.messages import Arm, Heartbeat, RaceStatus
 from gate_racer.link.profile import load_profile
+from gate_racer.link.record import read_records
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import bind_udp
-from gate_racer.pilot.flight import FlightCounters, Passages, Phase
+from gate_racer.pilot.flight import EndReason, FlightCounters, Passages, Phase
 from gate_racer.pilot.live import DISARMS, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
 from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess
 from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder, Scoreboard
 from gate_racer.pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
+from gate_racer.race.session import recorded
 
 SPEC = load_profile("spec")
 
@@ -70,6 +72,18 @@ def test_an_unexpected_error_ends_the_flight_with_a_reason(recorder):
     assert "Traceback" in recorder.troubles["internal error"]
     with pytest.raises(UserError), forgiving(flight, recorder):
         raise UserError("a line")
+
+
+def test_the_log_tells_the_end_of_a_flight_whatever_ended_it(tmp_path):
+    path, flight = tmp_path / "flight.mcap", Flight()
+    session = SimpleNamespace(
+        open_log=lambda say: FlightLog(path), plan=None, described={"world": None}, profile=SimpleNamespace(name="spec")
+    )
+    with recorded(session, flight) as recorder:
+        recorder.phase(flight)
+        flight.abort(EndReason.NO_LINK, "no IMU sample for 3 s")  # by the driver, after its last tick
+    told = [(record["phase"], record["reason"]) for _, record in read_records(path, only=["/phase"])]
+    assert told == [("race", ""), ("aborted", "no IMU sample for 3 s")]
 
 
 def deaf_to(count):

@@ -7,23 +7,22 @@ import resource
 import threading
 import time
 
-from gate_racer.link.record import RecordFile, read_records
-from gate_racer.pilot.records.flight_log import FlightLog, LogWriter
+from gate_racer.link.record import read_records
+from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 
 
 def test_a_full_disk_ends_the_log_with_one_warning_and_nothing_else(tmp_path):
-    file, told = RecordFile(tmp_path / "log.mcap"), []
-    channel = file.json_channel("x", "x", {})
-    file.add_raw = lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
-    writer = LogWriter(file, 10**9, False, told.append)
+    told = []
+    log = FlightLog(tmp_path / "log.mcap", patient=False, tell=told.append)
+    log._file.add_raw = lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
     for k in range(100):
-        writer.add(channel, 0.01 * k, b"{}")
+        log.write("phase", 0.01 * k)
     time.sleep(0.2)
-    writer.add(channel, 2.0, b"{}")
-    writer.close()
-    assert writer.problem.endswith("log.mcap: No space left on device") and len(told) == 1
-    assert writer.dropped.records == 100, "the one that failed was tried"
+    log.write("phase", 2.0)
+    log.close()
+    assert log.problem.endswith("log.mcap: No space left on device") and len(told) == 1
+    assert log.dropped.records == 100, "the one that failed was tried"
 
 
 def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
@@ -43,15 +42,15 @@ def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
 
 def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch):
     monkeypatch.setattr("gate_racer.pilot.records.flight_log.CLOSE_S", 0.2)
-    file, told, hangs = RecordFile(tmp_path / "log.mcap"), [], threading.Event()
-    channel, file.add_raw = file.json_channel("x", "x", {}), lambda *_: hangs.wait()
-    writer = LogWriter(file, 10**9, False, told.append)
+    told, hangs = [], threading.Event()
+    log = FlightLog(tmp_path / "log.mcap", patient=False, tell=told.append)
+    log._file.add_raw = lambda *_: hangs.wait()
     for k in range(300):
-        writer.add(channel, 0.03 * k, bytes(50_000), is_image=True)
-        writer.add(channel, 0.03 * k, bytes(500))
-    assert writer.dropped.images > 100 and writer.dropped.records == 0
-    writer.close()
-    assert "the disk has not responded" in writer.problem and len(told) == 1
+        log.image(0.03 * k, bytes(50_000))
+        log.write("phase", 0.03 * k, phase="race", reason="x" * 500)
+    assert log.dropped.images > 100 and log.dropped.records == 0
+    log.close()
+    assert "the disk has not responded" in log.problem and len(told) == 1
     hangs.set()
 
 
@@ -79,6 +78,6 @@ def test_records_missing_in_the_log_are_counted_in_the_result(tmp_path):
     recorder = Recorder(FlightLog(folder / "flight.mcap"))
     (folder / "flight.mcap").unlink()
     folder.rmdir()
-    recorder.write("link", 0.0, counters={})
+    recorder.log.write("link", 0.0, counters={})
     recorder.close()
     assert recorder.troubles["log"].endswith("flight.mcap: was removed in flight")

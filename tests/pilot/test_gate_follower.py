@@ -8,8 +8,8 @@ import pytest
 from gate_racer.estimation.estimator import State
 from gate_racer.mpc.policy.policy import load_policy, names
 from gate_racer.pilot.build import PilotModels, build_free
-from gate_racer.pilot.flight import EndReason
-from gate_racer.pilot.guidance.gate_follower import OVERDUE_S, GateFollower
+from gate_racer.pilot.flight import EndReason, FlightOptions
+from gate_racer.pilot.guidance.plan_follower import CIRCLING_S, GateFollower
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -89,7 +89,7 @@ def test_a_gate_off_the_map_is_flown_at_and_counted_where_it_stands(guidance, tr
 
 def test_one_that_circles_for_ever_is_ended(guidance):
     assert guidance.judge(at(1.0, (0, 0, -2)), 1.0, 0.0, Map()) is None
-    end = guidance.judge(at(OVERDUE_S + 0.1, (0, 0, -2)), OVERDUE_S + 0.1, 0.0, Map())
+    end = guidance.judge(at(CIRCLING_S + 0.1, (0, 0, -2)), CIRCLING_S + 0.1, 0.0, Map())
     assert end is not None and end.reason is EndReason.TIME_LIMIT
 
 
@@ -98,7 +98,7 @@ def test_the_shipped_one_races_by_camera_and_imu(name):
     """Its first three gates, in lock-step."""
     policy = load_policy(name)
     track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
-    pilot = build_free(PilotModels.of(track, vehicle, SPEC), name)
+    pilot = build_free(PilotModels.of(track, vehicle, SPEC), name, FlightOptions())
 
     def status(pilot):
         if len(pilot.guidance.passages.times_s) == 3:

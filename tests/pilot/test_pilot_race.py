@@ -9,9 +9,8 @@ from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.flight import DetectedImage, Passages, Phase
+from gate_racer.pilot.flight import DetectedImage, FlightOptions, Passages, Phase
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.guidance.recovery import GateRetries
 from gate_racer.pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
 from gate_racer.pilot.pilot import Pilot
 
@@ -214,8 +213,8 @@ def test_in_flight_no_simulator_is_forgotten(pilot):
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1, dcl):
     """Displace the gate by 0.4 m towards the vehicle, 0.3 m before its plane: one crossing is counted."""
     controller, estimator = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0)), Clockwork()
-    retries = GateRetries(vq1, vq1.course(1), controller, dcl, searches=False)
-    guidance = PlanFollower(vq1, 1, controller, SimpleNamespace(moved=lambda gate: np.zeros(3)), 0.3, 1 / 60, retries)
+    observer = SimpleNamespace(moved=lambda gate: np.zeros(3))
+    guidance = PlanFollower(vq1, dcl, controller, 1 / 60, FlightOptions(retry=False), observer)
     gate = guidance.course[0]
     for t, (ahead, offset) in enumerate([(-0.5, 0.0), (-0.3, 0.0), (-0.2, -0.4), (0.1, -0.4)]):
         estimator.offset = offset * gate.R_wg[:, 0]

@@ -10,7 +10,7 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import DetectedImage
-from gate_racer.pilot.preflight import STATUS_S, Preflight
+from gate_racer.pilot.handshake import STATUS_S, Preflight
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve

@@ -9,9 +9,17 @@ from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.flight import EndReason, Passages
-from gate_racer.pilot.guidance import incidents
-from gate_racer.pilot.guidance.incidents import StatusWatch, brakes, missed_margin
-from gate_racer.pilot.guidance.recovery import ACCEL_M_S2, TRY_S, GateRetries, Recovery, RecoveryStage
+from gate_racer.pilot.guidance import recovery
+from gate_racer.pilot.guidance.recovery import (
+    ACCEL_M_S2,
+    TRY_S,
+    GateRetries,
+    Recovery,
+    RecoveryStage,
+    StatusWatch,
+    brakes,
+    missed_margin,
+)
 from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
 from gate_racer.tracks.track import bars, load_track
 from tests.flights import DCL, flown_by, racer_of
@@ -47,7 +55,7 @@ def test_what_the_race_status_says_of_the_gates_passed(passed, told, missed):
 @pytest.mark.parametrize("late_s", [0.1, 0.7, 2.0])
 def test_how_late_a_status_counts_is_learned_from_what_it_has_counted(late_s, monkeypatch):
     """Gates passed every 3 s, a status 4 times a second: from the second on none is missed that is counted as late as before."""
-    monkeypatch.setattr(incidents, "STATUS_S", 5.0)
+    monkeypatch.setattr(recovery, "STATUS_S", 5.0)
     watch, passed, period_s = StatusWatch(), [3.0, 6.0, 9.0], 0.25
 
     def missed(counts):
@@ -90,10 +98,10 @@ def test_a_gate_that_is_more_likely_missed_than_hit_is_braked_for_just_in_time(s
         return brakes(gate, state, room_m)
 
     due_m = next((ahead_m for ahead_m in np.arange(40.0, 0.0, -0.1) if braked(ahead_m)), None)
-    assert (due_m is not None) == (sigma > incidents.BLIND) and not braked(-1.0), "a gate behind needs no brake"
+    assert (due_m is not None) == (sigma > recovery.BLIND) and not braked(-1.0), "a gate behind needs no brake"
     if due_m is not None:
-        stop_m = speed * incidents.BRAKE_S + speed**2 / (2 * incidents.BRAKE_M_S2)
-        assert stop_m < due_m < stop_m + incidents.BRAKE_M + 0.1, (
+        stop_m = speed * recovery.BRAKE_S + speed**2 / (2 * recovery.BRAKE_M_S2)
+        assert stop_m < due_m < stop_m + recovery.BRAKE_M + 0.1, (
             "it comes to rest before the gate, and is not braked for earlier"
         )
         assert not braked(0.9 * stop_m), "a vehicle that cannot stop flies on"
@@ -242,21 +250,21 @@ LOST = replace(RESTING, cov=100.0 * np.eye(9))
 
 
 def test_a_blind_hover_ends_after_a_while(retries):
-    limit_s, passages = incidents.BLIND_S, Passages()
+    limit_s, passages = recovery.BLIND_S, Passages()
     ends = [retries.judge(0, False, passages, LOST, GO + t, GO) for t in np.arange(0.0, limit_s + 1.0, 0.5)]
     assert retries.recovery is not None and not any(ends[:-2]), "first it looks for gates"
     assert ends[-1].reason is EndReason.BLIND and f"for {limit_s:g} s" in ends[-1].cause
 
 
 def test_a_glimpse_lets_a_blind_hover_go_on(retries):
-    passages, times = Passages(), np.arange(0.0, 3 * incidents.BLIND_S, 0.5)
+    passages, times = Passages(), np.arange(0.0, 3 * recovery.BLIND_S, 0.5)
     states = [RESTING if k % 50 == 49 else LOST for k in range(len(times))]
     assert not any(retries.judge(0, False, passages, state, GO + t, GO) for t, state in zip(times, states, strict=True))
 
 
 def test_a_gate_is_not_overdue_while_the_state_is_old(retries, plan):
     """A simulator that stands still keeps the vehicle from gates."""
-    retries._controller.progress.theta = plan.gate_times_s[0] + 2 * incidents.OVERDUE_S
+    retries._controller.progress.theta = plan.gate_times_s[0] + 2 * recovery.OVERDUE_S
     assert retries.judge(0, False, Passages(), RESTING, GO + 1.0, GO) is None and retries.recovery is None
     assert retries.judge(0, False, Passages(), RESTING, GO, GO) is None and retries.recovery is not None
 

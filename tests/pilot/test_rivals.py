@@ -51,9 +51,6 @@ class Straight:
         self.gate_times_s = np.array([passed_s, *(np.array(gates_s) + begun_s)])
         self.half_m, self.begun_s = half_m, begun_s
 
-    def gate_time(self, number):
-        return self.gate_times_s[number]
-
     def sample(self, theta):
         rows = np.zeros((len(theta), NR))
         rows[:, P.start], rows[:, V.start] = SPEED * (theta - self.begun_s), SPEED
@@ -78,7 +75,7 @@ def here(t=1.0, x=0.0, y=0.0):
 def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
     """Return the constraints from one rival, for a pilot at the origin."""
     watch = watch_of(own, **course)
-    watch.receive(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
+    watch.tracker.receive(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
     return watch.way(here(), line or Straight(5.0), BEGUN_S, 1.0, 1.0)
 
 
@@ -98,8 +95,8 @@ def test_who_is_overtaken_holds_its_line_until_the_other_is_clear_ahead_and_who_
     overtaken, passer, line, clear_m = watch_of(own=1), watch_of(own=2), Straight(20.0), 2 * RADIUS_M + CLEAR_M
     for k, lead in enumerate(np.arange(-2.05, 2.0, 0.1).tolist()):
         t = 1.0 + 0.01 * k
-        overtaken.receive(RivalState(t, 2, (lead, 0.6, 0.0), (SPEED, 0.0, 0.0)))
-        passer.receive(RivalState(t, 1, (-lead, -0.6, 0.0), (0.7 * SPEED, 0.0, 0.0)))
+        overtaken.tracker.receive(RivalState(t, 2, (lead, 0.6, 0.0), (SPEED, 0.0, 0.0)))
+        passer.tracker.receive(RivalState(t, 1, (-lead, -0.6, 0.0), (0.7 * SPEED, 0.0, 0.0)))
         assert bool(overtaken.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead > clear_m)
         assert bool(passer.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead < clear_m)
 
@@ -108,7 +105,7 @@ def beside(*others_m, opening_s=0.7):
     """The pace left to the third of a grid, beside of whom others are, to the next opening."""
     watch, line = watch_of(own=3), Straight(opening_s)
     for place, y in enumerate(others_m, 1):
-        watch.receive(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
+        watch.tracker.receive(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
     return watch.way(here(), line, BEGUN_S, 1.0, 1.0).pace
 
 
@@ -196,7 +193,7 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
     leads = []
     for k in range(400):
         t, lead = k * dt, ahead_m + speed * k * dt - x
-        watch.receive(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
+        watch.tracker.receive(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
         state = here(t, x)
         pace = min(watch.way(state, line, BEGUN_S + x / SPEED, v / SPEED, 1.0).pace, 1.05)
         v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
@@ -209,7 +206,7 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
 def test_a_pass_once_begun_keeps_its_side_until_it_is_done():
     watch, line, sides = watch_of(), Straight(9.0), []
     for lead in np.arange(1.6, -2.0, -0.1):
-        watch.receive(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
+        watch.tracker.receive(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
         found = watch.way(here(), line, BEGUN_S, 1.0, 1.0)
         assert found.pace == math.inf
         sides += [tube.side_w for tube in found.tubes]

@@ -13,8 +13,8 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import STICKS, load_betaflight
 from gate_racer.link.record import read_records
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import FlightOptions, PilotModels, build_racer
-from gate_racer.pilot.flight import EndReason
+from gate_racer.pilot.build import PilotModels, build_racer
+from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
@@ -69,7 +69,7 @@ def flown(tmp_path_factory):
     eye = open_perception("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
     about = {"track": "hall", "vehicle": "archer", "plan_hash": "", "world": {}, "seed": 3, "profile": "betaflight"}
-    recorder.write("flight", 0.0, **about, planned_gate_times_s=[])
+    recorder.log.write("flight", 0.0, **about, planned_gate_times_s=[])
     link = BetaflightLink(station, BF, eye, shadow=True)
     for _ in LockstepFlight(shadow, BF.wire, link, recorder):
         if link.t > STOP_S:

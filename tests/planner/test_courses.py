@@ -193,6 +193,15 @@ def test_a_repeated_position_passes_a_ball(tmp_path, dcl):
     assert read_peer_plan(tmp_path / "peer.csv", Task(balls, dcl, ONE)).gate_nodes == (3, 5)
 
 
+def test_a_row_without_attitude_is_named_as_all_rows_are(tmp_path, dcl):
+    rows = np.zeros((4, 14))
+    rows[:, 0], rows[[0, 1, 3], 4] = 0.1 * np.arange(4), 1.0
+    header = "t,p_x,p_y,p_z,q_w,q_x,q_y,q_z,v_x,v_y,v_z,w_x,w_y,w_z"
+    np.savetxt(tmp_path / "peer.csv", rows, delimiter=",", header=header, comments="")
+    with refused("q_w to q_z of row 3 are zero", PlanError):
+        read_peer_plan(tmp_path / "peer.csv", Task(TWO_GATES, dcl, ONE))
+
+
 @pytest.mark.parametrize(("text", "words"), [("t,p_x\n0,1\n", "column p_y is missing"), ("", "column t is missing")])
 def test_a_file_that_is_no_trajectory_is_one_clear_line(text, words, tmp_path, dcl):
     (tmp_path / "peer.csv").write_text(text)

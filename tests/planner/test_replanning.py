@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.planner.models import P, Q, V
-from gate_racer.planner.replanning import DEFECT_M, Remainder, Replanner
+from gate_racer.planner.replanning import DEFECT_M, Remainder, replan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.vehicle.dynamics import RATES_X
 
@@ -22,11 +22,6 @@ def rest(plan, vq1, dcl):
     return Remainder(plan, from_s, np.array([np.interp(from_s, t, column) for column in x.T]), vq1, dcl, PlanOptions())
 
 
-@pytest.fixture(scope="module")
-def replan():
-    return Replanner()
-
-
 def crossing(plan, vehicle, gate):
     """Return the margin, m, where a plan crosses a gate's plane, by integration between nodes."""
     _, x, _ = plan.dense(vehicle, 8)
@@ -34,7 +29,7 @@ def crossing(plan, vehicle, gate):
     return max(one.margin for one in found if one is not None)
 
 
-def test_with_beliefs_unchanged_the_rest_is_flown_as_before(replan, rest, plan, dcl):
+def test_with_beliefs_unchanged_the_rest_is_flown_as_before(rest, plan, dcl):
     again = replan(rest)
     assert again.ok, again.status
     left_s = plan.total_time - rest.from_s
@@ -48,7 +43,7 @@ def test_with_beliefs_unchanged_the_rest_is_flown_as_before(replan, rest, plan, 
     assert np.linalg.norm(at[0] - at[1], axis=1).max() < 0.6  # of an opening 1.5 m wide
 
 
-def test_it_begins_in_the_state_that_was_given(replan, rest):
+def test_it_begins_in_the_state_that_was_given(rest):
     x = rest.x.copy()
     x[P] += [0.1, -0.1, 0.1]
     x[V] *= 1.04
@@ -62,7 +57,7 @@ def test_it_begins_in_the_state_that_was_given(replan, rest):
     assert (np.sum(q[1:] * q[:-1], axis=1) > 0).all()  # the attitude never changes its sign
 
 
-def test_a_gate_that_stands_elsewhere_is_flown_through_there(replan, rest, plan, vq1, dcl):
+def test_a_gate_that_stands_elsewhere_is_flown_through_there(rest, plan, vq1, dcl):
     number, gates = AFTER + 2, list(vq1.gates)
     x, y, z = gates[number].centre_m
     gates[number] = moved = replace(gates[number], centre_m=(x, y + 1.2, z - 0.5))
@@ -72,7 +67,7 @@ def test_a_gate_that_stands_elsewhere_is_flown_through_there(replan, rest, plan,
     assert crossing(again.plan, dcl, moved) > dcl.contact_radius_m + 0.1
 
 
-def test_less_drag_is_faster_and_planned_by_its_own_motion(replan, rest, dcl):
+def test_less_drag_is_faster_and_planned_by_its_own_motion(rest, dcl):
     slippery = replace(dcl, drag_quadratic_1_m=0.7 * dcl.drag_quadratic_1_m)
     usual, again = replan(rest), replan(replace(rest, vehicle=slippery))
     assert again.ok and again.rest_s < 0.97 * usual.rest_s
@@ -88,8 +83,8 @@ def test_less_drag_is_faster_and_planned_by_its_own_motion(replan, rest, dcl):
     assert defect(slippery) < 0.2 * defect(dcl)
 
 
-def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
-    assert replan(rest).plan.hash == Replanner()(rest).plan.hash
+def test_the_same_rest_gives_the_same_plan(rest, dcl):
+    assert replan(rest).plan.hash == replan(rest).plan.hash
 
 
 @pytest.mark.parametrize(
@@ -100,7 +95,7 @@ def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
         (lambda x: x.__setitem__(slice(None), np.nan), ""),
     ],
 )
-def test_an_impossible_state_gives_a_reason_and_keeps_the_plan(replan, rest, wrong, says):
+def test_an_impossible_state_gives_a_reason_and_keeps_the_plan(rest, wrong, says):
     x = rest.x.copy()
     wrong(x)
     again = replan(replace(rest, x=x))

@@ -53,7 +53,7 @@ def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
         monkeypatch.setattr(stretches, "AHEAD", 1)
         problem = TimeOptimalProblem(flight)
         best = refined(problem, from_guess(problem, point_mass, Guess("forward", 1.1), 2), LEVELS)
-        assert best.solved.success
+        assert best.success
         times.append(best.total_time)
     assert times[1] == pytest.approx(times[0], rel=1e-3), "refined where its own first solution was coarse"
 

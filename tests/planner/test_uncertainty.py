@@ -26,10 +26,17 @@ from gate_racer.planner.uncertainty.covariance import (
     recognised,
     transitions,
 )
-from gate_racer.planner.uncertainty.prediction import FALLS_SHORT, Tails, displacement, limited, predict
+from gate_racer.planner.uncertainty.prediction import (
+    FALLS_SHORT,
+    LOOP,
+    Tails,
+    displacement,
+    limited,
+    predict,
+    tracking_covariance,
+)
+from gate_racer.planner.uncertainty.prediction import transitions as loop_transitions
 from gate_racer.planner.uncertainty.risk import ACTIVE_M, reallocated, stated
-from gate_racer.planner.uncertainty.tracking import LOOP, tracking_covariance
-from gate_racer.planner.uncertainty.tracking import transitions as loop_transitions
 from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import G_W

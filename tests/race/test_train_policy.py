@@ -101,7 +101,7 @@ def test_networks_go_on_to_another_course_and_to_what_flights_lacked(tmp_path, d
 
 INHERITED = """
 import numpy as np
-from gate_racer.mpc.policy.network import PolicyNetwork
+from gate_racer.mpc.policy.policy import PolicyNetwork
 from gate_racer.race.training.learner import Learner, LearningTask
 from gate_racer.sim.environment.racing import Randomisation
 from gate_racer.tracks.track import load_track
