@@ -22,8 +22,8 @@ from gate_racer.race.campaign.campaign import campaign, commit
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.choice import Choice
 from gate_racer.race.campaign.cli import BoardSettings
+from gate_racer.race.campaign.compare import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.standings import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.tables import cells
 from gate_racer.sim.physics.registry import PLANTS, missing, version_of
 from gate_racer.sim.worlds.distribution import load_worlds

@@ -36,7 +36,7 @@ from gate_racer.mpc.registry import DEFAULT as CONTROLLER
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Row, Store
 from gate_racer.race.campaign.choice import (
     Choice,
     PreparedCourse,
@@ -46,7 +46,6 @@ from gate_racer.race.campaign.choice import (
     plan_options,
 )
 from gate_racer.race.campaign.flight import NoLog, attempt, fly
-from gate_racer.race.campaign.store import FILE, Row, Store
 from gate_racer.race.settings import LIMIT_MB
 from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.plants import make_plant

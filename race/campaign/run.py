@@ -10,13 +10,11 @@ from gate_racer.common.files import write_file
 from gate_racer.common.settings import settings_of
 from gate_racer.race.campaign import board, residuals, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.case import Case
+from gate_racer.race.campaign.case import Case, Row, Store
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.cli import parser
-from gate_racer.race.campaign.compare import compare, table
+from gate_racer.race.campaign.compare import as_csv, compare, entries_of, table
 from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.standings import as_csv, entries_of
-from gate_racer.race.campaign.store import Row, Store
 from gate_racer.race.campaign.tables import cells, markdown, world_blocks
 from gate_racer.race.lsy import bench as lsy
 from gate_racer.sim.worlds.world import NOMINAL

@@ -17,10 +17,9 @@ from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
 from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import commit, prepare
-from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Store
 from gate_racer.race.campaign.choice import Choice, PreparedCourse
 from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, own_line, why
-from gate_racer.race.campaign.store import FILE, Store
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
 from gate_racer.tracks.track import load_track

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.race.campaign.case import Case, Outcome
+from gate_racer.race.campaign.case import Case, Outcome, Row
 from gate_racer.race.campaign.choice import asked_world, cells_of
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.report import lost_s
-from gate_racer.race.campaign.store import Row
 from gate_racer.race.campaign.tables import cell, cells, markdown, published, world_blocks
 
 
