@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.race.lsy.level import Places, Race, Rules, rules
-from gate_racer.race.lsy.rotations import rotation
+from gate_racer.race.lsy.level import Places, Race, Rules, rotation, rules
 from gate_racer.race.lsy.shapes import Solids
 from gate_racer.vehicle.rotation import Array
 

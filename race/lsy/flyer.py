@@ -12,10 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from gate_racer.race.lsy.arena import Observation
-from gate_racer.race.lsy.level import Places, rules
-from gate_racer.race.lsy.loop import Spin, at_rest, tilt_for, tilted, turned
-from gate_racer.race.lsy.model import DT, DT_NEXT, FC, GRAVITY, NU, NX, RATES, F, P, Q, V, drone
-from gate_racer.race.lsy.rotations import rotation
+from gate_racer.race.lsy.level import Places, rotation, rules
+from gate_racer.race.lsy.model import (
+    DT,
+    DT_NEXT,
+    FC,
+    GRAVITY,
+    NU,
+    NX,
+    RATES,
+    F,
+    P,
+    Q,
+    Spin,
+    V,
+    drone,
+    tilt_for,
+    tilted,
+    turned,
+)
 from gate_racer.race.lsy.shapes import OPENING_M, boxes_of, support
 from gate_racer.race.lsy.solver import (
     DT_REF,
@@ -111,7 +126,7 @@ class Flyer:
         self._flight: Iterate | None = None
         self._legs: list[Leg] = []
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
-        self._spin = at_rest()
+        self._spin = Spin(np.zeros(4), np.zeros(3), np.zeros(3))
         self._last: tuple[Observation, Array, float] | None = None  # and the command: rotation (3, 3), N
         self._seen: tuple[bool, ...] = ()
         self._moved_t = self._sought_t = 0.0  # s, when it last was not slow, and last sought another flight

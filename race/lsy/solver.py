@@ -13,9 +13,8 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.solvers.acados import bound, load_generated, silence, with_tick
-from gate_racer.race.lsy.level import rules
+from gate_racer.race.lsy.level import rotation, rules
 from gate_racer.race.lsy.model import DT, DT_NEXT, FC, NU, NX, F, P, Q, deviated, deviation, drone, step
-from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
 NAME = "lsy"  # of the problem, in C
