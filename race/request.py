@@ -24,9 +24,8 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.planning import progress_line
+from gate_racer.race.planning import fly_trial, progress_line
 from gate_racer.race.settings import FlownPlanSettings, RunSettings
-from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.gate import has_slot

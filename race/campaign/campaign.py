@@ -46,8 +46,8 @@ from gate_racer.race.campaign.choice import (
     plan_options,
 )
 from gate_racer.race.campaign.flight import NoLog, attempt, fly
+from gate_racer.race.planning import fly_trial
 from gate_racer.race.settings import LIMIT_MB
-from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.worlds.distribution import resolve

@@ -24,8 +24,7 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.choice import FlightConditions, PreparedCourse, asked_world, conditions_of
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.race.session import log_verdict
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.residual import Realisation

@@ -26,8 +26,7 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world
 from gate_racer.race.campaign.flight import STYLE, NoLog
-from gate_racer.race.lockstep import Entry, fly_together
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_together, open_perception
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, Standing, standings
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import MOST, load_track
