@@ -17,22 +17,23 @@ from typing import Any
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import Cell, confine, process_context
 from gate_racer.bootcamp.display import BrowserView
-from gate_racer.bootcamp.edges import (
+from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
+from gate_racer.bootcamp.program import error_in_flight, traceback_text
+from gate_racer.bootcamp.stages import (
     ASK,
     BUSY,
     ITEM,
     SENTINEL,
+    STAGES,
     CounterReport,
     Desk,
     Failed,
     Frame,
+    Job,
     Step,
     counts,
     unpacked,
 )
-from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
-from gate_racer.bootcamp.program import error_in_flight, traceback_text
-from gate_racer.bootcamp.stages import STAGES, Job
 from gate_racer.common.errors import one_line
 from gate_racer.common.process import Worker, leave, shielded
 

@@ -21,9 +21,8 @@ import numpy as np
 from gate_racer.bootcamp.api import Box, Location, Report
 from gate_racer.bootcamp.cli import PORT
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.generate import OPENING_M, OUTER_M
 from gate_racer.bootcamp.judge import target_of
-from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.scenario import OPENING_M, OUTER_M, Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
 from gate_racer.link.sockets import parse_address

@@ -10,8 +10,7 @@ from hashlib import sha256
 import numpy as np
 
 from gate_racer.bootcamp.api import Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
-from gate_racer.bootcamp.scenario import HEADROOM_M, Scenario
-from gate_racer.bootcamp.world import KINEMATIC, LOSS, PROFILE, SIMULATED, WIND
+from gate_racer.bootcamp.scenario import HEADROOM_M, KINEMATIC, LOSS, PROFILE, SIMULATED, WIND, Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import UNASKED, PositionTarget
 from gate_racer.link.profile import load_profile, ticks

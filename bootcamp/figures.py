@@ -12,9 +12,8 @@ from gate_racer.bootcamp.api import Location, Status
 from gate_racer.bootcamp.display import compose, ground_map, landing_image
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.program import load_program
-from gate_racer.bootcamp.scenario import Scenario, make_scenario
+from gate_racer.bootcamp.scenario import KINEMATIC, SIMULATED, Scenario, load_world, make_scenario
 from gate_racer.bootcamp.stages import Player, SoloStep, fly_alone
-from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import write_file
 from gate_racer.sim.view.texture import Image

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gate_racer.bootcamp.api import Box, Location, Report
-from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.world import DISTRACTORS, FLOOR, NOISE
+from gate_racer.bootcamp.scenario import DISTRACTORS, FLOOR, NOISE, Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes
 from gate_racer.common.images import IMAGE_BYTES, MOST_PX, decode_image

@@ -24,12 +24,11 @@ from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, confine, proces
 from gate_racer.bootcamp.crew import PATIENCE_S
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.edges import CounterReport, Failed, counts, receive
-from gate_racer.bootcamp.hints import hint_lines, imported
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
+from gate_racer.bootcamp.mistakes import hint_lines, imported
 from gate_racer.bootcamp.program import error_in_flight, error_line
 from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.stages import Answer, Player, SoloStep, fly_alone
+from gate_racer.bootcamp.stages import Answer, CounterReport, Failed, Player, SoloStep, counts, fly_alone, receive
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, write_file
 from gate_racer.common.process import Worker, leave, no_survivors

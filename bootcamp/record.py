@@ -12,8 +12,7 @@ from typing import Any, TextIO
 from gate_racer.bootcamp.api import Command, Go, Halt, Land, Null, Report, Unreadable
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.scenario import Scenario, make_scenario
-from gate_racer.bootcamp.world import Arena
+from gate_racer.bootcamp.scenario import Arena, Scenario, make_scenario
 from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import CAUSES, read_text
