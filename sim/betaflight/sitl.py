@@ -37,7 +37,7 @@ from gate_racer.link.msp.ports import SITL_PORT
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
 from gate_racer.link.msp.profile import BetaflightProfile, raw_imu
 from gate_racer.link.sockets import LOOPBACK, LinkError, bind_udp
-from gate_racer.sim.betaflight.receiver import Receiver, Uart
+from gate_racer.sim.betaflight.flight_controller import Receiver, Uart
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.sim.simulator import Sensors
 from gate_racer.vehicle.dynamics import GRAVITY
