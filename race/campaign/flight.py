@@ -226,15 +226,12 @@ class NoLog:
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """Discard a record."""
-        pass
 
     def image(self, t: float, jpeg: bytes) -> None:
         """Discard an image."""
-        pass
 
     def close(self) -> None:
         """Do nothing."""
-        pass
 
 
 def attempt(case: Case, course: PreparedCourse) -> Flown:
@@ -242,8 +239,12 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
     try:
         return fly(case, course, NoLog())
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+        return not_flown(course, f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def not_flown(course: PreparedCourse, reason: str) -> Flown:
+    """Return the result of a case that could not be flown."""
+    return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
 def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:

@@ -168,9 +168,7 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
         if setting not in FLOWN:
             raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
         profile, races = load_profile(SETTINGS[setting].profile), list[MultiVehicleResult]()
-        pilots = [
-            (one, prepare(track, vehicle, a.laps, False, folder, remark, plan_asked=one.plan)) for one in grid.pilots
-        ]
+        pilots = [(one, prepare(track, vehicle, a.laps, False, folder, plan_asked=one.plan)) for one in grid.pilots]
         for chosen, world in product(combinations(pilots, grid.at_once), a.worlds):
             pairing = []
             for seed in range(a.first_seed, a.first_seed + a.seeds):

@@ -1,7 +1,6 @@
 """`race-bench`: fly campaigns, report, compare, race several pilots, fit residual models."""
 
 import argparse
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,23 +9,13 @@ from gate_racer.common.files import write_file
 from gate_racer.common.settings import settings_of
 from gate_racer.race.campaign import board, residuals, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.case import Case, Row, Store
+from gate_racer.race.campaign.case import Case, Store
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.cli import parser
 from gate_racer.race.campaign.compare import as_csv, compare, entries_of, table
 from gate_racer.race.campaign.report import write_report
 from gate_racer.race.campaign.tables import cells, markdown, world_blocks
 from gate_racer.sim.worlds.world import NOMINAL
-
-
-def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
-    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
-    how = settings.workers or os.cpu_count() or 1, settings.retry
-    try:
-        return campaign(settings.tracks, [settings], folder, *how)
-    except KeyboardInterrupt:
-        remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
-        raise
 
 
 def write(store: Store, json_file: Path | None) -> None:
@@ -90,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = settings.out or Path("logs") / f"campaign-{commit()}"
     if settings.rivals.grid:
         return rivals.run(settings, folder, arguments.json)
-    store, rows = fly(settings, folder)
+    store, rows = campaign(settings.tracks, [settings], folder, settings.workers, settings.retry)
     bad = worst(rows, settings.worst)
     fly_again(bad, list(settings.tracks), folder, settings.uncertified, settings.residuals)
     write(store, arguments.json)

@@ -30,7 +30,7 @@ from tests.processes import raced, run_here
 
 @pytest.fixture(scope="module")
 def course(sprint, dcl) -> PreparedCourse:
-    return prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint, lambda text: None)
+    return prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_flown_time_is_compared_with_the_plans_at_the_last_gate(sprint, dcl, t
     text = (sprint / "sprint.yaml").read_text().replace("name: sprint", "name: stop\nclock: first_gate")
     course.write_text(text.replace("gates:", "end_m: [-75.0, 1.0, 8.0]\ngates:"))
     told = raced(tmp_path, course, "--set", f"plan.folder={tmp_path}")
-    prepared = prepare(load_track(course), dcl, 1, False, tmp_path, lambda text: None)
+    prepared = prepare(load_track(course), dcl, 1, False, tmp_path)
     first_s, last_s, stop_s = prepared.plan.gate_times_s
     o = attempt(replace(a_case(), track="stop"), prepared).outcome
     assert told["planned_time_s"] == pytest.approx(last_s - first_s) and o.planned_s == pytest.approx(last_s)
@@ -185,7 +185,7 @@ def test_plans_are_an_axis_and_each_is_made_once_and_apart(sprint, course, dcl, 
         return read_plan(folder / "sprint.csv")
 
     monkeypatch.setattr(prepare_module, "find_or_make_plan", find)
-    prepare(course.track, dcl, 1, False, tmp_path / "plans", lambda text: None, plan_asked="see=0")
+    prepare(course.track, dcl, 1, False, tmp_path / "plans", plan_asked="see=0")
     assert made == [(tmp_path / "plans" / "see=0", 0.0)]
 
 
@@ -195,7 +195,7 @@ def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_set
     push = ResidualAcceleration(x, np.linspace(5, 20, 10), np.tile([0.0, 0.0, 0.3], (10, 1)))
     model = ObservationModel(x, np.zeros((10, 9)), np.zeros(10, int), [Kernel(np.full(15, 3.0), 0.5, 0.0)] * 9)
     residuals = Residuals(dcl.hash, False, push, model)
-    pushed = prepare(course.track, dcl, 1, True, sprint, lambda text: None, residuals=residuals)
+    pushed = prepare(course.track, dcl, 1, True, sprint, residuals=residuals)
     assert pushed.errors is model and pushed.residual is push
     alone, along = flown.outcome, attempt(a_case(), pushed).outcome
     assert alone.finished and along.finished and along.race_s != alone.race_s
