@@ -233,18 +233,17 @@ class Choice:
         from gate_racer.mpc.registry import controller_content, needs_plan
 
         found = {}
-        files = [load_worlds(name if name != FACTORS else UNKNOWN) for name in self.worlds]
-        course = track.hash, vehicle.hash, *files
         contents = {name: controller_content(name) for name in self.controllers}
         needing = {name: needs_plan(name) for name in self.controllers}
         parts = {name: class_of(name) if name in PLANTS else name for name in (*self.flown, *self.estimators)}
         brought = {name: (part_content(part), version_of(name)) for name, part in parts.items() if is_part(part)}
-        worlds = cells_of(self.worlds)
+        worlds = {world: load_worlds(world.partition(":")[0]) for world in cells_of(self.worlds)}
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
             conditions, plan = conditions_of(name), asked if needing[controller] else ""
-            content = digest(*course, contents[controller], *(brought[k] for k in (name, estimator) if k in brought))
+            of_parts = (brought[k] for k in (name, estimator) if k in brought)
+            content = digest(track.hash, vehicle.hash, worlds[world], contents[controller], *of_parts)
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
