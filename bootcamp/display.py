@@ -71,11 +71,7 @@ class BrowserView:
     """Server of the newest frame, which the page requests again and again, and then of the whole flight, over and over."""
 
     def __init__(self, address: str, title: str):
-        """Start the server.
-
-        Raises:
-            UserError: the address is invalid or in use.
-        """
+        """Start the server. Raises UserError if the address is invalid or in use."""
         host, port = parse_address(address, PORT)
         self._page = PAGE.substitute(title=html.escape(title), script=SCRIPT).encode()
         self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf

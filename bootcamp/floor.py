@@ -168,11 +168,7 @@ class GroundCamera:
     """Renderer of the camera's view of the floor and its pads."""
 
     def __init__(self, scenario: Scenario):
-        """Draw the floor.
-
-        Raises:
-            UserError: the map cannot be read.
-        """
+        """Draw the floor. Raises UserError if the map cannot be read."""
         self.camera, self._seed = scenario.world.camera, scenario.seed
         floor, self._floor_px = make_floor(scenario)
         # Four channels are warped 2.5 times as fast as three, with the same bits.

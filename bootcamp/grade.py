@@ -82,11 +82,7 @@ class CellPlayer:
     """Program in a process of its own that answers reports."""
 
     def __init__(self, exam: Exam, scenario: Scenario, limits: Limits):
-        """Load the program.
-
-        Raises:
-            UserError: it cannot be loaded.
-        """
+        """Load the program. Raises UserError if it cannot be loaded."""
         self._limits, self._left_s, self.lasting = limits, limits.flight_s, True
         self.output, self.looks = list[str](), False
         tell, memory = self._keep, limits.memory_bytes

@@ -25,11 +25,7 @@ class FlightRecord:
     """Writer of the log, line by line, so that nothing is lost if the process dies."""
 
     def __init__(self, path: Path, scenario: Scenario):
-        """Open the log and write its head.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Open the log and write its head. Raises UserError if the file cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)

@@ -89,11 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _require_map(scenario: Scenario) -> None:
-    """Check the map before the flight.
-
-    Raises:
-        UserError: a tile is missing or is not an image.
-    """
+    """Check the map before the flight. Raises UserError if a tile is missing or is not an image."""
     if scenario.world.map:
         make_floor(scenario)
 

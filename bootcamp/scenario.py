@@ -107,11 +107,7 @@ class Arena:
 
 
 def load_world(path: Path = FILE) -> Arena:
-    """Load a world file.
-
-    Raises:
-        UserError: the file is missing or malformed.
-    """
+    """Load a world file. Raises UserError if the file is missing or malformed."""
     return load(path, Arena)
 
 
@@ -175,11 +171,7 @@ def _free(centre: Array, gates: list[Gate]) -> bool:
 
 
 def write_track(track: Track, folder: Path) -> Path:
-    """Write the track's file, named as the track; return its path.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write the track's file, named as the track; return its path. Raises UserError if the file cannot be written."""
     path = folder / f"{track.name}.yaml"
     write(path, {
         "name": track.name,

@@ -352,11 +352,7 @@ class Player:
     """Program that answers reports. As with workers, detection, geolocation and decision each have their own globals."""
 
     def __init__(self, path: Path, scenario: Scenario):
-        """Load the program.
-
-        Raises:
-            UserError: it cannot be loaded.
-        """
+        """Load the program. Raises UserError if it cannot be loaded."""
         self._detector, self._geolocator, self._decider = (load_program(path) for _ in range(3))
         self._path, self._scenario, self.mistakes = path, scenario, Counter[str]()
         self.looks = self._decider.looks

@@ -127,11 +127,7 @@ def _in_checkout(level: int, seeds: list[int], checkout: Path) -> list[Result]:
 
 
 def _environment(level: int, checkout: Path) -> Any:
-    """Return the published environment of a level.
-
-    Raises:
-        UserError: it cannot be loaded from there.
-    """
+    """Return the published environment of a level. Raises UserError if it cannot be loaded from there."""
     import tomllib
 
     sys.path.insert(0, str(checkout))

@@ -331,11 +331,7 @@ class Gimbal(DrawnCamera):
         return max(2 * math.degrees(math.atan(half)), LEAST_FOV_DEG)
 
     def order(self, order: GimbalOrder) -> None:
-        """Execute a command.
-
-        Raises:
-            UserError: the command is invalid or not supported.
-        """
+        """Execute a command. Raises UserError if the command is invalid or not supported."""
         if order.track is not None or order.box is not None:
             raise UserError("the gimbals of this simulator support neither tracking nor target boxes")
         if order.light is not None and not 0 <= order.light < len(LIGHTS):
@@ -406,11 +402,7 @@ SENSES: dict[int, Callable[[SensorRequest, Surroundings], Sense]] = {
 
 
 def open_sense(request: SensorRequest, around: Surroundings) -> Sense:
-    """Open the sensor that a valid request describes.
-
-    Raises:
-        UserError: the size or mount is not supported.
-    """
+    """Open the sensor that a valid request describes. Raises UserError if the size or mount is not supported."""
     where = f"sensor {request.seq_id}"
     if request.mount_type > EARTH_FIXED:
         raise UserError(
