@@ -207,15 +207,10 @@ class Crew:
                     worker.process.join()
                 self.outcome.terminated.append(name)
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung {told}")
-        if self._stands_still():
-            self._end(
-                ProgramEnd.WORKER_DIED, f"no step for {self._patience_s:g} s, and all workers idle: an answer was lost"
-            )
-
-    def _stands_still(self) -> bool:
-        """Check whether an item was lost: after the first step all workers have been idle for `patience_s`."""
         begun = self.outcome.report is not None and self.outcome.report.step > 0
-        return begun and not self._busy and time.monotonic() - self._reported > self._patience_s
+        if begun and not self._busy and time.monotonic() - self._reported > self._patience_s:
+            told = f"no step for {self._patience_s:g} s, and all workers idle: an answer was lost"
+            self._end(ProgramEnd.WORKER_DIED, told)
 
     def _close(self, tell: Callable[[Report], None]) -> None:
         """Shut down in the order of the ring: send each worker the sentinel after its writer's items, and wait for its end."""

@@ -220,19 +220,9 @@ def place_mistakes(place: Location, report: Report, pads: Sequence[Location]) ->
     return set().union(*map(of, pads))
 
 
-CHANGES = {
-    "append",
-    "extend",
-    "add",
-    "update",
-    "insert",
-    "pop",
-    "popleft",
-    "appendleft",
-    "clear",
-    "remove",
-    "setdefault",
-}
+CHANGES = {  # methods that change an object
+    "append", "extend", "add", "update", "insert", "pop", "popleft", "appendleft", "clear", "remove", "setdefault",
+}  # fmt: skip
 FUNCTIONS = ("detect", "locate", "decide")  # of a program; each runs in its own process
 
 
@@ -264,8 +254,9 @@ def hints(path: Path) -> list[Hint]:
     """Return the probable mistakes in a program; none for a file that does not parse, which fails when it is run."""
     tree, _ = _parsed(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    found = [*_no_return(functions), *_loops(tree), *_shared(tree, functions)]
-    return sorted(found)
+    endless = "a loop outside of functions runs before the flight; `decide` is called at every step without it"
+    loops = [Hint(node.lineno, endless) for node in tree.body if isinstance(node, ast.While)]
+    return sorted([*_no_return(functions), *loops, *_shared(tree, functions)])
 
 
 def hint_lines(programs: Sequence[Path]) -> list[str]:
@@ -300,8 +291,7 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
 def _no_return(functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
     for name in FUNCTIONS:
         if name in functions and not _ends(functions[name].body):
-            text = f"`{name}` can end without a `return`, which returns None"
-            yield Hint(functions[name].lineno, text)
+            yield Hint(functions[name].lineno, f"`{name}` can end without a `return`, which returns None")
 
 
 def _ends(body: list[ast.stmt]) -> bool:
@@ -326,15 +316,6 @@ def _ends(body: list[ast.stmt]) -> bool:
 def _any(case: ast.match_case) -> bool:
     """Check whether a case matches any subject."""
     return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
-
-
-def _loops(tree: ast.Module) -> Iterator[Hint]:
-    for node in tree.body:
-        if isinstance(node, ast.While):
-            yield Hint(
-                node.lineno,
-                "a loop outside of functions runs before the flight; `decide` is called at every step without it",
-            )
 
 
 def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:

@@ -159,11 +159,6 @@ class Session:
             "settings": plain(self.settings),
         }
 
-    def save_world(self, log: Path) -> None:
-        """Write the world beside a log, where it is known and has deviations."""
-        if self.world is not None and self.world.deviations != AS_BELIEVED:
-            self.world.save(log.with_suffix(".world.yaml"))
-
     def open_log(self, tell: Callable[[str], None]) -> FlightLog:
         """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""
         record = self.settings.record
@@ -199,7 +194,7 @@ def flown(session: Session, pilot: AnyPilot, recorder: Recorder) -> tuple[LinkRe
     status = StatusLine(recorder.console)
     if session.lockstep:
         status.command_hz = session.profile.command_hz
-    done = FLIGHTS[session.settings.mode](session, pilot, recorder, status)
+    done = FLIGHTS[session.settings.link.live, session.lockstep](session, pilot, recorder, status)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
         others = " or ".join(name for name in names(PROFILES) if name != session.profile.name)
         fit = f"another profile may fit (--profile {others}), or probe-link measures one"
@@ -270,7 +265,12 @@ def _live_lockstep(
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
-FLIGHTS = {"lockstep": _lockstep, "embedded": _embedded, "live": _live, "live-lockstep": _live_lockstep}  # by mode
+FLIGHTS = {  # by whether they are live, and in lock-step
+    (False, False): _embedded,
+    (False, True): _lockstep,
+    (True, False): _live,
+    (True, True): _live_lockstep,
+}
 
 
 def _client(session: Session) -> AnyClient:
@@ -353,7 +353,8 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
     pilot = session.pilot(planner)
     with interruptible(pilot):
         with recorded(session, pilot) as recorder:
-            session.save_world(recorder.path)
+            if session.world is not None and session.world.deviations != AS_BELIEVED:
+                session.world.save(recorder.path.with_suffix(".world.yaml"))
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):

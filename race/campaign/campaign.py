@@ -249,7 +249,10 @@ def campaign(
     for choice in choices:
         _require(choice, loaded)
     store = Store(folder / FILE)
-    store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
+    about = machine()
+    for track in loaded:
+        about[f"gates:{track.name}"] = json.dumps([gate.corners().round(3).tolist() for gate in track.gates])
+    store.require(about, "commit")
     done = {key for key, status in store.done().items() if not (retry and status == "failed")}
     jobs, requested = list[FlightJob](), list[str]()
     for choice, track in itertools.product(choices, loaded):
@@ -351,7 +354,3 @@ def machine() -> dict[str, str]:
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     processor = f"{len(models)} x {models[0]}" if models else platform.processor() or platform.machine()
     return {"commit": commit(), "machine": processor, "python": platform.python_version()}
-
-
-def _outlines(track: Track) -> str:
-    return json.dumps([gate.corners().round(3).tolist() for gate in track.gates])

@@ -193,7 +193,7 @@ class Flyer:
             for _ in range(solves):
                 self._iterate(x0, o)
             found.append(self._flight)
-        self._flight = min(found, key=lambda flight: self._cost_s(flight, o))
+        self._flight = min(found, key=lambda flight: flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o))
 
     def _touch_m(self, flight: Iterate, o: Observation) -> float:
         """Return by how much a flight violates a half-space of place at most, m."""
@@ -201,10 +201,6 @@ class Flyer:
         rows = np.delete(rows, SPEED_ROW, axis=1)
         room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
         return float(np.maximum(-room, 0.0).max())
-
-    def _cost_s(self, flight: Iterate, o: Observation) -> float:
-        """Return a flight's duration with the price of violated half-spaces, s."""
-        return float(flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o))
 
     def _estimate(self, o: Observation) -> None:
         """Update rotors and thrust gain over the last step."""

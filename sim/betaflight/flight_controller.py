@@ -333,6 +333,8 @@ CRSF = 9  # of its serial receivers
 def settings(profile: BetaflightProfile) -> dict[int, Message]:
     """Return the constant replies by MSP command."""
     low, high = profile.valid_us
+    switches = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
+    modes = tuple(ModeRange(mode, aux.channel, aux.low_us, aux.high_us) for mode, aux in switches)
     return {
         Code.API_VERSION: ApiVersion(0, 1, 45),
         Code.FC_VARIANT: FcVariant("BTFL"),
@@ -341,13 +343,8 @@ def settings(profile: BetaflightProfile) -> dict[int, Message]:
         Code.RC_TUNING: _tuning(profile),
         Code.RX_CONFIG: RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),
         Code.RX_MAP: RxMap(profile.channel_map + LETTERS[len(LEAST_MAP) :]),
-        Code.MODE_RANGES: _modes(profile),
+        Code.MODE_RANGES: ModeRanges(modes),
     }
-
-
-def _modes(profile: BetaflightProfile) -> ModeRanges:
-    switches = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
-    return ModeRanges(tuple(ModeRange(mode, aux.channel, aux.low_us, aux.high_us) for mode, aux in switches))
 
 
 def _tuning(profile: BetaflightProfile) -> RcTuning:
