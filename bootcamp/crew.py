@@ -76,11 +76,7 @@ class Crew:
         printed: Callable[[str, str], None] = lambda name, line: None,
         view: BrowserView | None = None,
     ):
-        """Start the workers; `printed` receives the lines that each worker of the program prints, in a thread.
-
-        Args:
-            view: receives the images, if the job wants them for browsers.
-        """
+        """Start the workers; `printed` receives what the program's workers print, in a thread, `view` the images."""
         context, self._judge = process_context(), Judge(job.scenario)
         # Workers that get the newest item, and never an older one.
         newest = {"display", *(FUNCTIONS if job.realtime else ())}

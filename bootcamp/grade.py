@@ -267,11 +267,7 @@ class GradeBook:
     """CSV file of grades, a row for each flight as it ends. Rows of an earlier run count again if nothing has changed."""
 
     def __init__(self, path: Path, exams: Sequence[Exam]):
-        """Read the file, if it exists, and keep the rows of these exams.
-
-        Raises:
-            UserError: it is no such file, or cannot be written.
-        """
+        """Keep the rows of these exams, if the file exists. Raises UserError for another file, or a read-only one."""
         self._path, self._exams, self.grades = path, exams, dict[int, Grade]()
         self._keys = [exam.key for exam in exams]  # of the files as they are flown, which may be edited meanwhile
         numbers = {key: number for number, key in enumerate(self._keys)}

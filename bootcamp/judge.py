@@ -87,11 +87,7 @@ class Judge:
         return None
 
     def verdict(self, end: ProgramEnd, cause: str, mistakes: Counter[str] | None = None) -> Judgement:
-        """Return the verdict after the end of the flight.
-
-        Args:
-            mistakes: number of each mistake that was found in boxes and places.
-        """
+        """Return the verdict after the end of the flight, given the number of each mistake in boxes and places."""
         last = self._last
         score = Score()
         if last is not None:
@@ -221,11 +217,7 @@ class Diagnosis:
         return f"ended early: {WARNINGS_MAX} commands in a row ignored for one reason" if enough else ""
 
     def cause(self, mistakes: Counter[str] | None) -> str:
-        """Return the cause of the failure in one sentence.
-
-        Args:
-            mistakes: number of each mistake in boxes and places.
-        """
+        """Return the cause of the failure in one sentence, given the number of each mistake in boxes and places."""
         last = self._last
         if last is None:
             return ""

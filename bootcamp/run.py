@@ -95,11 +95,7 @@ def _require_map(scenario: Scenario) -> None:
 
 
 def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None) -> int:
-    """Fly a job and write its report in any case, to `json_file` too; return the exit code, 0 if the goal was reached.
-
-    Args:
-        view: shows the flight.
-    """
+    """Fly a job, shown by `view`, and write its report in any case; return the exit code, 0 if the goal was reached."""
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -178,11 +174,7 @@ def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
 
 
 def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json: Path | None, class_: str) -> int:
-    """Grade programs over seeds; return 0 if every program reached the goal for every seed.
-
-    Args:
-        class_: name of the class whose programs are graded, "" if there is none.
-    """
+    """Grade programs, those of a class unless `class_` is empty, over seeds; return 0 if all reached the goal."""
     first, count = settings.seed or 0, settings.grade or (CLASS_SEEDS if class_ else SEEDS)
     for line in hint_lines(programs):
         remark(line)

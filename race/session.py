@@ -447,11 +447,7 @@ class UnwrittenError(UserError):
 
 
 def keep(session: Session, outcome: dict[str, Any]) -> None:
-    """Write the result as JSON, atomically, if a file is requested.
-
-    Raises:
-        UserError: the file cannot be written; the message holds the result.
-    """
+    """Write the result as JSON, atomically, if a file is requested. Raises UserError with the result in its message."""
     path = session.json
     if path is None:
         return

@@ -140,10 +140,7 @@ class Sitl:
     """Running firmware. `outputs` sends the motion and returns the motor outputs; its UARTs are sockets."""
 
     def __init__(self, binary: Path, folder: Path, profile: BetaflightProfile, rotors: Rotors):
-        """Start the firmware twice: to configure it, and to fly.
-
-        Args:
-            folder: folder for its settings.
+        """Start the firmware twice, to configure it and to fly, with its settings in `folder`.
 
         Raises:
             UserError: no such program, it ends or does not answer, ports are in use, or the rotors do not form an X.
