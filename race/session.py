@@ -225,7 +225,7 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
         "plant": settings.world.plant,
         "world.style": settings.world.style,
         "world.seed": session.seed,
-        "link.profile": session.profile.name,
+        "link.profile": settings.link.profile,
         "link.pose": str(settings.perception.pose).lower(),
     }
     with (
