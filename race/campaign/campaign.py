@@ -38,6 +38,7 @@ from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import FILE, Case, Flown, Row, Store
 from gate_racer.race.campaign.choice import (
+    BenchSettings,
     Choice,
     PreparedCourse,
     asked_world,
@@ -304,20 +305,19 @@ def worst(rows: list[Row], count: int) -> list[Row]:
     return flown[:count]
 
 
-def fly_again(
-    rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False, residuals: Residuals | None = None
-) -> None:
-    """Repeat flights to write their logs and plots into the campaign's folder; cases are deterministic."""
-    by_name = {track.name: track for track in map(load_track, tracks)}
+def fly_again(rows: list[Row], settings: BenchSettings, folder: Path) -> None:
+    """Repeat flights of these settings to write their logs and plots into the folder; cases are deterministic."""
+    tracks = {track.name: track for track in map(load_track, settings.tracks)}
+    vehicles = {vehicle.name: vehicle for vehicle in map(load_vehicle, settings.vehicles)}
     for row in rows:
         case, log_path = row.case, log_of(folder, row)
-        if log_path.exists() or case.track not in by_name:
+        if log_path.exists():
             continue
         draft = log_path.with_suffix(".part.mcap")  # a flight that is interrupted leaves no log that looks whole
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        vehicle, noisy = load_vehicle(case.vehicle), conditions_of(case.setting).noisy
-        given = (folder / "plans", uncertified, case.plan, residuals)
-        course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
+        given = (folder / "plans", settings.uncertified, case.plan, settings.residuals)
+        noisy = conditions_of(case.setting).noisy
+        course = prepare(tracks[case.track], vehicles[case.vehicle], case.laps, noisy, *given)
         log = FlightLog(draft, limit_mb=LIMIT_MB)
         try:
             fly(case, course, log, log_path.with_suffix(".png"))

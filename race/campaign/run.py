@@ -80,7 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.rivals.grid:
         return rivals.run(settings, folder, arguments.json)
     store, rows = campaign(settings.tracks, [settings], folder, settings.workers, settings.retry)
-    bad = worst(rows, settings.worst)
-    fly_again(bad, list(settings.tracks), folder, settings.uncertified, settings.residuals)
+    fly_again(worst(rows, settings.worst), settings, folder)
     write(store, arguments.json)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0

@@ -17,14 +17,15 @@ from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
 from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import commit, prepare
-from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Store
-from gate_racer.race.campaign.choice import Choice, PreparedCourse
+from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Row, Store
+from gate_racer.race.campaign.choice import BenchSettings, Choice, PreparedCourse
 from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, own_line, why
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, job, note
+from tests.conftest import ROOT
 from tests.processes import raced, run_here
 
 
@@ -318,3 +319,14 @@ def test_a_disk_that_is_full_is_one_line(tmp_path):
             store.require({"commit": "x" * 100_000}, "commit")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_flight_by_a_vehicle_file_is_flown_again_by_that_file(sprint, tmp_path):
+    """Its name is that of no shipped vehicle."""
+    own = tmp_path / "own.yaml"
+    own.write_text((ROOT / "vehicle/dcl.yaml").read_text(encoding="utf-8").replace("name: dcl", "name: own"))
+    settings = BenchSettings(tracks=(str(sprint / "sprint.yaml"),), vehicles=(str(own),), settings=("1",))
+    [case] = settings.cases(load_track(settings.tracks[0]), load_vehicle(str(own)))
+    row = Row(case, Outcome("crashed"), np.empty((0, 5)))
+    run.fly_again([row], settings, tmp_path)
+    assert run.log_of(tmp_path, row).exists() and run.log_of(tmp_path, row).with_suffix(".png").exists()
