@@ -74,14 +74,14 @@ def race(arguments: argparse.Namespace) -> "Session":
     return session
 
 
-def survey(arguments: argparse.Namespace, manoeuvres: Callable[[RunSettings], str]) -> "Session":
+def survey(arguments: argparse.Namespace, manoeuvres: Callable[[RunSettings], str | None]) -> "Session":
     """Return the session of a flight without a plan that may fly manoeuvres. Raises UserError as `race`."""
     settings = _settings(arguments)
     vehicle, wire = _vehicle_and_wire(settings)
     if wire.msp is not None:
         raise UserError(f"--profile {settings.link.profile}: explore and excite need MAVLink, not MSP")
     wanted = manoeuvres(settings)
-    flown = parse_manoeuvres(wanted) if wanted else None
+    flown = parse_manoeuvres(wanted) if wanted is not None else None
     track = _plausible(load_track(arguments.what), vehicle, settings)
     return _session(arguments, settings, wire, track, vehicle, manoeuvres=flown)
 
