@@ -24,7 +24,7 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
-from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world
+from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world, cells_of
 from gate_racer.race.campaign.flight import STYLE, NoLog
 from gate_racer.race.lockstep import Entry, fly_together, open_perception
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, Standing, standings
@@ -169,7 +169,7 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
     for track, vehicle in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles)):
         races = list[MultiVehicleResult]()
         pilots = [(one, prepare(track, vehicle, a.laps, False, folder, plan_asked=one.plan)) for one in grid.pilots]
-        for setting, chosen, world in product(a.flown, combinations(pilots, grid.at_once), a.worlds):
+        for setting, chosen, world in product(a.flown, combinations(pilots, grid.at_once), cells_of(a.worlds)):
             profile, pairing = load_profile(SETTINGS[setting].profile), list[MultiVehicleResult]()
             for seed in range(a.first_seed, a.first_seed + a.seeds):
                 turned = seed % grid.at_once
