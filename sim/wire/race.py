@@ -147,15 +147,10 @@ class Compliance:
         """Register a control message that was dropped at t."""
         self._referee.note(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
 
-    def refused(self, t: float, reasons: Mapping[Unsigned, str]) -> None:
-        """Register datagrams that were refused by their signatures: anyone may have sent them."""
-        for kind, reason in reasons.items():
-            self._referee.note(f"{REFUSED}: {kind}", t, reason, lawful=True)
-
-    def altered(self, t: float, reasons: Mapping[str, str]) -> None:
-        """Register fields of a set-point that are flown otherwise than sent, which breaks no rule of the interface."""
-        for field, reason in reasons.items():
-            self._referee.note(f"{ALTERED}: {field}", t, reason, lawful=True)
+    def lawful(self, t: float, what: str, reasons: Mapping[Unsigned, str] | Mapping[str, str]) -> None:
+        """Register what breaks no rule: fields that are ALTERED, or REFUSED datagrams, which anyone may have sent."""
+        for one, reason in reasons.items():
+            self._referee.note(f"{what}: {one}", t, reason, lawful=True)
 
     def link_lost(self, t: float) -> None:
         """Register that the failsafe has taken over at t."""
