@@ -37,7 +37,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.perception import detections
+from gate_racer.race.lockstep import detections
 from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator

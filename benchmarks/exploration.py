@@ -26,8 +26,7 @@ from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.explorer import ExplorerStage
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import GateFrame, Track, load_track

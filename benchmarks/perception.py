@@ -41,7 +41,7 @@ from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import Feed
-from gate_racer.sim.view.labels import Labeller, Labels
+from gate_racer.sim.view.projected import Labeller, Labels
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.sim.view.scene import drawn_gates
 from gate_racer.sim.view.style import RenderingStyle, load_style

@@ -40,8 +40,7 @@ from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign import options
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.lockstep import EmbeddedLink
-from gate_racer.race.perception import LockstepPerception, open_perception
+from gate_racer.race.lockstep import EmbeddedLink, LockstepPerception, open_perception
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.distribution import resolve

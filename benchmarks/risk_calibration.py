@@ -20,8 +20,8 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import plan_path
 from gate_racer.planner.task import Task
 from gate_racer.planner.uncertainty.prediction import Crossing, predict
+from gate_racer.race.campaign.case import Row, Store
 from gate_racer.race.campaign.choice import USUAL, plan_options
-from gate_racer.race.campaign.store import Row, Store
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.uncertainty import Doubt

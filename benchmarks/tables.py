@@ -19,7 +19,7 @@ from typing import Any
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import write_file
 from gate_racer.race.campaign.campaign import commit
-from gate_racer.race.campaign.store import Store
+from gate_racer.race.campaign.case import Store
 from gate_racer.race.campaign.tables import by_world, cells
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,6 +1,6 @@
 """Process that runs a learner's program: confined, its output limited, and the place known where it hangs or crashed.
 
-What it sends is read as data of known types (`edges.receive`), and processes that it starts end with it (`no_survivors`).
+What it sends is read as data of known types (`stages.receive`), and processes that it starts end with it (`no_survivors`).
 """
 
 import contextlib

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gate_racer.bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
+from gate_racer.bootcamp.scenario import DRONES, FILE, PX_MAX, Arena, load_world
 from gate_racer.common.command import add_common
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, key

@@ -17,22 +17,23 @@ from typing import Any
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import Cell, confine, process_context
 from gate_racer.bootcamp.display import BrowserView
-from gate_racer.bootcamp.edges import (
+from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
+from gate_racer.bootcamp.program import error_in_flight, traceback_text
+from gate_racer.bootcamp.stages import (
     ASK,
     BUSY,
     ITEM,
     SENTINEL,
+    STAGES,
     CounterReport,
     Desk,
     Failed,
     Frame,
+    Job,
     Step,
     counts,
     unpacked,
 )
-from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
-from gate_racer.bootcamp.program import error_in_flight, traceback_text
-from gate_racer.bootcamp.stages import STAGES, Job
 from gate_racer.common.errors import one_line
 from gate_racer.common.process import Worker, leave, shielded
 
@@ -75,11 +76,7 @@ class Crew:
         printed: Callable[[str, str], None] = lambda name, line: None,
         view: BrowserView | None = None,
     ):
-        """Start the workers; `printed` receives the lines that each worker of the program prints, in a thread.
-
-        Args:
-            view: receives the images, if the job wants them for browsers.
-        """
+        """Start the workers; `printed` receives what the program's workers print, in a thread, `view` the images."""
         context, self._judge = process_context(), Judge(job.scenario)
         # Workers that get the newest item, and never an older one.
         newest = {"display", *(FUNCTIONS if job.realtime else ())}
@@ -206,15 +203,10 @@ class Crew:
                     worker.process.join()
                 self.outcome.terminated.append(name)
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung {told}")
-        if self._stands_still():
-            self._end(
-                ProgramEnd.WORKER_DIED, f"no step for {self._patience_s:g} s, and all workers idle: an answer was lost"
-            )
-
-    def _stands_still(self) -> bool:
-        """Check whether an item was lost: after the first step all workers have been idle for `patience_s`."""
         begun = self.outcome.report is not None and self.outcome.report.step > 0
-        return begun and not self._busy and time.monotonic() - self._reported > self._patience_s
+        if begun and not self._busy and time.monotonic() - self._reported > self._patience_s:
+            told = f"no step for {self._patience_s:g} s, and all workers idle: an answer was lost"
+            self._end(ProgramEnd.WORKER_DIED, told)
 
     def _close(self, tell: Callable[[Report], None]) -> None:
         """Shut down in the order of the ring: send each worker the sentinel after its writer's items, and wait for its end."""

@@ -21,9 +21,8 @@ import numpy as np
 from gate_racer.bootcamp.api import Box, Location, Report
 from gate_racer.bootcamp.cli import PORT
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.generate import OPENING_M, OUTER_M
 from gate_racer.bootcamp.judge import target_of
-from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.scenario import OPENING_M, OUTER_M, Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
 from gate_racer.link.sockets import parse_address
@@ -72,11 +71,7 @@ class BrowserView:
     """Server of the newest frame, which the page requests again and again, and then of the whole flight, over and over."""
 
     def __init__(self, address: str, title: str):
-        """Start the server.
-
-        Raises:
-            UserError: the address is invalid or in use.
-        """
+        """Start the server. Raises UserError if the address is invalid or in use."""
         host, port = parse_address(address, PORT)
         self._page = PAGE.substitute(title=html.escape(title), script=SCRIPT).encode()
         self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf

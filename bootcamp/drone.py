@@ -10,8 +10,7 @@ from hashlib import sha256
 import numpy as np
 
 from gate_racer.bootcamp.api import Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
-from gate_racer.bootcamp.scenario import HEADROOM_M, Scenario
-from gate_racer.bootcamp.world import KINEMATIC, LOSS, PROFILE, SIMULATED, WIND
+from gate_racer.bootcamp.scenario import HEADROOM_M, KINEMATIC, LOSS, PROFILE, SIMULATED, WIND, Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import UNASKED, PositionTarget
 from gate_racer.link.profile import load_profile, ticks
@@ -193,11 +192,7 @@ class Drone:
     """Drone that flies a scenario; bit-identical for the same seed and commands."""
 
     def __init__(self, scenario: Scenario):
-        """Take off; the first step begins halted at the flight's height.
-
-        Raises:
-            UserError: it does not settle after take-off, as the wind is too strong.
-        """
+        """Take off; the first step begins halted. Raises UserError if it does not settle, as the wind is too strong."""
         self.scenario, self._world = scenario, scenario.world
         self._body = SimulatedBody(scenario) if self._world.drone == SIMULATED else KinematicBody(scenario)
         self._gates = scenario.course.gates if scenario.course else ()
@@ -233,11 +228,7 @@ class Drone:
         return sha256(self._body.bits() + repr(astuple(self.report())).encode()).hexdigest()[:16]
 
     def step(self, command: Command | Unreadable | None) -> Report:
-        """Apply a command and fly one step. An invalid one is ignored, counted, and explained in the report's `warning`.
-
-        Args:
-            command: None if none arrived in time.
-        """
+        """Apply a command (None: none in time) and fly one step; the report's `warning` says why one was ignored."""
         warning = ""
         if command is not None:
             self._taken += 1

@@ -1,5 +1,5 @@
-"""`python -m bootcamp.figures [NAME ...]`: draw docs/bootcamp/NAME.png, all lessons by default, and docs/bootcamp.png (NAME
-overview), from flights of the solutions."""
+"""`python -m gate_racer.bootcamp.figures [NAME ...]`: draw docs/bootcamp/NAME.png, all lessons by default, and
+docs/bootcamp.png (NAME overview), from flights of the solutions."""
 
 import sys
 from dataclasses import replace
@@ -9,14 +9,12 @@ import cv2
 import numpy as np
 
 from gate_racer.bootcamp.api import Location, Status
-from gate_racer.bootcamp.display import compose, ground_map, landing_image
+from gate_racer.bootcamp.display import compose, ground_map, landing_image, screenshot
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.program import load_program
-from gate_racer.bootcamp.scenario import Scenario, make_scenario
+from gate_racer.bootcamp.scenario import KINEMATIC, SIMULATED, Scenario, load_world, make_scenario
 from gate_racer.bootcamp.stages import Player, SoloStep, fly_alone
-from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
 from gate_racer.common.errors import UserError, exit_code
-from gate_racer.common.files import write_file
 from gate_racer.sim.view.texture import Image
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +73,7 @@ def run(names: list[str]) -> int:
             path, image = ROOT / f"docs/bootcamp/{name}.png", lesson_figure(lessons[name], name in SEEING)
         else:
             raise UserError(f"no figure {name!r}; known: {', '.join([*lessons, OVERVIEW])}")
-        write_file(path, cv2.imencode(".png", image)[1].tobytes())
+        screenshot(path, image)
         print(f"wrote {path}", flush=True)
     return 0
 

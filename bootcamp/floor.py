@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gate_racer.bootcamp.api import Box, Location, Report
-from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.world import DISTRACTORS, FLOOR, NOISE
+from gate_racer.bootcamp.scenario import DISTRACTORS, FLOOR, NOISE, Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes
 from gate_racer.common.images import IMAGE_BYTES, MOST_PX, decode_image
@@ -169,11 +168,7 @@ class GroundCamera:
     """Renderer of the camera's view of the floor and its pads."""
 
     def __init__(self, scenario: Scenario):
-        """Draw the floor.
-
-        Raises:
-            UserError: the map cannot be read.
-        """
+        """Draw the floor. Raises UserError if the map cannot be read."""
         self.camera, self._seed = scenario.world.camera, scenario.seed
         floor, self._floor_px = make_floor(scenario)
         # Four channels are warped 2.5 times as fast as three, with the same bits.
@@ -202,7 +197,8 @@ class GroundCamera:
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Image:
         """Return the image (height, width, 3) BGR from a body at p_wb (3,) m with attitude q_wb (4,)."""
-        ground_px = _homography(self.camera, np.asarray(p_wb, float), matrix(q_wb))
+        R_cw = self.camera.R_bc.T @ matrix(q_wb).T
+        ground_px = self.camera.K @ np.column_stack([R_cw[:, :2], -R_cw @ np.asarray(p_wb, float)])
         H = ground_px @ np.linalg.inv(self._floor_px)
         size = (self.camera.width_px, self.camera.height_px)
         drawn = cv2.warpPerspective(self._floor, H, size, flags=cv2.INTER_LINEAR, borderValue=BEYOND)
@@ -218,9 +214,3 @@ def locate(box: Box, height_m: float, position: Location, q_wb: ArrayLike, camer
         return None
     reach = height_m / down
     return Location(position.north + reach * north, position.east + reach * east)
-
-
-def _homography(camera: Camera, p_wb: Array, R_wb: Array) -> Array:
-    """Return the homography (3, 3) from the ground (north, east, 1) to the image (u, v, 1)."""
-    R_cw = camera.R_bc.T @ R_wb.T
-    return camera.K @ np.column_stack([R_cw[:, :2], -R_cw @ p_wb])

@@ -24,12 +24,11 @@ from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, confine, proces
 from gate_racer.bootcamp.crew import PATIENCE_S
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.edges import CounterReport, Failed, counts, receive
-from gate_racer.bootcamp.hints import hint_lines, imported
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
+from gate_racer.bootcamp.mistakes import hint_lines, imported
 from gate_racer.bootcamp.program import error_in_flight, error_line
 from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.stages import Answer, Player, SoloStep, fly_alone
+from gate_racer.bootcamp.stages import Answer, CounterReport, Failed, Player, SoloStep, counts, fly_alone, receive
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, write_file
 from gate_racer.common.process import Worker, leave, no_survivors
@@ -83,11 +82,7 @@ class CellPlayer:
     """Program in a process of its own that answers reports."""
 
     def __init__(self, exam: Exam, scenario: Scenario, limits: Limits):
-        """Load the program.
-
-        Raises:
-            UserError: it cannot be loaded.
-        """
+        """Load the program. Raises UserError if it cannot be loaded."""
         self._limits, self._left_s, self.lasting = limits, limits.flight_s, True
         self.output, self.looks = list[str](), False
         tell, memory = self._keep, limits.memory_bytes
@@ -272,11 +267,7 @@ class GradeBook:
     """CSV file of grades, a row for each flight as it ends. Rows of an earlier run count again if nothing has changed."""
 
     def __init__(self, path: Path, exams: Sequence[Exam]):
-        """Read the file, if it exists, and keep the rows of these exams.
-
-        Raises:
-            UserError: it is no such file, or cannot be written.
-        """
+        """Keep the rows of these exams, if the file exists. Raises UserError for another file, or a read-only one."""
         self._path, self._exams, self.grades = path, exams, dict[int, Grade]()
         self._keys = [exam.key for exam in exams]  # of the files as they are flown, which may be edited meanwhile
         numbers = {key: number for number, key in enumerate(self._keys)}

@@ -23,8 +23,7 @@ import numpy as np
 
 from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
 from gate_racer.bootcamp.floor import detect_pads, locate
-from gate_racer.bootcamp.hints import blanks
-from gate_racer.bootcamp.mistakes import advice_on_answer, advice_on_error
+from gate_racer.bootcamp.mistakes import advice_on_answer, advice_on_error, blanks
 from gate_racer.common.errors import UserError, one_line
 from gate_racer.sim.view.texture import Image
 

@@ -12,8 +12,7 @@ from typing import Any, TextIO
 from gate_racer.bootcamp.api import Command, Go, Halt, Land, Null, Report, Unreadable
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.scenario import Scenario, make_scenario
-from gate_racer.bootcamp.world import Arena
+from gate_racer.bootcamp.scenario import Arena, Scenario, make_scenario
 from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import CAUSES, read_text
@@ -26,11 +25,7 @@ class FlightRecord:
     """Writer of the log, line by line, so that nothing is lost if the process dies."""
 
     def __init__(self, path: Path, scenario: Scenario):
-        """Open the log and write its head.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Open the log and write its head. Raises UserError if the file cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)

@@ -15,15 +15,14 @@ from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.cli import CLASS_SEEDS, GATES, SEEDS, BootcampSettings
 from gate_racer.bootcamp.crew import Crew, ProgramOutcome
-from gate_racer.bootcamp.diagnosis import kind_of
 from gate_racer.bootcamp.display import BrowserView
 from gate_racer.bootcamp.floor import make_floor
-from gate_racer.bootcamp.generate import generate_track, write_track
-from gate_racer.bootcamp.hints import hint_lines
-from gate_racer.bootcamp.judge import Judgement, ProgramEnd
-from gate_racer.bootcamp.scenario import Scenario, make_scenario
+from gate_racer.bootcamp.grade import HEAD, Exam, Grade, GradeBook, Limits, grade, page, programs_in, row, summary
+from gate_racer.bootcamp.judge import Judgement, ProgramEnd, kind_of
+from gate_racer.bootcamp.mistakes import hint_lines
+from gate_racer.bootcamp.record import replay
+from gate_racer.bootcamp.scenario import Arena, Scenario, generate_track, make_scenario, write_track
 from gate_racer.bootcamp.stages import Job, log_of
-from gate_racer.bootcamp.world import Arena
 from gate_racer.common.command import complain, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
@@ -42,10 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
             "give exactly one of a program, --replay and --set generate=..., e.g. bootcamp examples/waypoint.py --seed 7"
         )
     if settings.replay is not None:
-        from gate_racer.bootcamp.record import (
-            replay,  # imports the simulator, which every worker would load with this module
-        )
-
         steps = replay(settings.replay)
         print(f"{settings.replay}: {steps} steps, bit-identical")
         write_json(json, {"log": settings.replay, "steps": steps})
@@ -59,8 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError("grade: give a folder of programs, e.g. bootcamp grade programs/")
     folder = programs[0] if len(programs) == 1 and programs[0].is_dir() else None
     if folder is not None:
-        from gate_racer.bootcamp.grade import programs_in
-
         programs = programs_in(folder)
         if not programs:
             raise UserError(f"{folder}: holds no programs (*.py)")
@@ -96,21 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _require_map(scenario: Scenario) -> None:
-    """Check the map before the flight.
-
-    Raises:
-        UserError: a tile is missing or is not an image.
-    """
+    """Check the map before the flight. Raises UserError if a tile is missing or is not an image."""
     if scenario.world.map:
         make_floor(scenario)
 
 
 def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None) -> int:
-    """Fly a job and write its report in any case, to `json_file` too; return the exit code, 0 if the goal was reached.
-
-    Args:
-        view: shows the flight.
-    """
+    """Fly a job, shown by `view`, and write its report in any case; return the exit code, 0 if the goal was reached."""
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -189,23 +174,7 @@ def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
 
 
 def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json: Path | None, class_: str) -> int:
-    """Grade programs over seeds; return 0 if every program reached the goal for every seed.
-
-    Args:
-        class_: name of the class whose programs are graded, "" if there is none.
-    """
-    from gate_racer.bootcamp.grade import (  # imports the simulator
-        HEAD,
-        Exam,
-        Grade,
-        GradeBook,
-        Limits,
-        grade,
-        page,
-        row,
-        summary,
-    )
-
+    """Grade programs, those of a class unless `class_` is empty, over seeds; return 0 if all reached the goal."""
     first, count = settings.seed or 0, settings.grade or (CLASS_SEEDS if class_ else SEEDS)
     for line in hint_lines(programs):
         remark(line)

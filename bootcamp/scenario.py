@@ -1,30 +1,188 @@
-"""Scenarios: layout, fixed or drawn from a seed, goal and conditions."""
+"""Scenarios: layout, fixed or drawn from a seed, goal and conditions, in the `Arena` of `world.yaml` or another file."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.bootcamp.api import CourseGate, Location
-from gate_racer.bootcamp.generate import generate_track
-from gate_racer.bootcamp.world import (
-    FILE,
-    PADS,
-    PROFILE,
-    ROUTE,
-    SIMULATED,
-    WAYPOINT,
-    Arena,
-    WorldConditions,
-    load_world,
-)
-from gate_racer.common.config import load
+from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError
 from gate_racer.link.profile import load_profile, ticks
+from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.vehicle.camera import Camera
+from gate_racer.vehicle.rotation import Array
+
+FILE = Path(__file__).parent / "world.yaml"
+# Each random quantity has its own stream for a seed.
+WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
+DRONES = SIMULATED, KINEMATIC = "simulated", "kinematic"
+PROFILE = "spec"  # link profile of the simulator; only its physics rate is used here
+PX_MAX = 4096  # px, greatest width and height of an image
+CONDITIONS = {  # least and most of each (chosen)
+    "wind_m_s": (0.0, 20.0),
+    "gust_m_s": (0.0, 10.0),
+    "noise": (0.0, 100.0),
+    "distractors": (0, 100),
+    "lost": (0.0, 0.99),
+    "lost_steps": (1, 100_000),
+    "camera_tilt_deg": (-90.0, -60.0),
+}
+LIMITS = {  # least and most of what can be drawn and flown (chosen)
+    "step_s": (1 / 120 - 1e-9, 1.0),  # from one tick of the simulated physics
+    "height_m": (1.0, 200.0),
+    "boundary_m": (1.0, 200.0),
+    "speed_m_s": (0.5, 5.0),
+    "acceptance_m": (0.01, 1.0),
+    "arrived_m_s": (0.001, 5.0),
+    "settled_s": (0.001, 10.0),
+    "pad_m": (0.1, 20.0),
+    "steps_max": (1, 100_000),
+}
+
+
+def require_within(settings: object, limits: Mapping[str, tuple[float, float]]) -> None:
+    """Raise ValueError for a field beyond its limits."""
+    for name, (least, most) in limits.items():
+        if not least <= (value := getattr(settings, name)) <= most:
+            raise ValueError(f"{name}: {value:g} does not lie between {least:g} and {most:g}")
+
+
+@dataclass(frozen=True)
+class WorldConditions:
+    """Disturbances of a flight; none by default."""
+
+    wind_m_s: float = 0.0  # steady wind, its direction drawn from the seed
+    gust_m_s: float = 0.0  # standard deviation of gusts
+    noise: float = 0.0  # grey levels, standard deviation of a pixel
+    distractors: int = 0  # number of blue objects that are not pads
+    lost: float = 0.0  # -, share of images that are lost
+    lost_steps: int = 10  # steps per gap of lost images
+    camera_tilt_deg: float = -90.0  # positive up; -90 is straight down
+
+    def __post_init__(self) -> None:
+        require_within(self, CONDITIONS)
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Contents of a world file."""
+
+    name: str
+    source: str
+    step_s: float  # length of a step
+    height_m: float  # of flight
+    boundary_m: float  # greatest north and east coordinate of a destination
+    speed_m_s: float  # greatest speed of flight
+    acceptance_m: float  # distance within which a destination is reached,
+    arrived_m_s: float  # ... below this speed,
+    settled_s: float  # ... for this time
+    pad_m: float  # side of a landing pad
+    steps_max: int  # steps after which a flight ends
+    camera: Camera  # looks straight down
+    conditions: WorldConditions | None = None  # replaces every scenario's own
+    drone: str = SIMULATED  # one of DRONES
+    map: str = ""  # folder of tiles; empty for a painted floor
+
+    def __post_init__(self) -> None:
+        require_within(self, LIMITS)
+        if max(self.camera.width_px, self.camera.height_px) > PX_MAX:
+            raise ValueError(f"camera: more than {PX_MAX} px on a side")
+        if self.drone not in DRONES:
+            raise ValueError(f"drone: {self.drone!r} is none of {', '.join(DRONES)}")
+
+    @property
+    def view_m(self) -> Location:
+        """Extent (m, north and east) of the ground in an image from the flight's height."""
+        camera = self.camera
+        return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
+
+    def ahead_m(self, conditions: WorldConditions) -> float:
+        """Return the distance (m) north of a hovering drone at which the image's centre lies."""
+        return self.height_m * math.tan(math.radians(90 + conditions.camera_tilt_deg))
+
+
+def load_world(path: Path = FILE) -> Arena:
+    """Load a world file. Raises UserError if the file is missing or malformed."""
+    return load(path, Arena)
+
+
+# Courses drawn from a seed: gates within bounds, apart, and each within a flyable turn and climb from the one before.
+
+BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))  # m, world NED (chosen)
+START = Start((-45.0, 0.0, -0.1), 0.0)  # m, world NED, and yaw in deg
+OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26  # m, gates of the virtual qualifier
+LEG_M = (12.0, 25.0)  # m, range of the distance from gate to gate (chosen, as those below)
+TURN_RAD = math.radians(50)  # rad, greatest angle between successive legs
+YAW_RAD = math.radians(25)  # rad, greatest angle between a gate's axis and the leg to it
+HEIGHT_M = (2.5, 10.0)  # m, range of the height of an opening's centre
+CLIMB = 0.25  # -, greatest change of height over length of a leg
+GATE_WALL_M = 6.0  # m, least distance from a gate to the bounds
+GATE_APART_M = 10.0  # m, least distance between any two gates
+WALK_TRIES, STARTS = 200, 200  # greatest numbers of draws per walk, and of walks
+
+
+def generate_track(seed: int, count: int) -> Track:
+    """Return a course of `count` gates, the same for the same seed.
+
+    Raises:
+        UserError: the seed is negative, `count` is below 1, or the bounds have no room for so many gates.
+    """
+    if seed < 0 or count < 1:
+        raise UserError(
+            f"seed {seed}, {count} gates: the seed must not be negative, and there must be at least one gate"
+        )
+    rng = np.random.default_rng([seed, GATES])
+    for _ in range(STARTS):
+        gates = _walk(rng, count)
+        if len(gates) == count:
+            return Track(f"generated-{seed}", START, BOUNDS, tuple(gates), False, None)
+    raise UserError(f"seed {seed}: no room for {count} gates within {BOUNDS.low_m} to {BOUNDS.high_m}; request fewer")
+
+
+def _walk(rng: np.random.Generator, count: int) -> list[Gate]:
+    """Draw gates one after the other, until there are `count` or the draws are used up."""
+    gates: list[Gate] = []
+    p, heading = START.p_wb, math.radians(START.yaw_deg)
+    for _ in range(WALK_TRIES):
+        if len(gates) == count:
+            break
+        course = heading + rng.uniform(-TURN_RAD, TURN_RAD)
+        length = rng.uniform(*LEG_M)
+        down = float(np.clip(p[2] + rng.uniform(-CLIMB, CLIMB) * length, -HEIGHT_M[1], -HEIGHT_M[0]))
+        centre = np.array([p[0] + length * math.cos(course), p[1] + length * math.sin(course), down])
+        if _free(centre, gates):
+            yaw_deg = math.degrees(course + rng.uniform(-YAW_RAD, YAW_RAD))
+            x, y, z = np.round(centre, 3).tolist()
+            gates.append(Gate((x, y, z), round(yaw_deg, 2), 0.0, OPENING_M, OUTER_M, DEPTH_M))
+            p, heading = centre, course
+    return gates
+
+
+def _free(centre: Array, gates: list[Gate]) -> bool:
+    """Check whether a gate may be placed at centre (3,) m."""
+    within = (np.abs(centre[:2]) <= np.array(BOUNDS.high_m[:2]) - GATE_WALL_M).all()
+    others = [gate.p_wg for gate in gates] + [START.p_wb]
+    return bool(within) and min(float(np.linalg.norm(centre - other)) for other in others) >= GATE_APART_M
+
+
+def write_track(track: Track, folder: Path) -> Path:
+    """Write the track's file, named as the track; return its path. Raises UserError if the file cannot be written."""
+    path = folder / f"{track.name}.yaml"
+    write(path, {
+        "name": track.name,
+        "source": "drawn by `bootcamp --set generate=seed=N` from the seed in its name",
+        "start": {"position_m": track.start.position_m, "yaw_deg": track.start.yaw_deg},
+        "bounds": asdict(track.bounds),
+        "frame": {"opening_m": OPENING_M, "outer_m": OUTER_M, "depth_m": DEPTH_M},
+        "gates": [{"centre_m": gate.centre_m, "yaw_deg": gate.yaw_deg} for gate in track.gates],
+    })  # fmt: skip
+    return path
+
 
 TASKS = Path(__file__).parent / "tasks.yaml"
 WALL_M = 5.0  # m from the boundary of destinations to the walls (chosen)

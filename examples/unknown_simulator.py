@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gate_racer.bootcamp.generate import generate_track, write_track
+from gate_racer.bootcamp.scenario import generate_track, write_track
 from gate_racer.field.files import write_vehicle
 from gate_racer.link.profile import load_profile
 from gate_racer.planner.plan import read_plan

@@ -40,10 +40,6 @@ class Exploration:
     log: str
     troubles: dict[str, str]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result as a dict for JSON."""
-        return asdict(self)
-
 
 def explore(session: Session) -> Exploration:
     """Fly by sight and return the gates found; errors as in `race.session.fly`."""
@@ -61,7 +57,7 @@ def explore(session: Session) -> Exploration:
                 _, verdict = flown(session, pilot, recorder)
             log_verdict(recorder.log, verdict or live_verdict(pilot, recorder.scoreboard))
         outcome = _found(session, pilot, explorer, recorder)
-        keep(session, outcome.as_dict())
+        keep(session, asdict(outcome))
     return outcome
 
 

@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Explore as the command line requests, and return the exit code."""
     from gate_racer.race.request import survey  # slow to load, as are solver and renderer after its cheap checks
 
-    session = survey(arguments, lambda settings: settings.explore.excite)
+    session = survey(arguments, lambda settings: settings.explore.excite or None)
     from gate_racer.pilot.live import exit_code_of
     from gate_racer.race.exploration import explore, summary
 

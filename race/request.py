@@ -24,9 +24,8 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.planning import progress_line
+from gate_racer.race.planning import fly_trial, progress_line
 from gate_racer.race.settings import FlownPlanSettings, RunSettings
-from gate_racer.race.trial import fly_trial
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.gate import has_slot
@@ -75,14 +74,14 @@ def race(arguments: argparse.Namespace) -> "Session":
     return session
 
 
-def survey(arguments: argparse.Namespace, manoeuvres: Callable[[RunSettings], str]) -> "Session":
+def survey(arguments: argparse.Namespace, manoeuvres: Callable[[RunSettings], str | None]) -> "Session":
     """Return the session of a flight without a plan that may fly manoeuvres. Raises UserError as `race`."""
     settings = _settings(arguments)
     vehicle, wire = _vehicle_and_wire(settings)
     if wire.msp is not None:
         raise UserError(f"--profile {settings.link.profile}: explore and excite need MAVLink, not MSP")
     wanted = manoeuvres(settings)
-    flown = parse_manoeuvres(wanted) if wanted else None
+    flown = parse_manoeuvres(wanted) if wanted is not None else None
     track = _plausible(load_track(arguments.what), vehicle, settings)
     return _session(arguments, settings, wire, track, vehicle, manoeuvres=flown)
 

@@ -219,8 +219,7 @@ class MultiVehicleNarrator:
             self._reported = True
             for standing in standings(race):
                 print(standing, flush=True)
-            if self._file is not None:
-                write_standings(self._file, race)
+            write_standings(self._file, race)
 
 
 def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, world: World, json: Path | None) -> int:

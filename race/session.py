@@ -52,8 +52,7 @@ from gate_racer.planner.plan import Plan
 from gate_racer.planner.replanning import Remainder
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.embedded import EmbeddedSimulator
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.race.settings import VIEW_PORT, RunSettings
 from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.sim.simulator import RunSetup
@@ -160,11 +159,6 @@ class Session:
             "settings": plain(self.settings),
         }
 
-    def save_world(self, log: Path) -> None:
-        """Write the world beside a log, where it is known and has deviations."""
-        if self.world is not None and self.world.deviations != AS_BELIEVED:
-            self.world.save(log.with_suffix(".world.yaml"))
-
     def open_log(self, tell: Callable[[str], None]) -> FlightLog:
         """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""
         record = self.settings.record
@@ -200,7 +194,7 @@ def flown(session: Session, pilot: AnyPilot, recorder: Recorder) -> tuple[LinkRe
     status = StatusLine(recorder.console)
     if session.lockstep:
         status.command_hz = session.profile.command_hz
-    done = FLIGHTS[session.settings.mode](session, pilot, recorder, status)
+    done = FLIGHTS[session.settings.link.live, session.lockstep](session, pilot, recorder, status)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
         others = " or ".join(name for name in names(PROFILES) if name != session.profile.name)
         fit = f"another profile may fit (--profile {others}), or probe-link measures one"
@@ -231,7 +225,7 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
         "plant": settings.world.plant,
         "world.style": settings.world.style,
         "world.seed": session.seed,
-        "link.profile": session.profile.name,
+        "link.profile": settings.link.profile,
         "link.pose": str(settings.perception.pose).lower(),
     }
     with (
@@ -271,7 +265,12 @@ def _live_lockstep(
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
-FLIGHTS = {"lockstep": _lockstep, "embedded": _embedded, "live": _live, "live-lockstep": _live_lockstep}  # by mode
+FLIGHTS = {  # by whether they are live, and in lock-step
+    (False, False): _embedded,
+    (False, True): _lockstep,
+    (True, False): _live,
+    (True, True): _live_lockstep,
+}
 
 
 def _client(session: Session) -> AnyClient:
@@ -354,7 +353,8 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
     pilot = session.pilot(planner)
     with interruptible(pilot):
         with recorded(session, pilot) as recorder:
-            session.save_world(recorder.log.path)
+            if session.world is not None and session.world.deviations != AS_BELIEVED:
+                session.world.save(recorder.log.path.with_suffix(".world.yaml"))
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
@@ -448,11 +448,7 @@ class UnwrittenError(UserError):
 
 
 def keep(session: Session, outcome: dict[str, Any]) -> None:
-    """Write the result as JSON, atomically, if a file is requested.
-
-    Raises:
-        UserError: the file cannot be written; the message holds the result.
-    """
+    """Write the result as JSON, atomically, if a file is requested. Raises UserError with the result in its message."""
     path = session.json
     if path is None:
         return

@@ -24,12 +24,6 @@ START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a m
 LIMIT_MB = 500.0  # MB of a flight's log: about seven minutes, mostly images
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, {', '.join(PLANTS)}, or {CLASS}"
-MODES = {  # mode by live and lock-step
-    (True, True): "live-lockstep",
-    (True, False): "live",
-    (False, True): "lockstep",
-    (False, False): "embedded",
-}
 SURVEY = {  # options of `explore` and `excite`, in groups
     "simulator": {"--profile": "link.profile", "--live": "link.live"},
 }
@@ -280,11 +274,6 @@ class RunSettings:
     record: RecordSettings = field(default_factory=RecordSettings)
     world: BuiltInSettings = field(default_factory=BuiltInSettings)
 
-    @property
-    def mode(self) -> str:
-        """How it is flown: "lockstep", "embedded", "live" or "live-lockstep"."""
-        return MODES[self.link.live, self.link.lockstep]
-
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         world, link, planless = self.world, self.link, not self.controller.flies_plan
@@ -292,7 +281,7 @@ class RunSettings:
             from gate_racer.mpc.registry import controller_content
 
             controller_content(self.controller.name)  # before anything is planned
-        if world.camera != "rendered" and self.mode != "lockstep":
+        if world.camera != "rendered" and (link.live or not link.lockstep):
             raise UserError(f"--camera {world.camera}: needs --lockstep without --live")
         if self.race.grid and not link.live:
             raise UserError("race.grid: needs --live and a simulator started with race-sim --pilots N")

@@ -5,14 +5,13 @@ Each vehicle has its own plant, sensors, referee and link. After every tick of a
 between bodies and updates what each vehicle observes of the others.
 """
 
-import json
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.files import write_file
+from gate_racer.common.command import write_json
 from gate_racer.link.messages import Arm
 from gate_racer.link.profile import Profile
 from gate_racer.sim.physics.contact import ColliderKind, Contact
@@ -58,8 +57,7 @@ class MultiVehicleRace:
             UserError: a place lies outside the bounds, or the vehicle does not support the setting.
         """
         n = setup.pilots
-        rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
-        self.traffic = Traffic([world.vehicle] * n, [rotors] * n, setup.publish_states)
+        self.traffic = Traffic(world.vehicle, rotors_of(world.vehicle, setup.rotor_radius_m), setup.publish_states)
         self.worlds = [on_grid(world, k, n, setup.spacing_m, 0.0 if k else setup.ahead_m) for k in range(n)]
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators: list[Simulator] = []
@@ -196,11 +194,10 @@ def standings(race: MultiVehicleRace) -> list[Standing]:
     return found
 
 
-def write_standings(path: Path, race: MultiVehicleRace) -> None:
+def write_standings(path: Path | None, race: MultiVehicleRace) -> None:
     """Write standings and encounters (JSON, pilots from 1), atomically. Raises FileError."""
     touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in race.encounters]
-    rows = [asdict(standing) for standing in standings(race)]
-    write_file(path, json.dumps({"standings": rows, "contacts": touched}, indent=2) + "\n")
+    write_json(path, {"standings": standings(race), "contacts": touched})
 
 
 class Commentator:

@@ -290,7 +290,7 @@ class Simulator:
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
         self._traffic, self._struck = around, list[Contact]()
-        stirred = around.air_w if around is not None and around.windy else None
+        stirred = around.air_w if around is not None and around.traffic.rotors is not None else None
         unknown = together(setup.residual, forces_of(world, seed, stirred))
         self._plant = make_plant(
             vehicle, track.start, setup.setting or natural(vehicle), Colliders(track), unknown, motors

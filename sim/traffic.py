@@ -20,13 +20,12 @@ Coulomb's law across it (see `sim.physics.contact`). The time of contact is foun
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gate_racer.link.messages import RivalState
-from gate_racer.sim.physics.contact import REST_M_S, Body, body_of
+from gate_racer.sim.physics.contact import REST_M_S, Body
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
 from gate_racer.vehicle.rotation import Array, Vector, as_vector, exp, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
@@ -226,14 +225,14 @@ class Rival:
         return replace(self, p_wb=self.p_wb + dt * self.v_w, q_wb=np.array(product(self.q_wb, exp(dt * self.omega_b))))
 
 
+@dataclass(slots=True)
 class Traffic:
-    """All vehicles of a race. Interactions use the states of the last tick, so that the order of stepping has no effect."""
+    """All vehicles of a race, which are alike. Interactions use the states of the last tick: the order has no effect."""
 
-    def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], send_states: bool = False):
-        """Set up the vehicles. `rotors`: sources of wake, None for none. `send_states`: send pilots the states of rivals."""
-        self.send_states, self.rotors = send_states, rotors
-        self.sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
-        self.truths: list[Truth] = []  # of all vehicles, in order, at one time
+    vehicle: Vehicle
+    rotors: Rotors | None  # source of wake; None: none is simulated
+    send_states: bool  # whether pilots are sent the states of rivals
+    truths: list[Truth] = field(default_factory=list)  # of all vehicles, in order, at one time
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,18 +242,13 @@ class TrafficView:
     traffic: Traffic
     i: int
 
-    @property
-    def windy(self) -> bool:
-        """Whether any wake is simulated."""
-        return any(rotors is not None for rotors in self.traffic.rotors)
-
     def seen(self, t: float) -> tuple[Rival, ...]:
         """Return the other vehicles at t (s), extrapolated from the last tick."""
-        found = []
+        found, vehicle = [], self.traffic.vehicle
         for k, truth in enumerate(self.traffic.truths):
             if k != self.i:
                 x = truth.x.copy()
-                rival = Rival(k + 1, x[P], x[Q], x[V], x[W], *self.traffic.sizes[k])
+                rival = Rival(k + 1, x[P], x[Q], x[V], x[W], vehicle.body_m, vehicle.half_diagonal)
                 found.append(rival.at(t - truth.t))
         return tuple(found)
 
@@ -266,8 +260,8 @@ class TrafficView:
 
     def air_w(self, p_w: Array) -> Array:
         """Return the air velocity (3,) m/s, world, at p_w (3,) m that the others' wakes induce."""
-        total = np.zeros(3)
-        for k, (truth, rotors) in enumerate(zip(self.traffic.truths, self.traffic.rotors, strict=False)):
+        total, rotors = np.zeros(3), self.traffic.rotors
+        for k, truth in enumerate(self.traffic.truths):
             if k != self.i and rotors is not None:
                 total += downwash(truth.x, rotors, p_w)
         return total

@@ -11,8 +11,7 @@ from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.race.settings import BuiltInSettings, ControllerSettings, PilotLinkSettings, RecordSettings, RunSettings
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Track

@@ -8,8 +8,7 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict
 from gate_racer.planner.plan import Plan
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import LockstepPerception, open_perception
+from gate_racer.race.lockstep import Entry, LockstepPerception, fly_lockstep, open_perception
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle

@@ -13,8 +13,7 @@ from gate_racer.pilot.flight import FlightOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

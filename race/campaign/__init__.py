@@ -1,1 +1,1 @@
-"""Campaigns, `race-bench`: choice.py (axes) -> case.py -> flight.py -> store.py -> tables.py, compare.py, report.py."""
+"""Campaigns, `race-bench`: choice.py (axes) -> case.py -> flight.py -> case.py (file) -> tables.py, compare.py, report.py."""

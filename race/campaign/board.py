@@ -5,7 +5,6 @@ Its JSON holds every flight, the digests of what was flown, and a SHA-256 over a
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,8 +21,8 @@ from gate_racer.race.campaign.campaign import campaign, commit
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.race.campaign.choice import Choice
 from gate_racer.race.campaign.cli import BoardSettings
+from gate_racer.race.campaign.compare import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.standings import Entry, as_csv, as_markdown, entries_of
 from gate_racer.race.campaign.tables import cells
 from gate_racer.sim.physics.registry import PLANTS, missing, version_of
 from gate_racer.sim.worlds.distribution import load_worlds
@@ -103,8 +102,7 @@ def run(arguments: Any) -> int:
         board = board.with_rows_of(Path(path))  # raises before any flight
     revision = commit()
     folder = settings.out or Path("logs") / f"board-{revision}"
-    how = settings.workers or os.cpu_count() or 1, settings.retry
-    store, rows = campaign(known.tracks, choices, folder, *how)
+    store, rows = campaign(known.tracks, choices, folder, settings.workers, settings.retry)
     named = {(level.setting, level.world): level.name for level in levels}
     entries = entries_of(rows, revision, lambda case: named[case.setting, case.world], _content)
     board = replace(board, rows=board.rows + entries).signed()

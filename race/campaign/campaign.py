@@ -36,8 +36,9 @@ from gate_racer.mpc.registry import DEFAULT as CONTROLLER
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.case import FILE, Case, Flown, Row, Store
 from gate_racer.race.campaign.choice import (
+    BenchSettings,
     Choice,
     PreparedCourse,
     asked_world,
@@ -45,10 +46,9 @@ from gate_racer.race.campaign.choice import (
     conditions_of,
     plan_options,
 )
-from gate_racer.race.campaign.flight import NoLog, attempt, fly
-from gate_racer.race.campaign.store import FILE, Row, Store
+from gate_racer.race.campaign.flight import NoLog, attempt, fly, not_flown
+from gate_racer.race.planning import fly_trial
 from gate_racer.race.settings import LIMIT_MB
-from gate_racer.race.trial import fly_trial
 from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.worlds.distribution import resolve
@@ -80,7 +80,6 @@ def prepare(
     laps: int,
     noisy: bool,
     folder: Path,
-    tell: Callable[[str], None],
     uncertified: bool = False,
     plan_asked: str = "",
     residuals: Residuals | None = None,
@@ -94,29 +93,23 @@ def prepare(
     Raises:
         UserError: no plan can be made, or no flight is available to learn the errors from.
     """
-    course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
+    course = _course(track, vehicle, laps, folder / plan_asked, uncertified, plan_asked)
     errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
     if noisy and errors is None:
-        usual = _course(track, vehicle, laps, folder, tell, uncertified, "") if plan_asked else course
+        usual = _course(track, vehicle, laps, folder, uncertified, "") if plan_asked else course
         path = plan_path(folder, track, vehicle, PlanOptions(laps=laps))
-        errors = _errors(usual, path.with_suffix(f".errors-{usual.plan.hash[:8]}.npz"), laps, tell)
+        errors = _errors(usual, path.with_suffix(f".errors-{usual.plan.hash[:8]}.npz"), laps)
     return replace(course, errors=errors, residual=acceleration)
 
 
 def _course(
-    track: Track,
-    vehicle: Vehicle,
-    laps: int,
-    folder: Path,
-    tell: Callable[[str], None],
-    uncertified: bool,
-    plan_text: str,
+    track: Track, vehicle: Vehicle, laps: int, folder: Path, uncertified: bool, plan_text: str
 ) -> PreparedCourse:
     """Prepare the course without observation errors."""
     options = plan_options(plan_text, laps)
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
-        tell(f"planning {path.stem}" + (f", {plan_text}" if plan_text else ""))
+        remark(f"planning {path.stem}" + (f", {plan_text}" if plan_text else ""))
     plan = find_or_make_plan(
         folder, track, vehicle, options, None, uncertified, None if uncertified or plan_text else fly_trial
     )
@@ -126,17 +119,17 @@ def _course(
         return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), bound_s, None)
 
 
-def _errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
+def _errors(course: PreparedCourse, path: Path, laps: int) -> ObservationModel:
     """Learn observation errors from vision-only flights, as the paper from real rollouts; the file at `path` keeps them."""
     if not path.exists():
-        tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
-        write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())
+        remark(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
+        write_arrays(path, ObservationModel.fit(*_rollouts(course, laps)).arrays())
     arrays = read_arrays(path)
     with reading(path, "not a file of observation errors; delete it to learn them again"):
         return ObservationModel.from_arrays(**arrays)
 
 
-def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Indices]:
+def _rollouts(course: PreparedCourse, laps: int) -> tuple[Array, Array, Indices]:
     """Return true states (N, 10), errors (N, 9), observed minus true, and flight numbers (N,) of vision-only flights.
 
     They are flown with the controller's own model, since a flight that ends early has no data on the rest of the course.
@@ -146,7 +139,7 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
         outcome = fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
         if not outcome.finished:
-            tell(f"a training flight ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
+            remark(f"a training flight ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
         for t in sorted(kept.estimated.keys() & kept.true.keys()):
             (p, q, v), (p_true, q_true, v_true) = kept.estimated[t], kept.true[t]
             states.append([*p_true, *q_true, *v_true])
@@ -163,11 +156,6 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
 Work = Callable[[Case, Any], Flown]  # (case, course) -> result
 FlightJob = tuple[Case, Any]
 LINE_S = 0.5  # s between updates of the progress line
-
-
-def lost(course: Any, reason: str) -> Flown:
-    """Return the result of a case whose worker died."""
-    return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
 def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tuple[Case, Flown]]:
@@ -193,7 +181,7 @@ def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tu
         except BrokenProcessPool:
             for case, course in flying.values():
                 if alone:
-                    yield case, lost(course, "the worker process died")
+                    yield case, not_flown(course, "the worker process died")
                 else:
                     suspects.append((case, course))
         finally:
@@ -244,10 +232,13 @@ def campaign(
     tracks: Sequence[str],
     choices: Sequence[Choice],
     folder: Path,
-    workers: int,
+    workers: int | None,
     retry: bool = False,
 ) -> tuple[Store, list[Row]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
+
+    Args:
+        workers: number of processes; None for one per core.
 
     Returns:
         The campaign's file, which may contain further cases, and the requested rows, in order.
@@ -259,7 +250,10 @@ def campaign(
     for choice in choices:
         _require(choice, loaded)
     store = Store(folder / FILE)
-    store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
+    about = machine()
+    for track in loaded:
+        about[f"gates:{track.name}"] = json.dumps([gate.corners().round(3).tolist() for gate in track.gates])
+    store.require(about, "commit")
     done = {key for key, status in store.done().items() if not (retry and status == "failed")}
     jobs, requested = list[FlightJob](), list[str]()
     for choice, track in itertools.product(choices, loaded):
@@ -270,7 +264,7 @@ def campaign(
             for plan in dict.fromkeys(case.plan for case in missing):
                 of_plan = [case for case in missing if case.plan == plan]
                 noisy = any(conditions_of(case.setting).noisy for case in of_plan)
-                given = (folder / "plans", remark, choice.uncertified, plan, choice.residuals)
+                given = (folder / "plans", choice.uncertified, plan, choice.residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
     stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
@@ -278,9 +272,13 @@ def campaign(
         remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")
     if jobs:
         progress = CampaignProgress(len(jobs))
-        for case, flown in in_processes(attempt, jobs, workers):
-            store.add(case, flown)
-            progress(flown)
+        try:
+            for case, flown in in_processes(attempt, jobs, workers or os.cpu_count() or 1):
+                store.add(case, flown)
+                progress(flown)
+        except KeyboardInterrupt:
+            remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
+            raise
     by_id = {row.case.id: row for row in store.rows()}
     return store, [by_id[name] for name in dict.fromkeys(requested)]
 
@@ -303,25 +301,23 @@ def _require(choice: Choice, tracks: Sequence[Track]) -> None:
 def worst(rows: list[Row], count: int) -> list[Row]:
     """Return the `count` worst flights: by course completed, then by least gate margin."""
     flown = [row for row in rows if row.outcome.status != "failed"]
-    return sorted(flown, key=lambda r: (r.outcome.finished, r.outcome.share, min(r.outcome.margin_m, default=0.0)))[
-        :count
-    ]
+    flown.sort(key=lambda row: (row.outcome.finished, row.outcome.share, min(row.outcome.margin_m, default=0.0)))
+    return flown[:count]
 
 
-def fly_again(
-    rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False, residuals: Residuals | None = None
-) -> None:
-    """Repeat flights to write their logs and plots into the campaign's folder; cases are deterministic."""
-    by_name = {track.name: track for track in map(load_track, tracks)}
+def fly_again(rows: list[Row], settings: BenchSettings, folder: Path) -> None:
+    """Repeat flights of these settings to write their logs and plots into the folder; cases are deterministic."""
+    tracks = {track.name: track for track in map(load_track, settings.tracks)}
+    vehicles = {vehicle.name: vehicle for vehicle in map(load_vehicle, settings.vehicles)}
     for row in rows:
         case, log_path = row.case, log_of(folder, row)
-        if log_path.exists() or case.track not in by_name:
+        if log_path.exists():
             continue
         draft = log_path.with_suffix(".part.mcap")  # a flight that is interrupted leaves no log that looks whole
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        vehicle, noisy = load_vehicle(case.vehicle), conditions_of(case.setting).noisy
-        given = (folder / "plans", remark, uncertified, case.plan, residuals)
-        course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
+        given = (folder / "plans", settings.uncertified, case.plan, settings.residuals)
+        noisy = conditions_of(case.setting).noisy
+        course = prepare(tracks[case.track], vehicles[case.vehicle], case.laps, noisy, *given)
         log = FlightLog(draft, limit_mb=LIMIT_MB)
         try:
             fly(case, course, log, log_path.with_suffix(".png"))
@@ -358,7 +354,3 @@ def machine() -> dict[str, str]:
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     processor = f"{len(models)} x {models[0]}" if models else platform.processor() or platform.machine()
     return {"commit": commit(), "machine": processor, "python": platform.python_version()}
-
-
-def _outlines(track: Track) -> str:
-    return json.dumps([gate.corners().round(3).tolist() for gate in track.gates])

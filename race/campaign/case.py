@@ -1,8 +1,19 @@
-"""Case: one flight of a campaign, named by its inputs and its seed, and its outcome."""
+"""Case: one flight of a campaign, named by its inputs and its seed, its outcome, and the file to which outcomes are committed."""
 
+import contextlib
 import hashlib
-from dataclasses import dataclass, field, replace
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
+import numpy as np
+
+from gate_racer.common.config import from_dict
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import reading
 from gate_racer.sim.worlds.world import NOMINAL
 from gate_racer.vehicle.rotation import Array
 
@@ -104,3 +115,113 @@ class Flown:
 
     outcome: Outcome
     path: Array
+
+
+FILE = "campaign.sqlite"
+PATH_BYTES = 16 << 20  # bytes, largest uncompressed true path; 20 per sample, 2.4 MB for ten minutes at 200 Hz
+SCHEMA = """
+create table if not exists about (key text primary key, value text not null);
+create table if not exists cases (
+  id text primary key, case_json text not null, status text not null, outcome_json text not null, path blob not null
+);
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Completed case."""
+
+    case: Case
+    outcome: Outcome
+    path: Array  # (M, 5) as in `Flown`
+
+
+class Store:
+    """Store of a campaign's outcomes. Only the main process writes."""
+
+    def __init__(self, path: Path):
+        """Open or create the file. Raises UserError when it is not a campaign."""
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=30.0)
+            self._db.executescript(SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise UserError(f"{path}: cannot be opened as a campaign ({error})") from None
+
+    @classmethod
+    def existing(cls, path: Path) -> "Store":
+        """Open an existing campaign by its file or folder. Raises UserError when there is none."""
+        path = path / FILE if path.is_dir() else path
+        if not path.is_file():
+            raise UserError(
+                f"{path}: no such campaign; fly one with race-bench --out {path.parent if path.name == FILE else path}"
+            )
+        return cls(path)
+
+    def about(self) -> dict[str, str]:
+        """Return the campaign's commit, machine and other metadata."""
+        with self._reading():
+            return dict(self._db.execute("select key, value from about"))
+
+    def require(self, about: dict[str, str], must: str) -> None:
+        """Store the campaign's metadata. Raises UserError when it was begun with another value of the key `must`."""
+        before = self.about().get(must)
+        if before not in (None, about[must]):
+            raise UserError(f"{self.path}: holds results of {must} {before}, not {about[must]}; choose another --out")
+        with self._writing():
+            self._db.executemany("insert or replace into about values (?, ?)", about.items())
+
+    def done(self) -> dict[tuple[str, str], str]:
+        """Return the status of all stored cases by id and content."""
+        with self._reading():
+            found = self._db.execute("select id, json_extract(case_json, '$.content'), status from cases")
+            return {(name, content or ""): status for name, content, status in found}
+
+    def add(self, case: Case, flown: Flown) -> None:
+        """Commit the result of a case."""
+        path = zlib.compress(flown.path.astype(np.float32).tobytes())
+        texts = (case.id, json.dumps(asdict(case)), flown.outcome.status, json.dumps(asdict(flown.outcome)))
+        with self._writing():
+            self._db.execute("insert or replace into cases values (?, ?, ?, ?, ?)", (*texts, path))
+
+    def rows(self) -> list[Row]:
+        """Return all rows in the order of their ids."""
+        with self._reading():
+            return list(self._rows())
+
+    def _rows(self) -> Iterator[Row]:
+        for case, outcome, path in self._db.execute("select case_json, outcome_json, path from cases order by id"):
+            unpack = zlib.decompressobj()
+            points = np.frombuffer(unpack.decompress(path, PATH_BYTES), np.float32).astype(float).reshape(-1, 5)
+            if unpack.unconsumed_tail:
+                raise ValueError(f"a flight path exceeds {PATH_BYTES >> 20} MB")
+            yield Row(
+                from_dict(json.loads(case), Case, f"{self.path}: case"),
+                from_dict(json.loads(outcome), Outcome, f"{self.path}: outcome"),
+                points,
+            )
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Convert errors of damaged data to UserError, as `common.files.reading` does."""
+        with reading(self.path, "a damaged campaign"):
+            try:
+                yield
+            except (sqlite3.Error, zlib.error) as error:
+                raise UserError(f"{self.path}: a damaged campaign ({error})") from None
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Commit what is written within. Raises UserError where it cannot be, as on a full disk."""
+        try:
+            with self._db:
+                yield
+        except sqlite3.Error as error:
+            raise UserError(
+                f"{self.path}: cannot be written ({error}); what is stored is kept, run again to go on"
+            ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

@@ -18,8 +18,8 @@ from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
-from gate_racer.sim.physics import plants as setting
-from gate_racer.sim.physics.plants import Setting
+from gate_racer.sim.physics.plants import SETTINGS as SWIFT_SETTINGS
+from gate_racer.sim.physics.plants import Setting, natural
 from gate_racer.sim.physics.registry import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.distribution import load_worlds
@@ -50,9 +50,7 @@ class PreparedCourse:
     vehicle: Vehicle
     plan: Plan
     gates_s: tuple[float, ...]  # planned gate times since GO
-    bound_s: (
-        float | None
-    )  # lower bound of the race time, of a point mass; None also for a course with a stop at its end
+    bound_s: float | None  # lower bound of the race time, of a point mass; None for a course with a stop at its end
     errors: ObservationModel | None  # observation errors, for noisy settings
     residual: ResidualAcceleration | None = None  # residual acceleration of the plant
 
@@ -97,7 +95,7 @@ class FlightConditions:
 
     def flown(self, vehicle: Vehicle) -> Setting:
         """Return the setting with the plant for this vehicle."""
-        return self.simulated or setting.natural(vehicle)
+        return self.simulated or natural(vehicle)
 
     @property
     def noisy(self) -> bool:
@@ -110,9 +108,9 @@ class FlightConditions:
         return self.noisy or not self.given
 
 
-SETTINGS = {str(number): FlightConditions(simulated) for number, simulated in setting.SETTINGS.items()}
+SETTINGS = {str(number): FlightConditions(simulated) for number, simulated in SWIFT_SETTINGS.items()}
 SETTINGS |= {camera: FlightConditions(camera=camera) for camera in ("projected", "rendered")}
-SETTINGS["projected-1"] = FlightConditions(setting.SETTINGS[1], "projected")
+SETTINGS["projected-1"] = FlightConditions(SWIFT_SETTINGS[1], "projected")
 SETTINGS |= {
     f"{profile}-{camera}": FlightConditions(camera=camera, profile=profile)
     for profile in ("dcl", "betaflight")
@@ -135,8 +133,10 @@ def cells_of(worlds: Iterable[str]) -> list[str]:
     """Return the worlds of the cells: `as_believed`, names of files, or FILE:FACTOR+ for one factor; `factors` is expanded."""
     found: list[str] = []
     for world in worlds:
-        alone = [f"{UNKNOWN}:{one.of}{sign}" for one in load_worlds(UNKNOWN).factors for sign in one.signs]
-        found += alone if world == FACTORS else [world]
+        if world == FACTORS:
+            found += [f"{UNKNOWN}:{one.of}{sign}" for one in load_worlds(UNKNOWN).factors for sign in one.signs]
+        else:
+            found.append(world)
     return list(dict.fromkeys(found))
 
 
@@ -233,18 +233,17 @@ class Choice:
         from gate_racer.mpc.registry import controller_content, needs_plan
 
         found = {}
-        files = [load_worlds(name if name != FACTORS else UNKNOWN) for name in self.worlds]
-        course = track.hash, vehicle.hash, *files
         contents = {name: controller_content(name) for name in self.controllers}
         needing = {name: needs_plan(name) for name in self.controllers}
         parts = {name: class_of(name) if name in PLANTS else name for name in (*self.flown, *self.estimators)}
         brought = {name: (part_content(part), version_of(name)) for name, part in parts.items() if is_part(part)}
-        worlds = cells_of(self.worlds)
+        worlds = {world: load_worlds(world.partition(":")[0]) for world in cells_of(self.worlds)}
         plans = dict.fromkeys(map(plan_name, self.plans))
         axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
             conditions, plan = conditions_of(name), asked if needing[controller] else ""
-            content = digest(*course, contents[controller], *(brought[k] for k in (name, estimator) if k in brought))
+            of_parts = (brought[k] for k in (name, estimator) if k in brought)
+            content = digest(track.hash, vehicle.hash, worlds[world], contents[controller], *of_parts)
             drawn = conditions.random or world != NOMINAL
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator

@@ -24,8 +24,7 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Flown, Outcome
 from gate_racer.race.campaign.choice import FlightConditions, PreparedCourse, asked_world, conditions_of
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.race.session import log_verdict
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.residual import Realisation
@@ -227,15 +226,12 @@ class NoLog:
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """Discard a record."""
-        pass
 
     def image(self, t: float, jpeg: bytes) -> None:
         """Discard an image."""
-        pass
 
     def close(self) -> None:
         """Do nothing."""
-        pass
 
 
 def attempt(case: Case, course: PreparedCourse) -> Flown:
@@ -243,8 +239,12 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
     try:
         return fly(case, course, NoLog())
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+        return not_flown(course, f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def not_flown(course: PreparedCourse, reason: str) -> Flown:
+    """Return the result of a case that could not be flown."""
+    return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
 def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:

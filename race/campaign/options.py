@@ -28,17 +28,13 @@ from gate_racer.race.request import require_seen, require_wire
 from gate_racer.race.run_mpc import parser
 from gate_racer.race.settings import RunSettings
 from gate_racer.tracks.track import FOLDER as TRACKS
-from gate_racer.tracks.track import Track, load_track
+from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 
 Axis = Sequence[str]
 Combination = tuple[str, ...]  # one text of each axis
-GOVERNED = (
-    "link.profile",
-    "laps",
-    "perception.pose",
-    "controller.command",
-)  # what contradicts each other or the course
+# What contradicts each other or the course.
+GOVERNED = "link.profile", "laps", "perception.pose", "controller.command"
 # Another kind of flight, plans that would be refused, or runs before: no key of one race in lock-step.
 APART = {"link.live", "link.lockstep", "link.shadow", "race.rivals", "plan.uncertified", "plan.improve"}
 LIMIT_S = 600.0  # s, longest flight in lock-step, its plan included, on a loaded machine (chosen)
@@ -85,7 +81,7 @@ def words_of(texts: Combination) -> list[str]:
     return [what, "--lockstep", *(["--set", *filter(None, keys)] if any(keys) else [])]
 
 
-_parser = cache(parser)
+_parser, _track = cache(parser), cache(load_track)
 
 
 @cache
@@ -107,11 +103,6 @@ def refusal(texts: Combination) -> str:
 def _wire(name: str) -> BetaflightProfile | None:
     wire = load_wire(name)
     return wire if isinstance(wire, BetaflightProfile) else None
-
-
-@cache
-def _track(name: str) -> Track:
-    return load_track(name)
 
 
 def covering(axes: Axes, strength: int = 2) -> list[Combination]:

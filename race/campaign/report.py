@@ -14,8 +14,8 @@ import numpy as np
 from gate_racer.common.files import write_file
 from gate_racer.field.page import html_page, html_table
 from gate_racer.race.campaign.campaign import log_of, worst
-from gate_racer.race.campaign.standings import Entry, as_html
-from gate_racer.race.campaign.store import Row
+from gate_racer.race.campaign.case import Row
+from gate_racer.race.campaign.compare import Entry, as_html
 from gate_racer.race.campaign.tables import Block, Cell, blocks
 from gate_racer.sim.worlds.world import NOMINAL
 

@@ -131,12 +131,10 @@ def sizes(text: str) -> tuple[float, float, float]:
     if text in known:
         return known[text].position_m, known[text].velocity_m_s, known[text].attitude_rad
     try:
-        position_m, velocity_m_s, attitude_rad = (float(part) for part in text.split(","))
+        position_m, velocity_m_s, attitude_rad = found = [float(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"size {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
-    if not (
-        np.isfinite([position_m, velocity_m_s, attitude_rad]).all() and min(position_m, velocity_m_s, attitude_rad) > 0
-    ):
+    if not (np.isfinite(found).all() and min(found) > 0):
         raise UserError(f"size {text}: the three numbers must be positive")
     return position_m, velocity_m_s, attitude_rad
 

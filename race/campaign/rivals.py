@@ -7,7 +7,7 @@ rivals-TRACK-VEHICLE-GRID.json.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 from typing import cast
@@ -25,10 +25,9 @@ from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
-from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world
+from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world, cells_of
 from gate_racer.race.campaign.flight import STYLE, NoLog
-from gate_racer.race.lockstep import Entry, fly_together
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_together, open_perception
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, Standing, standings
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import MOST, load_track
@@ -157,6 +156,8 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
         UserError: unknown grid, course or plan, or a setting without projected camera.
     """
     a.require_known()
+    if unfit := [setting for setting in a.flown if setting not in FLOWN]:
+        raise UserError(f"--settings {unfit[0]}: races of several are flown by {' or '.join(FLOWN)}")
     grid, flown = load_grid(a.rivals.grid), list[MultiVehicleResult]()
     setup = MultiVehicleSetup(
         laps=a.laps,
@@ -166,15 +167,11 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
         publish_states=True,
         ahead_m=a.rivals.ahead_m,
     )
-    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), a.flown):
-        if setting not in FLOWN:
-            raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
-        profile, races = load_profile(SETTINGS[setting].profile), list[MultiVehicleResult]()
-        pilots = [
-            (one, prepare(track, vehicle, a.laps, False, folder, remark, plan_asked=one.plan)) for one in grid.pilots
-        ]
-        for chosen, world in product(combinations(pilots, grid.at_once), a.worlds):
-            pairing = []
+    for track, vehicle in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles)):
+        races = list[MultiVehicleResult]()
+        pilots = [(one, prepare(track, vehicle, a.laps, False, folder, plan_asked=one.plan)) for one in grid.pilots]
+        for setting, chosen, world in product(a.flown, combinations(pilots, grid.at_once), cells_of(a.worlds)):
+            profile, pairing = load_profile(SETTINGS[setting].profile), list[MultiVehicleResult]()
             for seed in range(a.first_seed, a.first_seed + a.seeds):
                 turned = seed % grid.at_once
                 pairing.append(race(chosen[turned:] + chosen[:turned], profile, world, seed, setup))
@@ -182,8 +179,7 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
             print(f"{track.name}, {vehicle.name}, {setting}, {world}")
             print(table([entrant.name for entrant, _ in chosen], pairing), flush=True)
             races += pairing
-        file = folder / f"rivals-{track.name}-{vehicle.name}-{Path(a.rivals.grid).stem}.json"
-        write_json(file, [asdict(one) for one in races])
+        write_json(folder / f"rivals-{track.name}-{vehicle.name}-{Path(a.rivals.grid).stem}.json", races)
         flown += races
-    write_json(json, [asdict(one) for one in flown])
+    write_json(json, flown)
     return 0

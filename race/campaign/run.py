@@ -1,7 +1,6 @@
 """`race-bench`: fly campaigns, report, compare, race several pilots, fit residual models."""
 
 import argparse
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,26 +9,13 @@ from gate_racer.common.files import write_file
 from gate_racer.common.settings import settings_of
 from gate_racer.race.campaign import board, residuals, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.case import Case
+from gate_racer.race.campaign.case import Case, Store
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.cli import parser
-from gate_racer.race.campaign.compare import compare, table
+from gate_racer.race.campaign.compare import as_csv, compare, entries_of, table
 from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.standings import as_csv, entries_of
-from gate_racer.race.campaign.store import Row, Store
 from gate_racer.race.campaign.tables import cells, markdown, world_blocks
-from gate_racer.race.lsy import bench as lsy
 from gate_racer.sim.worlds.world import NOMINAL
-
-
-def fly(settings: BenchSettings, folder: Path) -> tuple[Store, list[Row]]:
-    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid settings."""
-    how = settings.workers or os.cpu_count() or 1, settings.retry
-    try:
-        return campaign(settings.tracks, [settings], folder, *how)
-    except KeyboardInterrupt:
-        remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
-        raise
 
 
 def write(store: Store, json_file: Path | None) -> None:
@@ -66,12 +52,18 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _lsy(arguments: argparse.Namespace) -> int:
+    from gate_racer.race.lsy.bench import run  # with a solver of its own, which no other command waits for
+
+    return run(arguments)
+
+
 COMMANDS = {
     "compare": _compare,
     "report": _report,
     "fit-residuals": residuals.fit_residuals,
     "make-errors": residuals.make_errors,
-    "lsy": lsy.run,
+    "lsy": _lsy,
     "board": board.run,
 }
 
@@ -87,8 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = settings.out or Path("logs") / f"campaign-{commit()}"
     if settings.rivals.grid:
         return rivals.run(settings, folder, arguments.json)
-    store, rows = fly(settings, folder)
-    bad = worst(rows, settings.worst)
-    fly_again(bad, list(settings.tracks), folder, settings.uncertified, settings.residuals)
+    store, rows = campaign(settings.tracks, [settings], folder, settings.workers, settings.retry)
+    fly_again(worst(rows, settings.worst), settings, folder)
     write(store, arguments.json)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0

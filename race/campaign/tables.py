@@ -12,9 +12,8 @@ import numpy as np
 
 from gate_racer.common.command import markdown_table
 from gate_racer.common.config import load
-from gate_racer.race.campaign.case import Case
+from gate_racer.race.campaign.case import Case, Row
 from gate_racer.race.campaign.choice import NO_ESTIMATOR, UNKNOWN, conditions_of, rank
-from gate_racer.race.campaign.store import Row
 from gate_racer.sim.worlds.world import NOMINAL
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.race.lsy.level import Places, Race, Rules, rules
-from gate_racer.race.lsy.rotations import rotation
+from gate_racer.race.lsy.level import Places, Race, Rules, rotation, rules
 from gate_racer.race.lsy.shapes import Solids
 from gate_racer.vehicle.rotation import Array
 
@@ -45,9 +44,6 @@ class Physics:
         self._sim: Any = Sim(n_worlds=len(races), n_drones=1, control="attitude", **rates, **{drone: r.drone})
         self._parts = r.physics_hz // r.control_hz
         self._rngs = [np.random.default_rng([race.seed, 1]) for race in races]
-        self._place(races)
-
-    def _place(self, races: list[Race]) -> None:
         data, params = self._sim.data, self._sim.data.params
         states = data.states.replace(
             pos=np.array([[race.start] for race in races], np.float32),

@@ -12,10 +12,25 @@ import numpy as np
 import numpy.typing as npt
 
 from gate_racer.race.lsy.arena import Observation
-from gate_racer.race.lsy.level import Places, rules
-from gate_racer.race.lsy.loop import Spin, at_rest, tilt_for, tilted, turned
-from gate_racer.race.lsy.model import DT, DT_NEXT, FC, GRAVITY, NU, NX, RATES, F, P, Q, V, drone
-from gate_racer.race.lsy.rotations import rotation
+from gate_racer.race.lsy.level import Places, rotation, rules
+from gate_racer.race.lsy.model import (
+    DT,
+    DT_NEXT,
+    FC,
+    GRAVITY,
+    NU,
+    NX,
+    RATES,
+    F,
+    P,
+    Q,
+    Spin,
+    V,
+    drone,
+    tilt_for,
+    tilted,
+    turned,
+)
 from gate_racer.race.lsy.shapes import OPENING_M, boxes_of, support
 from gate_racer.race.lsy.solver import (
     DT_REF,
@@ -111,7 +126,7 @@ class Flyer:
         self._flight: Iterate | None = None
         self._legs: list[Leg] = []
         self._gain, self._sureness = drone().thrust_gain, 1 / 0.08**2
-        self._spin = at_rest()
+        self._spin = Spin(np.zeros(4), np.zeros(3), np.zeros(3))
         self._last: tuple[Observation, Array, float] | None = None  # and the command: rotation (3, 3), N
         self._seen: tuple[bool, ...] = ()
         self._moved_t = self._sought_t = 0.0  # s, when it last was not slow, and last sought another flight
@@ -178,7 +193,7 @@ class Flyer:
             for _ in range(solves):
                 self._iterate(x0, o)
             found.append(self._flight)
-        self._flight = min(found, key=lambda flight: self._cost_s(flight, o))
+        self._flight = min(found, key=lambda flight: flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o))
 
     def _touch_m(self, flight: Iterate, o: Observation) -> float:
         """Return by how much a flight violates a half-space of place at most, m."""
@@ -186,10 +201,6 @@ class Flyer:
         rows = np.delete(rows, SPEED_ROW, axis=1)
         room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
         return float(np.maximum(-room, 0.0).max())
-
-    def _cost_s(self, flight: Iterate, o: Observation) -> float:
-        """Return a flight's duration with the price of violated half-spaces, s."""
-        return float(flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o))
 
     def _estimate(self, o: Observation) -> None:
         """Update rotors and thrust gain over the last step."""

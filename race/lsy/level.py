@@ -6,16 +6,23 @@ World z up, metres, radians; this room keeps the published frame, since only sta
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gate_racer.common.config import load
-from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
-LEVELS = (0, 1, 2, 3)
 Box = tuple[float, float, float]
+
+
+@cache
+def rotation() -> Any:
+    """Return SciPy's class `Rotation`, loaded at first use: no command waits for SciPy until it computes."""
+    from scipy.spatial.transform import Rotation
+
+    return Rotation
 
 
 @dataclass(frozen=True)

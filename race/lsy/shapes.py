@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.race.lsy.level import Places, rules
-from gate_racer.race.lsy.rotations import rotation
+from gate_racer.race.lsy.level import Places, rotation, rules
 from gate_racer.vehicle.rotation import Array
 
 # Collision shapes of the published assets, in the frame of a gate: centre and half-widths of boxes, m.
@@ -68,11 +67,9 @@ class Solids:
         self._body = int(np.flatnonzero(self._model.body_mocapid >= 0)[0])
         self._body_geom = int(self._model.body_geomadr[self._body])
         self._others = [g for g in range(self._model.ngeom) if g != self._body_geom]
-        self._centres, self._reach = self._bounds()
-
-    def _bounds(self) -> tuple[Array, Array]:
-        self._mujoco.mj_kinematics(self._model, self._data)
-        return self._data.geom_xpos[self._others].copy(), self._model.geom_rbound[self._others].copy()
+        mujoco.mj_kinematics(self._model, self._data)
+        self._centres: Array = self._data.geom_xpos[self._others].copy()
+        self._reach: Array = self._model.geom_rbound[self._others].copy()
 
     def gap(self, position: Array, rotation: Array) -> float:
         """Return the least distance, m, from the body to any part, below 0 in contact; at most `NEAR_M`."""

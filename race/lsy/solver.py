@@ -13,9 +13,8 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.solvers.acados import bound, load_generated, silence, with_tick
-from gate_racer.race.lsy.level import rules
+from gate_racer.race.lsy.level import rotation, rules
 from gate_racer.race.lsy.model import DT, DT_NEXT, FC, NU, NX, F, P, Q, deviated, deviation, drone, step
-from gate_racer.race.lsy.rotations import rotation
 from gate_racer.vehicle.rotation import Array
 
 NAME = "lsy"  # of the problem, in C
@@ -43,7 +42,8 @@ class Solver:
 
     def __init__(self) -> None:
         """Load the compiled solver; the first time on a machine it is generated and compiled, in ten seconds."""
-        self._solver = solver = _load()
+        sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), Path(__file__).with_name("model.py"))]
+        self._solver = solver = load_generated(NAME, _formulate, [drone(), rules(), *sources])
         silence()
         self._p = np.zeros((STEPS + 1, NP))
         self._x0, self._x, self._u = np.zeros(NE), np.zeros((STEPS + 1, NE)), np.zeros((STEPS, NU))
@@ -118,8 +118,3 @@ def _formulate(template: Any, folder: Path) -> Any:
     o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS // 4, 40, 1e-5, "SPEED"
     o.levenberg_marquardt = DAMPING
     return with_tick(ocp, folder)
-
-
-def _load() -> Any:
-    sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), Path(__file__).with_name("model.py"))]
-    return load_generated(NAME, _formulate, [drone(), rules(), *sources])

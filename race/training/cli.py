@@ -3,14 +3,11 @@
 import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gate_racer.common.command import add_common
 from gate_racer.common.settings import add_settings, key
 from gate_racer.sim.environment.racing import Randomisation
 
-if TYPE_CHECKING:
-    pass
 WORK = "gate_racer.race.training.run"
 OPTIONS = {
     "training": {"--vehicle": "vehicle"},

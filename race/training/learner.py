@@ -46,10 +46,8 @@ NETWORK: dict[str, Any] = {
     "activation": "lrelu",
     "obs_normalization": True,
 }
-EXPLORATION, EXPLORATION_AGAIN = (
-    0.4,
-    0.2,
-)  # first standard deviation of an action; at most, of networks that fly (chosen)
+EXPLORATION = 0.4  # first standard deviation of an action (chosen)
+EXPLORATION_AGAIN = 0.2  # at most, of networks that fly (chosen)
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         now, over = time.monotonic(), learner.steps >= total
         if now - reported > REPORT_S or over:
             reported, rate = now, (learner.steps - first) / (now - begin)
-            text = ", ".join(
-                f"{label} {value:.3g}" for label, value in zip(CURVES.values(), _curves(learner.report()), strict=True)
-            )
+            row = learner.report()
+            text = ", ".join(f"{label} {row[name]:.3g}" for name, label in CURVES.items())
             left_min = max(total - learner.steps, 0) / rate / 60
             remark(
                 f"{learner.steps / 1e6:.2f} million steps, {rate:.0f} per second, {left_min:.0f} minutes left: {text}"
@@ -161,7 +160,3 @@ def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
     axes[-1].set(xlabel="steps [million]")
     write_figure(path, figure)
     plt.close(figure)
-
-
-def _curves(row: dict[str, float]) -> list[float]:
-    return [row[name] for name in CURVES]

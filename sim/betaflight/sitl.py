@@ -36,7 +36,7 @@ from gate_racer.link.msp.ports import SITL_PORT
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.sockets import LOOPBACK, LinkError, bind_udp
-from gate_racer.sim.betaflight.receiver import Receiver, Uart
+from gate_racer.sim.betaflight.flight_controller import Receiver, Uart
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.sim.simulator import Sensors
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -139,10 +139,7 @@ class Sitl:
     """Running firmware. `outputs` sends the motion and returns the motor outputs; its UARTs are sockets."""
 
     def __init__(self, binary: Path, folder: Path, profile: BetaflightProfile, rotors: Rotors):
-        """Start the firmware twice: to configure it, and to fly.
-
-        Args:
-            folder: folder for its settings.
+        """Start the firmware twice, to configure it and to fly, with its settings in `folder`.
 
         Raises:
             UserError: no such program, it ends or does not answer, ports are in use, or the rotors do not form an X.

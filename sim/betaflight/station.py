@@ -8,8 +8,7 @@ import numpy as np
 from gate_racer.link.messages import Arm
 from gate_racer.link.msp.messages import DisableFlag
 from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
-from gate_racer.sim.betaflight.flight_controller import FlightController, SimulatedSensing
-from gate_racer.sim.betaflight.receiver import CHANNELS, Receiver
+from gate_racer.sim.betaflight.flight_controller import CHANNELS, FlightController, Receiver, SimulatedSensing
 from gate_racer.sim.betaflight.sitl import Sitl, SitlController, SitlMotors
 from gate_racer.sim.simulator import USUAL, Exposure, RunSetup, Sensors, Simulator
 from gate_racer.sim.worlds.world import World

@@ -51,9 +51,7 @@ def turned(phi: Array, q: Array) -> Array:
 class StartStates:
     """Buffer of start states (13,), the first blocks of RATES_X, by next gate, and on the pad."""
 
-    def __init__(
-        self, track: Track, radius_m: float, perturbation: Perturbation, approaches: float = 0.0, slots: int = SLOTS
-    ):
+    def __init__(self, track: Track, radius_m: float, perturbation: Perturbation, approaches: float):
         """Fill the buffer with states behind the centre of each gate, level, at SPEED_M_S.
 
         Args:
@@ -62,7 +60,7 @@ class StartStates:
         """
         n = len(track.gates)
         self._perturbation, self._approaches, self._track = perturbation, approaches, track
-        self.states = np.zeros((n + 1, slots, 13))
+        self.states = np.zeros((n + 1, SLOTS, 13))
         for k, gate in enumerate(track.gates):
             along, yaw = gate.R_wg[:, 0], np.arctan2(gate.R_wg[1, 0], gate.R_wg[0, 0])
             behind = max(gate.depth_m, gate.tunnel_m) / 2 + radius_m + CLEAR_M

@@ -5,7 +5,6 @@ within a step are integrated in SIMD lanes, the others one by one; the results a
 """
 
 import math
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -184,21 +183,16 @@ class Batch:
         commanded = np.minimum(np.maximum(throttle, 0.0), 1.0)
         u[:, 3] = commanded if self._aerodynamic else np.interp(commanded, *self._curve)
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
-        fly = self._fly(u, unknown, substeps, dt / substeps)
-        if self._pool is None:
-            fly(slice(None))
-        else:
-            list(self._pool.map(fly, [slice(part[0], part[-1] + 1) for part in self._parts]))
-
-    def _fly(self, u: Array, unknown: Array, substeps: int, dt: float) -> Callable[[slice], None]:
-        """Return the function that advances a slice of the vehicles."""
         law = advance_swift if self._aerodynamic else advance_rates
-        rest = self._par, substeps, dt, self._solids, self._body
+        rest = self._par, substeps, dt / substeps, self._solids, self._body
 
         def fly(part: slice) -> None:
             law(self._x[part], u[part], unknown[part], *rest, self.impulses[part])
 
-        return fly
+        if self._pool is None:
+            fly(slice(None))
+        else:
+            list(self._pool.map(fly, [slice(part[0], part[-1] + 1) for part in self._parts]))
 
     def close(self) -> None:
         """Shut down the threads."""

@@ -69,22 +69,22 @@ class Colliders:
 
     def __init__(self, track: Track):
         self.things: list[tuple[ColliderKind, int]] = []
-        self._boxes: list[tuple[Array, Array, Array, int]] = []
+        boxes: list[tuple[Array, Array, Array, int]] = []
         self._low, self._high = low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
         for axis in range(3):
             thing = self._thing(ColliderKind.BOUNDS, axis)
             for face, sign in ((low, -1), (high, 1)):
                 centre, half = (low + high) / 2, (high - low) / 2 + 2 * WALL_M
                 centre[axis], half[axis] = face[axis] + sign * WALL_M / 2, WALL_M / 2
-                self._boxes.append((centre, np.eye(3), half, thing))
-        self.walls = len(self._boxes)
+                boxes.append((centre, np.eye(3), half, thing))
+        self.walls = len(boxes)
         for i in sorted(set(track.landmarks)):
-            if boxes := gate_solids(track, i):
+            if solids := gate_solids(track, i):
                 thing = self._thing(ColliderKind.GATE, i)
-                self._boxes += [(*box, thing) for box in boxes]
+                boxes += [(*solid, thing) for solid in solids]
         for i, obstacle in enumerate(track.obstacles):
-            self._boxes.append((*of_obstacle(obstacle), self._thing(ColliderKind.OBSTACLE, i)))
-        self.solids = Solids(*(np.array(column) for column in zip(*self._boxes, strict=True)))
+            boxes.append((*of_obstacle(obstacle), self._thing(ColliderKind.OBSTACLE, i)))
+        self.solids = Solids(*(np.array(column) for column in zip(*boxes, strict=True)))
 
     def _thing(self, kind: ColliderKind, index: int) -> int:
         self.things.append((kind, index))

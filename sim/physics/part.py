@@ -101,14 +101,11 @@ class Crazyflow:
         torque = self._par["J"] @ asked
         cmd = self._allocate(np.array([self._par["mass"] * u[3]]), torque, **self._allocation)
         _, _, acceleration, self._turn, spin = self._slope(p, q[XYZW], v, w, cmd, self._rotors)
-        thrust = self._thrust(self._rotors) / self._par["mass"]
+        thrusts_n = np.polynomial.polynomial.polyval(self._rotors, self._par["rpm2thrust"])  # of speeds in rpm
+        thrust = float(thrusts_n.sum()) / self._par["mass"]
         self._rotors = self._rotors + dt * spin
         turned = np.array(product(q, exp(dt * w)))
         return _state(p + dt * v, turned[XYZW], v + dt * acceleration, w + dt * self._turn, thrust)
-
-    def _thrust(self, rotors: Array) -> float:
-        """Return the sum of thrusts, N, at these speeds (4,), rpm."""
-        return float(np.polynomial.polynomial.polyval(rotors, self._par["rpm2thrust"]).sum())
 
 
 NEEDED = ("step",)

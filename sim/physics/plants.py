@@ -194,7 +194,6 @@ class MotorSource(Protocol):
 
     def outputs(self, truth: Truth) -> Array:
         """Return the motor outputs (4,), 0..1, in the vehicle's order of rotors, for the state just measured by its IMU."""
-        ...
 
 
 @inlined

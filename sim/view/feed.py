@@ -58,11 +58,9 @@ class Outlet(Protocol):
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         """Render an exposure and return its datagrams, each with its target address."""
-        ...
 
     def close(self) -> None:
         """Release the camera."""
-        ...
 
 
 class VideoOutlet:

@@ -352,11 +352,7 @@ def shoot(file: Path, track: Track, vehicle: Vehicle, style: RenderingStyle, see
 
 
 def parse_pose(text: str) -> tuple[Array, Array]:
-    """Return position (3,) m and attitude (4,) from "x,y,z,roll,pitch,yaw" in m and degrees.
-
-    Raises:
-        UserError: not six finite numbers.
-    """
+    """Return position (3,) m and attitude (4,) from "x,y,z,roll,pitch,yaw" in m and degrees. Raises UserError."""
     try:
         numbers = np.array([float(number) for number in text.split(",")])
     except ValueError:

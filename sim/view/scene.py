@@ -47,11 +47,6 @@ def surface(p_w: Array, uv: Array, layer: int, rgb: ArrayLike, shine: float = 0.
     return triangles(np.concatenate([p_w, uv, constant], 2))
 
 
-def both_sides(solid: Array) -> Array:
-    """Add the reversed triangles, so that they are visible from behind as well."""
-    return np.concatenate([solid, solid.reshape(-1, 3, SOLID)[:, ::-1].reshape(-1, SOLID)])
-
-
 def _unit_box() -> Array:
     """Return the vertices (36, 8) of the unit box: corner (3), uv (2), the axes that uv run along (2), brightness."""
     faces = []
@@ -85,7 +80,8 @@ def box(low: ArrayLike, high: ArrayLike, layer: int, grey: float, tile_m: float 
 
 def patch(corners_w: ArrayLike, rgb: ArrayLike, shine: float = 0.0) -> Array:
     """Return solid vertices (12, 10) of one plain quad (4, 3), visible from both sides."""
-    return both_sides(surface(np.asarray(corners_w, float)[None], np.zeros((1, 4, 2)), texture.PLAIN, rgb, shine))
+    solid = surface(np.asarray(corners_w, float)[None], np.zeros((1, 4, 2)), texture.PLAIN, rgb, shine)
+    return np.concatenate([solid, solid.reshape(-1, 3, SOLID)[:, ::-1].reshape(-1, SOLID)])
 
 
 def disc(centre_w: Array, right_w: Array, up_w: Array, rgb: ArrayLike, shine: float = 1.0) -> Array:
@@ -392,7 +388,8 @@ def hangar(track: Track, gates: list[Gate], rng: np.random.Generator) -> Hall:
             middle = np.array([x, y]) + rng.uniform(-2, 2, 2)
             a, b = np.array([*(middle - 0.8), ceiling]), np.array([*(middle + 0.8), floor])
             if clear(a, b, line):
-                hall.solids += pillar(a, b, _nearest(gates, middle), rng)
+                gate_m = min((float(np.linalg.norm(gate.p_wg[:2] - middle)) for gate in gates), default=np.inf)
+                hall.solids += pillar(a, b, gate_m, rng)
             for side in (-1.7, 1.7):
                 hall.solids.append(ceiling_lamp(np.array([x + 8, y + 6 + side, ceiling + 1.3])))
     for _ in range(24):
@@ -419,11 +416,6 @@ def hangar(track: Track, gates: list[Gate], rng: np.random.Generator) -> Hall:
         hall.solids += solid
         hall.pools.append(light)
     return hall
-
-
-def _nearest(gates: list[Gate], at: Array) -> float:
-    """Return the horizontal distance from `at` (2,) m to the nearest gate, m."""
-    return min((float(np.linalg.norm(gate.p_wg[:2] - at)) for gate in gates), default=np.inf)
 
 
 def _grid(

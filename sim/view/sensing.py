@@ -78,7 +78,7 @@ def mount_of(request: SensorRequest) -> Mount:
 
 BOX_VERTICES = 36  # vertices of `sim.view.scene.box`
 FLAT_M = 0.05  # m, thickness assigned to a plain quad
-GOLDEN_RATIO = (5**0.5 - 1) / 2  # step of the hue, which keeps consecutive colours apart
+GOLDEN = (math.sqrt(5) - 1) / 2  # step of hues, and of the low-discrepancy sequence of a Livox pattern
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Surroundings:
 
     def colours(self) -> np.ndarray:
         """Return the segmentation colours (things + 1, 3), BGR, 8 bit; the last, black, is the background."""
-        hue = (np.arange(self.things) * GOLDEN_RATIO) % 1.0
+        hue = (np.arange(self.things) * GOLDEN) % 1.0
         channels = [np.clip(np.abs((hue * 6 + shift) % 6 - 3) - 1, 0, 1) for shift in (4, 2, 0)]  # blue, green, red
         return np.vstack([(64 + 191 * np.stack(channels, -1)).astype(np.uint8), np.zeros((1, 3), np.uint8)])
 
@@ -128,7 +128,6 @@ RANGE_M = 100.0  # m, range where the request has none
 SEEN_M = 400.0  # m, range of a segmentation camera: that of the rendered ones
 # Their data sheets; left, right, low, high.
 CONES_DEG = {MID40: (-19.2, 19.2, -19.2, 19.2), MID360: (-180.0, 180.0, -7.0, 52.0)}
-GOLDEN = (math.sqrt(5) - 1) / 2  # step of the low-discrepancy sequence of a Livox pattern
 
 
 class Sense(ABC):
@@ -331,11 +330,7 @@ class Gimbal(DrawnCamera):
         return max(2 * math.degrees(math.atan(half)), LEAST_FOV_DEG)
 
     def order(self, order: GimbalOrder) -> None:
-        """Execute a command.
-
-        Raises:
-            UserError: the command is invalid or not supported.
-        """
+        """Execute a command. Raises UserError if the command is invalid or not supported."""
         if order.track is not None or order.box is not None:
             raise UserError("the gimbals of this simulator support neither tracking nor target boxes")
         if order.light is not None and not 0 <= order.light < len(LIGHTS):
@@ -406,11 +401,7 @@ SENSES: dict[int, Callable[[SensorRequest, Surroundings], Sense]] = {
 
 
 def open_sense(request: SensorRequest, around: Surroundings) -> Sense:
-    """Open the sensor that a valid request describes.
-
-    Raises:
-        UserError: the size or mount is not supported.
-    """
+    """Open the sensor that a valid request describes. Raises UserError if the size or mount is not supported."""
     where = f"sensor {request.seq_id}"
     if request.mount_type > EARTH_FIXED:
         raise UserError(

@@ -67,9 +67,5 @@ class RenderingStyle:
 
 
 def load_style(name: str) -> RenderingStyle:
-    """Load a style by name (`race`) or path of a YAML file.
-
-    Raises:
-        UserError: no such style, or a malformed file.
-    """
+    """Load a style by name (`race`) or path of a YAML file. Raises UserError for an unknown style or a malformed file."""
     return load_named(name, FOLDER, RenderingStyle, "rendering style")

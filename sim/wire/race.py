@@ -127,7 +127,7 @@ class Compliance:
         beats.append(t)
         took, may = t - beats[0], (len(beats) - 1) / self._least_hz + BEAT_SLACK_S
         if len(beats) > BEATS and took > may:
-            self._break(HEARTBEAT_RATE, t, f"{BEATS / took:.2f} Hz instead of {self._least_hz:g} Hz or more")
+            self._referee.note(HEARTBEAT_RATE, t, f"{BEATS / took:.2f} Hz instead of {self._least_hz:g} Hz or more")
 
     def setpoint(self, t: float, armed: bool) -> None:
         """Register a valid set-point received at t."""
@@ -135,31 +135,28 @@ class Compliance:
         self._setpoints.append(t)
         took = t - self._setpoints[0]
         if len(self._setpoints) == self._setpoints.maxlen and took <= self._span_s + 1e-9:
-            self._break(
+            self._referee.note(
                 COMMAND_RATE,
                 t,
                 f"{len(self._setpoints)} set-points in {took:.3f} s: must be below {self._limit_hz:g} Hz",
             )
         if not armed and t - self._armed_t > UNAWARE_S:
-            self._break(DISARMED, t, "it is ignored: arm first")
+            self._referee.note(DISARMED, t, "it is ignored: arm first")
 
     def dropped(self, t: float, refusal: Refusal) -> None:
         """Register a control message that was dropped at t."""
-        self._break(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
+        self._referee.note(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
 
-    def refused(self, t: float, reasons: Mapping[Unsigned, str]) -> None:
-        """Register datagrams that were refused by their signatures: anyone may have sent them."""
-        for kind, reason in reasons.items():
-            self._referee.note(f"{REFUSED}: {kind}", t, reason, lawful=True)
-
-    def altered(self, t: float, reasons: Mapping[str, str]) -> None:
-        """Register fields of a set-point that are flown otherwise than sent, which breaks no rule of the interface."""
-        for field, reason in reasons.items():
-            self._referee.note(f"{ALTERED}: {field}", t, reason, lawful=True)
+    def lawful(self, t: float, what: str, reasons: Mapping[Unsigned, str] | Mapping[str, str]) -> None:
+        """Register what breaks no rule: fields that are ALTERED, or REFUSED datagrams, which anyone may have sent."""
+        for one, reason in reasons.items():
+            self._referee.note(f"{what}: {one}", t, reason, lawful=True)
 
     def link_lost(self, t: float) -> None:
         """Register that the failsafe has taken over at t."""
-        self._break(LINK_LOSS, t, f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: failsafe engaged")
+        self._referee.note(
+            LINK_LOSS, t, f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: failsafe engaged"
+        )
 
     def tick(self, t: float, armed: bool) -> None:
         """Check for missing heartbeats at t; call at every tick."""
@@ -171,9 +168,6 @@ class Compliance:
         since = max(race.go_t, self._beats[-1] if self._beats else -math.inf)
         if t - since > 1 / self._least_hz + BEAT_SLACK_S:
             self._gap_reported = True
-            self._break(
+            self._referee.note(
                 HEARTBEAT_RATE, t, f"no heartbeat for {t - since:.2f} s: at least {self._least_hz:g} Hz are required"
             )
-
-    def _break(self, rule: str, t: float, reason: str) -> None:
-        self._referee.note(rule, t, reason)

@@ -21,7 +21,7 @@ from gate_racer.sim.report import SimulatorRecord
 from gate_racer.sim.simulator import Exposure, Simulator
 from gate_racer.sim.wire.position import alterations
 from gate_racer.sim.wire.px4 import Px4Services
-from gate_racer.sim.wire.race import Compliance
+from gate_racer.sim.wire.race import ALTERED, REFUSED, Compliance
 
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
 CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over
@@ -111,7 +111,7 @@ class Station:
                     self._command(t, message)
         for refusal in self._codec.refusals():
             self._compliance.dropped(t, refusal)
-        self._compliance.refused(t, self._codec.unsigned())
+        self._compliance.lawful(t, REFUSED, self._codec.unsigned())
         answers = self._codec.replies()
         if messages or answers:
             self._speaker = (sender, now)
@@ -140,6 +140,6 @@ class Station:
         elif isinstance(command, SetPoint):
             self._compliance.setpoint(t, self.simulator.armed)
             if isinstance(command, PositionTarget):
-                self._compliance.altered(t, alterations(command, self.simulator.profile.position_yaw))
+                self._compliance.lawful(t, ALTERED, alterations(command, self.simulator.profile.position_yaw))
         if self._recorder is not None and not isinstance(command, ClientHeartbeat):
             self._recorder.commanded(t, command)

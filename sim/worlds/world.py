@@ -18,7 +18,6 @@ import numpy as np
 from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
 from gate_racer.sim.view.style import RenderingStyle
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Vector
@@ -366,8 +365,13 @@ def true_track(name: str, track: Track, deviations: Deviations) -> Track:
     still, straight = ((0.0, 0.0, 0.0),) * len(track.gates), ((0.0, 0.0),) * len(track.gates)
     origin = track.start.position_m
     gates = tuple(
-        _placed(gate, _moved(_from(origin, gate.centre_m, course.scale), moved), *turned)
-        for gate, moved, turned in zip(
+        replace(
+            gate,
+            centre_m=_moved(_from(origin, gate.centre_m, course.scale), moved),
+            yaw_deg=gate.yaw_deg + yaw_deg,
+            pitch_deg=gate.pitch_deg + pitch_deg,
+        )
+        for gate, moved, (yaw_deg, pitch_deg) in zip(
             track.gates, course.gate_moved_m or still, course.gate_turned_deg or straight, strict=True
         )
     )
@@ -382,10 +386,6 @@ def true_track(name: str, track: Track, deviations: Deviations) -> Track:
         track.start.roll_deg + pad.roll_deg,
     )
     return replace(track, gates=gates, obstacles=obstacles, start=start)
-
-
-def _placed(gate: Gate, centre_m: Vector, yaw_deg: float, pitch_deg: float) -> Gate:
-    return replace(gate, centre_m=centre_m, yaw_deg=gate.yaw_deg + yaw_deg, pitch_deg=gate.pitch_deg + pitch_deg)
 
 
 def _from(origin: Vector, point: Vector, scale: float) -> Vector:

@@ -13,7 +13,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.race.campaign import board as module
 from gate_racer.race.campaign.board import Board, Level, Levels
 from gate_racer.race.campaign.cli import parser
-from gate_racer.race.campaign.standings import ALL, Entry, LevelFlight, as_csv, as_html, as_markdown, levels_of, paired
+from gate_racer.race.campaign.compare import ALL, Entry, LevelFlight, as_csv, as_html, as_markdown, levels_of, paired
 from gate_racer.sim.physics import registry
 from tests.processes import run_here
 

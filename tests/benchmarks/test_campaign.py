@@ -17,21 +17,21 @@ from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
 from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import commit, prepare
-from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.choice import Choice, PreparedCourse
+from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Row, Store
+from gate_racer.race.campaign.choice import BenchSettings, Choice, PreparedCourse
 from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, own_line, why
-from gate_racer.race.campaign.store import FILE, Store
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, job, note
+from tests.conftest import ROOT
 from tests.processes import raced, run_here
 
 
 @pytest.fixture(scope="module")
 def course(sprint, dcl) -> PreparedCourse:
-    return prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint, lambda text: None)
+    return prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_flown_time_is_compared_with_the_plans_at_the_last_gate(sprint, dcl, t
     text = (sprint / "sprint.yaml").read_text().replace("name: sprint", "name: stop\nclock: first_gate")
     course.write_text(text.replace("gates:", "end_m: [-75.0, 1.0, 8.0]\ngates:"))
     told = raced(tmp_path, course, "--set", f"plan.folder={tmp_path}")
-    prepared = prepare(load_track(course), dcl, 1, False, tmp_path, lambda text: None)
+    prepared = prepare(load_track(course), dcl, 1, False, tmp_path)
     first_s, last_s, stop_s = prepared.plan.gate_times_s
     o = attempt(replace(a_case(), track="stop"), prepared).outcome
     assert told["planned_time_s"] == pytest.approx(last_s - first_s) and o.planned_s == pytest.approx(last_s)
@@ -186,7 +186,7 @@ def test_plans_are_an_axis_and_each_is_made_once_and_apart(sprint, course, dcl, 
         return read_plan(folder / "sprint.csv")
 
     monkeypatch.setattr(prepare_module, "find_or_make_plan", find)
-    prepare(course.track, dcl, 1, False, tmp_path / "plans", lambda text: None, plan_asked="see=0")
+    prepare(course.track, dcl, 1, False, tmp_path / "plans", plan_asked="see=0")
     assert made == [(tmp_path / "plans" / "see=0", 0.0)]
 
 
@@ -196,7 +196,7 @@ def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_set
     push = ResidualAcceleration(x, np.linspace(5, 20, 10), np.tile([0.0, 0.0, 0.3], (10, 1)))
     model = ObservationModel(x, np.zeros((10, 9)), np.zeros(10, int), [Kernel(np.full(15, 3.0), 0.5, 0.0)] * 9)
     residuals = Residuals(dcl.hash, False, push, model)
-    pushed = prepare(course.track, dcl, 1, True, sprint, lambda text: None, residuals=residuals)
+    pushed = prepare(course.track, dcl, 1, True, sprint, residuals=residuals)
     assert pushed.errors is model and pushed.residual is push
     alone, along = flown.outcome, attempt(a_case(), pushed).outcome
     assert alone.finished and along.finished and along.race_s != alone.race_s
@@ -319,3 +319,14 @@ def test_a_disk_that_is_full_is_one_line(tmp_path):
             store.require({"commit": "x" * 100_000}, "commit")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_flight_by_a_vehicle_file_is_flown_again_by_that_file(sprint, tmp_path):
+    """Its name is that of no shipped vehicle."""
+    own = tmp_path / "own.yaml"
+    own.write_text((ROOT / "vehicle/dcl.yaml").read_text(encoding="utf-8").replace("name: dcl", "name: own"))
+    settings = BenchSettings(tracks=(str(sprint / "sprint.yaml"),), vehicles=(str(own),), settings=("1",))
+    [case] = settings.cases(load_track(settings.tracks[0]), load_vehicle(str(own)))
+    row = Row(case, Outcome("crashed"), np.empty((0, 5)))
+    run.fly_again([row], settings, tmp_path)
+    assert run.log_of(tmp_path, row).exists() and run.log_of(tmp_path, row).with_suffix(".png").exists()

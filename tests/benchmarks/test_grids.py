@@ -72,6 +72,25 @@ def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeyp
     ]  # fmt: skip
 
 
+def test_all_settings_and_factors_are_flown_and_are_in_the_file_of_course_and_vehicle(monkeypatch, tmp_path):
+    ends, worlds = {"spec": [1.0], "dcl": [2.0]}, set()  # s, by profile
+
+    def race(pilots, profile, world, seed, setup):
+        worlds.add(world)
+        names = [entrant.name for entrant, _ in pilots]
+        return MultiVehicleResult(seed, names, [standing(1, k, ends[profile.name]) for k in (1, 2)], [], [])
+
+    monkeypatch.setattr(rivals, "race", race)
+    monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
+    asked = ["--settings", "projected", "dcl-projected", "--seeds", "2", "--out", str(tmp_path)]
+    assert run.run(cli.parser().parse_args([*asked, "--set", "rivals.grid=duel"])) == 0
+    written = json.loads((tmp_path / "rivals-vq1-dcl-duel.json").read_text())
+    assert worlds == {"as_believed"}
+    assert [one["order"][0]["time_s"] for one in written] == [1.0, 1.0, 2.0, 2.0]
+    factors = cli.parser().parse_args([*asked, "--worlds", "factors", "--set", "rivals.grid=duel"])
+    assert run.run(factors) == 0 and "unknown:camera.yaw_deg+" in worlds
+
+
 def test_races_of_several_are_flown_by_projected_corners_alone():
     arguments = cli.parser().parse_args(["--settings", "rendered", "--set", "rivals.grid=duel"])
     with pytest.raises(UserError, match=r"--settings rendered: .* projected or dcl-projected"):

@@ -15,7 +15,7 @@ import pytest
 
 from gate_racer.benchmarks import tables
 from gate_racer.benchmarks.tables import Result
-from gate_racer.race.campaign.store import FILE, Store
+from gate_racer.race.campaign.case import FILE, Store
 from tests.conftest import ROOT
 from tests.processes import command, survivors
 

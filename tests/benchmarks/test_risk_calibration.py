@@ -8,8 +8,7 @@ import pytest
 from gate_racer.benchmarks.risk_calibration import calibrate
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.uncertainty.prediction import predict
-from gate_racer.race.campaign.case import Case, Outcome
-from gate_racer.race.campaign.store import Row
+from gate_racer.race.campaign.case import Case, Outcome, Row
 from gate_racer.vehicle.uncertainty import Doubt
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from gate_racer.bootcamp.cli import parser
 from gate_racer.bootcamp.grade import Exam, Limits, grade
-from gate_racer.bootcamp.hints import imported
+from gate_racer.bootcamp.mistakes import imported
 from gate_racer.bootcamp.run import _race, run
-from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.world import load_world
+from gate_racer.bootcamp.scenario import load_world, make_scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import settings_of
 from gate_racer.race.settings import RunSettings

@@ -7,7 +7,7 @@ from gate_racer.bootcamp.api import Box, CourseGate, Location, Report, Status
 from gate_racer.bootcamp.cli import ArenaSettings, parser
 from gate_racer.bootcamp.display import FOUND, PANE_PX, compose
 from gate_racer.bootcamp.run import run
-from gate_racer.bootcamp.world import FILE, load_world
+from gate_racer.bootcamp.scenario import FILE, load_world
 from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
 

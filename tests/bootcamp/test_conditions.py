@@ -10,8 +10,7 @@ from gate_racer.bootcamp.api import Go, Halt, Land, Location, Null, Status
 from gate_racer.bootcamp.display import landing_image
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera, detect_pads
-from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.world import WorldConditions, load_world
+from gate_racer.bootcamp.scenario import WorldConditions, load_world, make_scenario
 from gate_racer.common.errors import UserError
 
 WORLD = load_world()

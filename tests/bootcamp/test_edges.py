@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 import pytest
 
 from gate_racer.bootcamp.api import Go
-from gate_racer.bootcamp.edges import ASK, ITEM, NOTHING, SENTINEL, Desk, unpacked
+from gate_racer.bootcamp.stages import ASK, ITEM, NOTHING, SENTINEL, Desk, unpacked
 
 
 @pytest.fixture

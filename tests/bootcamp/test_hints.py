@@ -5,7 +5,7 @@ import pytest
 from gate_racer.bootcamp.api import Go
 from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.drone import Drone
-from gate_racer.bootcamp.hints import blanks, hints
+from gate_racer.bootcamp.mistakes import blanks, hints
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import make_scenario
 from gate_racer.common.errors import UserError

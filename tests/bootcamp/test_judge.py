@@ -6,8 +6,7 @@ import pytest
 
 from gate_racer.bootcamp.api import Location, Report, Status
 from gate_racer.bootcamp.judge import Judge, ProgramEnd, shortest_tour
-from gate_racer.bootcamp.scenario import make_scenario
-from gate_racer.bootcamp.world import load_world
+from gate_racer.bootcamp.scenario import load_world, make_scenario
 
 WAY = make_scenario("route", 7).route
 

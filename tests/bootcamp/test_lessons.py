@@ -9,9 +9,8 @@ import pytest
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cli import parser
 from gate_racer.bootcamp.program import load_program
-from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.scenario import KINEMATIC, SIMULATED, load_world, make_scenario
 from gate_racer.bootcamp.stages import Player, fly_alone
-from gate_racer.bootcamp.world import KINEMATIC, SIMULATED, load_world
 from gate_racer.common.errors import UserError
 from tests.conftest import ROOT
 

@@ -11,9 +11,8 @@ from gate_racer.bootcamp.api import Box, Location
 from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.program import NUMBER_MAX, Program, load_program
 from gate_racer.bootcamp.run import fly
-from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.scenario import load_world, make_scenario
 from gate_racer.bootcamp.stages import Job
-from gate_racer.bootcamp.world import load_world
 from gate_racer.common.errors import UserError
 
 HEAD = "from gate_racer.bootcamp.api import *\nimport atexit, os, signal, sys, threading, time\nSCENARIO = 'hear'\n"

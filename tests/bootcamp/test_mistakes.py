@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gate_racer.bootcamp.program import load_program
-from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.scenario import load_world, make_scenario
 from gate_racer.bootcamp.stages import Player, fly_alone
-from gate_racer.bootcamp.world import load_world
 from tests.bootcamp.wrong import CHANGES, HEAD, PROGRAMS
 from tests.conftest import ROOT
 

@@ -9,10 +9,17 @@ import pytest
 
 from gate_racer.bootcamp.api import Box, Location
 from gate_racer.bootcamp.floor import GroundCamera, detect_pads, locate
-from gate_racer.bootcamp.generate import APART_M, BOUNDS, WALL_M, generate_track, write_track
-from gate_racer.bootcamp.scenario import APART_M as PADS_APART_M
-from gate_racer.bootcamp.scenario import PADS_MAX, make_scenario
-from gate_racer.bootcamp.world import load_world
+from gate_racer.bootcamp.scenario import (
+    APART_M,
+    BOUNDS,
+    GATE_APART_M,
+    GATE_WALL_M,
+    PADS_MAX,
+    generate_track,
+    load_world,
+    make_scenario,
+    write_track,
+)
 from gate_racer.common.errors import UserError
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
@@ -37,7 +44,7 @@ def test_waypoints_and_pads_lie_where_they_may():
         for pad in scenario.pads:
             assert (np.abs(np.subtract(pad, scenario.waypoint)) <= view / 2 - WORLD.pad_m / 2).all()
         for a, b in combinations(scenario.pads, 2):
-            assert np.abs(np.subtract(a, b)).max() >= WORLD.pad_m + PADS_APART_M
+            assert np.abs(np.subtract(a, b)).max() >= WORLD.pad_m + APART_M
         counts.add(len(scenario.pads))
         waypoints.add(scenario.waypoint)
         assert make_scenario("waypoint", seed, WORLD).waypoint == scenario.waypoint
@@ -90,8 +97,8 @@ def test_generated_gates_stand_within_bounds_and_apart_and_survive_the_file(tmp_
     for seed in range(40):
         track = generate_track(seed, 6)
         p = np.array([gate.p_wg for gate in track.gates])
-        assert (np.abs(p[:, :2]) <= np.array(BOUNDS.high_m[:2]) - WALL_M + 1e-3).all()
-        assert min(np.linalg.norm(a - b) for a, b in combinations(p, 2)) > APART_M - 1e-2
+        assert (np.abs(p[:, :2]) <= np.array(BOUNDS.high_m[:2]) - GATE_WALL_M + 1e-3).all()
+        assert min(np.linalg.norm(a - b) for a, b in combinations(p, 2)) > GATE_APART_M - 1e-2
         assert load_track(write_track(track, tmp_path)).hash == track.hash
         last.add(track.gates[-1].centre_m)
     assert len(last) == 40

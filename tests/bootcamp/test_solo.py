@@ -7,9 +7,8 @@ import pytest
 
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.program import load_program
-from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.scenario import load_world, make_scenario
 from gate_racer.bootcamp.stages import Player, fly_alone
-from gate_racer.bootcamp.world import load_world
 
 HEAD = "from gate_racer.bootcamp.api import *\nimport functools\nimport sys\nSCENARIO = 'hear'\n"
 ANSWER = "Null() if r.status is not Status.HALTED else Land() if r.reached else Go(10, 0)"

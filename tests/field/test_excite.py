@@ -11,8 +11,7 @@ from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres, parse_manoeuvres
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.flight import NoLog
-from gate_racer.race.lockstep import Entry, fly_lockstep
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.race.session import Session
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Bounds, load_track

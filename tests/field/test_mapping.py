@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.generate import generate_track
+from gate_racer.bootcamp.scenario import generate_track
 from gate_racer.commands import COMMANDS
 from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle, map_gates, passed_in_order
 from gate_racer.field.mapping.flight import (

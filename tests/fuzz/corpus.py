@@ -21,8 +21,7 @@ from gate_racer.link.record import RecordFile
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.plan import COLUMNS, Plan, write_plan
-from gate_racer.race.campaign.case import Case, Flown, Outcome
-from gate_racer.race.campaign.store import Store
+from gate_racer.race.campaign.case import Case, Flown, Outcome, Store
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.report import RunReport, write_report
 from gate_racer.tracks.track import load_track

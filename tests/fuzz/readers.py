@@ -36,7 +36,7 @@ from gate_racer.pilot.replay import read_log, replay
 from gate_racer.planner.imported import AS_PUBLISHED, read_peer_plan
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.task import Task
-from gate_racer.race.campaign.store import Store
+from gate_racer.race.campaign.case import Store
 from gate_racer.race.campaign.tables import cells, markdown
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.physics.residual import Residuals

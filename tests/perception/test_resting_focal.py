@@ -7,7 +7,7 @@ import pytest
 
 from gate_racer.perception.association import Associator
 from gate_racer.perception.resting_focal import resting_focal
-from gate_racer.race.perception import detections
+from gate_racer.race.lockstep import detections
 from gate_racer.sim.view.projected import ProjectedCamera
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track

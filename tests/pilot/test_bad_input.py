@@ -55,6 +55,7 @@ WRONG = [
     ("gate_racer.race.explore", ["--set", "explore.opening_m=0"], "opening_m 0: must be positive"),
     ("gate_racer.race.explore", ["--set", "explore.room=9,9,9"], "explore.room '9,9,9': expected NORTH,EAST,SOUTH,WEST,UP,DOWN"),
     ("gate_racer.race.excite", ["--set", "excite.manoeuvres=loop"], "manoeuvres loop: 'loop' is not a manoeuvre"),
+    ("gate_racer.race.excite", ["--set", "excite.manoeuvres="], "manoeuvres : '' is not a manoeuvre"),
     ("gate_racer.pilot.replay_flight", ["flight.mcap", "--out", "/"], "--out /: must end in a file name"),
     ("gate_racer.pilot.replay_flight", ["flight.mcap", "--out", "a" * 300], ": File name too long"),
     ("gate_racer.race.plan_track", ["tracks/vq1.yaml", "--set", f"warm={'a' * 300}"], ": File name too long"),

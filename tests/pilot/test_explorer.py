@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.generate import generate_track
+from gate_racer.bootcamp.scenario import generate_track
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.imu_samples import levelled
 from gate_racer.link.messages import Imu

@@ -19,8 +19,7 @@ from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
-from gate_racer.race.lockstep import BetaflightLink
-from gate_racer.race.perception import open_perception
+from gate_racer.race.lockstep import BetaflightLink, open_perception
 from gate_racer.sim.betaflight.station import BetaflightStation, StationPort, switched
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import as_believed

@@ -11,7 +11,7 @@ from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.trial import Trial
 from gate_racer.race import plan_track, planning
-from gate_racer.race.trial import clearance_m, fly_trial
+from gate_racer.race.planning import clearance_m, fly_trial
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, refused

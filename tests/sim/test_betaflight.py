@@ -20,8 +20,7 @@ from gate_racer.link.msp.messages import (
     pack,
 )
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.sim.betaflight.flight_controller import FlightController, LowPass
-from gate_racer.sim.betaflight.receiver import SerialLine
+from gate_racer.sim.betaflight.flight_controller import FlightController, LowPass, SerialLine
 from gate_racer.sim.betaflight.station import switched
 from gate_racer.vehicle.vehicle import load_vehicle
 

@@ -66,7 +66,7 @@ def test_thrust_points_up_the_body_and_is_that_of_the_vehicle_at_most(plant, dcl
 
 def test_it_flies_a_race_by_camera_and_imu_as_a_setting_of_a_campaign(plant, sprint, dcl):
     name = next(name for name, (cls, _) in registry.PLANTS.items() if cls.endswith(f":{type(plant).__name__}"))
-    course = prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint, lambda text: None)
+    course = prepare(load_track(sprint / "sprint.yaml"), dcl, 1, False, sprint)
     outcome = attempt(Case("sprint", "dcl", 1, name, "mpcc", "eskf", 3), course).outcome
     assert outcome.finished and min(outcome.margin_m) > 0.2 and outcome.sightings > 10
     assert conditions_of(name).camera == "projected" and registry.version_of(name)

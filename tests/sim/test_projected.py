@@ -9,7 +9,7 @@ import pytest
 
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
-from gate_racer.race.perception import detections
+from gate_racer.race.lockstep import detections
 from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view.projected import NOISE, CornerNoise, ProjectedCamera, RivalOutlines
 from gate_racer.sim.view.renderer import CameraError

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.sim.view.labels import Labeller, Labels
+from gate_racer.sim.view.projected import Labeller, Labels
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.gate import Gate

@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.sim.view.labels import Labeller, Labels
+from gate_racer.sim.view.projected import Labeller, Labels
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.vehicle.vehicle import load_vehicle
 from tools.training.courses import random_shot, random_style, random_track
