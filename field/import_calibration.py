@@ -153,8 +153,16 @@ def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"it lacks {', '.join(missing)}{size_only}")
     matrices = told["camera_matrix"], told["distortion_coefficients"]
     K, D = (np.ravel(value["data"] if isinstance(value, dict) else value) for value in matrices)
-    (fx, _, cx), (_, fy, cy), _ = K.reshape(3, 3)
-    model = told.get("distortion_model", "fisheye" if told.get("fisheye_model") else "plumb_bob")
+    (fx, skew, cx), (below, fy, cy), last = K.reshape(3, 3)
+    if skew or below or tuple(last) != (0, 0, 1):
+        raise ValueError(f"camera_matrix {K.tolist()}: must be fx 0 cx, 0 fy cy, 0 0 1; skewed pixels are not modelled")
+    roi = given.get("roi") or {}
+    if max(given.get("binningx", 0), given.get("binningy", 0)) > 1 or any(roi.get(f"{axis}_offset") for axis in "xy"):
+        raise ValueError(
+            "its images are binned or cut (binning, roi): give size and matrix of the images as they arrive"
+        )
+    flagged = str(told.get("fisheye_model", 0)).lower() in ("1", "1.0", "true")
+    model = told.get("distortion_model", "fisheye" if flagged else "plumb_bob")
     return _fields((told["image_width"], told["image_height"]), (fx, fy, cx, cy), _model(model), D)
 
 

@@ -97,7 +97,7 @@ TLOG: dict[str, tuple[Source, ...]] = {
     "voltage": (Source("SYS_STATUS", ("voltage_battery",), scaled(MILLI)),),
     "landed": (Source("EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),),
 }
-OUTPUTS = tuple(f"C{k}" for k in range(1, 5))
+OUTPUTS = tuple(tuple(f"{name}{k}" for k in range(1, 5)) for name in ("C", "Ch", "Chan"))  # the last before 3.3
 FILTERS = ("XKF1", "NKF1", "EKF1")
 DATAFLASH: dict[str, tuple[Source, ...]] = {
     "force": (Source("IMU", xyz("Acc{}", "XYZ"), same),),
@@ -114,10 +114,10 @@ DATAFLASH: dict[str, tuple[Source, ...]] = {
         Source("CTUN", ("ThO",), share),
         Source("CTUN", ("ThrOut",), share),
         Source("RATE", ("AOut",), share),
-        Source("RCOU", OUTPUTS, mean(pulses)),
+        *(Source("RCOU", names, mean(pulses)) for names in OUTPUTS),
     ),
     "omega_cmd": (Source("RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),),
-    "motors": (Source("RCOU", OUTPUTS, pulses),),
+    "motors": tuple(Source("RCOU", names, pulses) for names in OUTPUTS),
     "voltage": (Source("BAT", ("Volt",), same), Source("CURR", ("Volt",), same), Source("BAT1", ("Volt",), same)),
     "landed": (Source("EV", ("Id",), lambda event: _landed(event)),),
 }

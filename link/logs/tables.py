@@ -45,7 +45,9 @@ UNITS = {
     **{"g": GRAVITY, "mg": 1e-3 * GRAVITY, "deg": RAD, "deg/s": RAD, "mrad/s": 1e-3},
     **{"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "mm": 1e-3, "cm": 0.01, "mm/s": 1e-3, "cm/s": 0.01, "%": 0.01, "mV": 1e-3},
 }
-ANGLES = ("roll", "pitch", "yaw")
+ANGLES, OMEGA = ("roll", "pitch", "yaw"), xyz("w_{}")
+FASTEST_RAD_S = 35.0  # rad/s, range of usual gyros: 2000 deg/s
+SPIKES = 0.001  # of the samples, that may exceed it (chosen)
 
 
 def _from_body(columns: Array) -> Array:
@@ -120,8 +122,13 @@ def table_signals(path: Path) -> LoggedSignals:
         if [known for known, _ in parsed].count(name) > 1:
             raise SignalError(f"{path}: column {column} comes twice; leave one")
         values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
-        if ours == "t" and not unit and (unit := _tick(path, column, values)):
+        if ours == "t" and not unit and not plain.endswith("_s") and (unit := _tick(path, column, values)):
             notes.append(f"column {column} is taken in {unit}, by its steps")
+        if ours in OMEGA and not unit and (share := float((np.abs(values) > FASTEST_RAD_S).mean())) > SPIKES:
+            raise SignalError(
+                f"{path}: column {column} has no unit and exceeds {FASTEST_RAD_S:g} rad/s in {100 * share:.2g} % of its rows,"
+                f" more than gyros measure: is it {column} [deg/s]?"
+            )
         if unit not in UNITS:
             known = ", ".join(filter(None, UNITS))
             raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")

@@ -225,7 +225,8 @@ def _clockwise(quad: Array, where: str) -> Array:
     """Return corners (4, 3) clockwise as seen, NaN for unknown ones.
 
     Raises:
-        UserError: a position or visibility is not one, or four known ones are not those of a convex quadrilateral, in order.
+        UserError: a position or visibility is not one, they are not in px, or four known ones are not those of a convex
+            quadrilateral, in order.
     """
     if not np.isin(quad[:, 2], (UNKNOWN, HIDDEN, VISIBLE)).all():
         raise UserError(
@@ -233,6 +234,8 @@ def _clockwise(quad: Array, where: str) -> Array:
         )
     if not (np.abs(quad[quad[:, 2] > UNKNOWN]) < FARTHEST_PX).all():
         raise UserError(f"{where}: a corner is not at a finite position within {FARTHEST_PX:g} px")
+    if (quad[:, 2] > UNKNOWN).all() and (np.abs(quad[:, :2]) <= 1).all():
+        raise UserError(f"{where}: all corners lie within a pixel: they must be in px, not shares of the image's size")
     quad = np.where(quad[:, 2:] > UNKNOWN, quad, np.nan)
     if np.isnan(quad).any():
         return quad

@@ -105,6 +105,10 @@ CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coef
         ("tagged, of ROS.yaml", f"{TAGGED}distortion_model: equidistant\n"),
         ("of OpenCV.yaml", f"%YAML:1.0\n---\n{TAGGED}distortion_model: fisheye\n"),
         ("of OpenCV with a flag.yaml", f"%YAML:1.0\n---\n{TAGGED}fisheye_model: 1\n"),
+        (
+            "of OpenCV with a flag of text.json",
+            json.dumps({"image_width": 640, "image_height": 360, "K": MATRIX, "D": FISHEYE, "fisheye_model": "true"}),
+        ),
         ("of COLMAP.txt", "1 OPENCV_FISHEYE 640 360 424 426 322.5 168.5 -0.01 0.02 -0.01 0.003\n"),
         ("simple, of COLMAP.txt", "1 SIMPLE_RADIAL_FISHEYE 640 360 424 322.5 168.5 -0.01\n"),
     ],
@@ -172,6 +176,14 @@ def test_a_picture_folded_in_a_corner_is_not_told_as_whole(tmp_path, capsys):
         ),
         ("cameras.txt", "1 FOV 640 360 424 426 322 168 0.9\n", "camera model 'FOV': must be one of SIMPLE_PINHOLE"),
         ("cameras.txt", "Calibration results\n===\n", "of Kalibr, give the camchain"),
+        ("file.yaml", f"{INFO}binning_x: 2\nbinning_y: 2\n", "its images are binned or cut"),
+        (
+            "file.yaml",
+            f"{INFO}roi: {{x_offset: 0, y_offset: 20, width: 640, height: 340}}\n",
+            "its images are binned or cut",
+        ),
+        ("file.yaml", INFO.replace("K: [424.0, 0", "K: [424.0, 1.5"), "skewed pixels are not modelled"),
+        ("file.yaml", INFO.replace("1.0]", "2.0]"), "must be fx 0 cx, 0 fy cy, 0 0 1"),
     ],
 )
 def test_what_is_no_calibration_is_refused_in_a_line(tmp_path, name, text, says):

@@ -48,6 +48,8 @@ def test_ardupilot_s_filters_of_all_versions_carry_position_and_velocity(name, t
         ("CTUN", "Qh", "TimeUS,ThrOut", lambda k: (10 * k,), 0.2),  # Copter before 3.4, per mille
         ("RATE", "Qffff", "TimeUS,RDes,PDes,YDes,AOut", lambda k: (90, 0, 0, 0.01 * k), 0.2),
         ("RCOU", "QHHHH", "TimeUS,C1,C2,C3,C4", lambda k: (1000 + 10 * k,) * 4, 0.2),
+        ("RCOU", "Qhhhh", "TimeUS,Ch1,Ch2,Ch3,Ch4", lambda k: (1000 + 10 * k,) * 4, 0.2),  # before 3.3
+        ("RCOU", "Qhhhh", "TimeUS,Chan1,Chan2,Chan3,Chan4", lambda k: (1000 + 10 * k,) * 4, 0.2),  # before 3.2
     ],
 )
 def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, values, throttle, tmp_path):

@@ -85,6 +85,11 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
             lambda *row: "0,0",
             r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
         ),
+        (
+            f"{HEAD},w_x,w_y,w_z",
+            lambda t, *row: ",".join(map(str, (t, *row, 400 * np.sin(30 * t), 0, 0))),
+            r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* is it w_x \[deg/s\]\?",
+        ),
         ("timestamp,q[0]", lambda *row: "0,0", "made by ulog2csv from a .ulg, which is read itself"),
         ("timestamp,timestamp_sample,x", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
     ],
@@ -92,6 +97,15 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
 def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
     with pytest.raises(UserError, match=words):
         read_log_signals(as_table(tmp_path / "a.csv", head, line))
+
+
+def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(tmp_path):
+    head = HEAD.replace("t,", "time_s,") + ",w_x [deg/s],w_y,w_z"
+    log = read_log_signals(
+        as_table(tmp_path / "a.csv", head, lambda t, *row: ",".join(map(str, (100 * t, *row, 400, 0, 0))))
+    )
+    assert log.notes == () and log.get("force").t[-1] == pytest.approx(59.0)
+    assert log.get("omega").values[0] == pytest.approx([np.radians(400), 0, 0])
 
 
 def test_samples_too_rare_for_a_vehicle_are_refused(tmp_path):

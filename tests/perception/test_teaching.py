@@ -153,6 +153,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         ("corners.csv", "image,x,y\n", "the header must be `image` and eight columns"),
         ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: has 3 fields, must have 9"),
         ("corners.csv", csv(QUAD)[1].replace("one", "two"), "the labels name 'two.png', which is not in the folder"),
+        (*csv(QUAD / 400), "one.png: opening 1: all corners lie within a pixel: they must be in px, not shares"),
         (*csv(QUAD[[0, 2, 1, 3]]), "one.png: opening 1: its corners .* are not those of a quadrilateral in order"),
         (
             "corners.csv",
