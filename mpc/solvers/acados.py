@@ -63,7 +63,10 @@ def _installed(wheel: Path) -> Path:
         raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
     install = Path(os.environ["ACADOS_SOURCE_DIR"]) if _is_own() else wheel / "acados" / "install"
     if not install.is_dir():
-        raise AcadosMissingError(f"acados is missing in {wheel}; `gate-racer doctor` tells how to install it")
+        mend = (
+            "unset ACADOS_SOURCE_DIR to use the wheel" if _is_own() else "`gate-racer doctor` tells how to install it"
+        )
+        raise AcadosMissingError(f"acados is missing in {install}; {mend}")
     return install
 
 
