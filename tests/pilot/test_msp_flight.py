@@ -182,7 +182,7 @@ LAG_S = 0.02  # worst lag of a simulator whose machine was fast enough: commands
 
 def left_in_the_air(how, meadow, folder):
     """The true path (M, 14) of a flight whose pilot ends in the air, and the simulator's worst lag, s."""
-    msp, report = ("--profile", few_images("betaflight", folder), "--vehicle", "archer"), folder / "r.json"
+    msp, report = ("--profile", few_images("betaflight", folder, 4.0), "--vehicle", "archer"), folder / "r.json"
     with (
         (folder / "stderr").open("w") as stderr,
         race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report, stderr=stderr) as (process, _, there),
