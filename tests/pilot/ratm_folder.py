@@ -58,7 +58,7 @@ def gates():
     return np.array(found)
 
 
-def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0.0):
+def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0.0, image_hz=IMAGE_HZ):
     """Write calibration and one flight, and return the flight's folder."""
     rng, name = np.random.default_rng(seed), "flight-01p-ellipse"
     calibration, folder = root / "camera_calibration", root / "data" / "piloted" / name
@@ -96,7 +96,7 @@ def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0
     with (folder / f"{name}_cam_ts_sync.csv").open("w") as file:
         rows = csv.writer(file)
         rows.writerow(["elapsed_time", "timestamp", "img_filename"])
-        for k in range(0, len(t), HZ // IMAGE_HZ):
+        for k in range(0, len(t), HZ // image_hz):
             image = f"{k:05d}_{stamps[k]}"
             rows.writerow([t[k], stamps[k], f"camera_{name}/{image}.jpg"])
             lines = labelled(p[k], R[k], R_bc, rng)
