@@ -20,13 +20,8 @@ from tests.processes import command, few_images, free_port
 def race_sim(*arguments):
     """A simulator process; its client's port is free."""
     port = free_port()
-    own = [
-        "--set",
-        "link.bind=127.0.0.1:0",
-        f"link.client=127.0.0.1:{port}",
-        f"link.video=127.0.0.1:{free_port()}",
-        "once=true",
-    ]
+    own = ["--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{port}", "once=true"]
+    own += [f"link.video=127.0.0.1:{free_port()}"]
     process = subprocess.Popen(
         command("gate_racer.race.race_sim", *own, *arguments),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
