@@ -87,13 +87,8 @@ def test_conditions_out_of_range_are_refused():
 
 
 def test_a_map_is_laid_by_the_names_of_its_tiles(tmp_path):
-    colours = {
-        "default": (10, 10, 10),
-        "boundary": (0, 0, 200),
-        "0_0": (0, 90, 0),
-        "1_0": (90, 0, 0),
-        "0_-1": (90, 90, 0),
-    }
+    colours = {"0_0": (0, 90, 0), "1_0": (90, 0, 0), "0_-1": (90, 90, 0)}
+    colours |= {"default": (10, 10, 10), "boundary": (0, 0, 200)}
     for name, colour in colours.items():
         cv2.imwrite(str(tmp_path / f"{name}.png"), np.full((30, 40, 3), colour, np.uint8))
     scenario = replace(make_scenario("hear", 1, replace(WORLD, map=str(tmp_path))), pads=())

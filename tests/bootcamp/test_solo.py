@@ -56,13 +56,11 @@ def test_images_are_rendered_only_for_programs_that_read_them(mine, monkeypatch)
     monkeypatch.setattr(GroundCamera, "frame", lambda *given: drawn.append(given) or frame(*given))
 
     def flown(text):
-        steps, digests = [], []
+        told = []
         flight = fly_alone(
-            Player(mine(text), scenario),
-            scenario,
-            lambda step, drone: (steps.append(step), digests.append(drone.digest())),
+            Player(mine(text), scenario), scenario, lambda step, drone: told.append((step, drone.digest()))
         )
-        return flight, steps, digests
+        return flight, *zip(*told, strict=True)
 
     blind, unseen, same = flown(BLIND[0])
     assert blind.verdict.done and not drawn and not any(step.boxes or step.pads for step in unseen)

@@ -49,16 +49,12 @@ def gates():
         centre = np.array([SEMI_M[0] * np.cos(angle), SEMI_M[1] * np.sin(angle), HEIGHT_M])
         ahead = np.array([-SEMI_M[0] * np.sin(angle), SEMI_M[1] * np.cos(angle), 0.0])
         left = np.cross([0, 0, 1.0], ahead / np.linalg.norm(ahead))
-        found.append(
-            [
-                centre + SIDE_M / 2 * (a * left + b * np.array([0, 0, 1.0]))
-                for a, b in ((1, 1), (-1, 1), (-1, -1), (1, -1))
-            ]
-        )
+        up = np.array([0, 0, 1.0])
+        found.append([centre + SIDE_M / 2 * (a * left + b * up) for a, b in ((1, 1), (-1, 1), (-1, -1), (1, -1))])
     return np.array(found)
 
 
-def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0.0):
+def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0.0, image_hz=IMAGE_HZ):
     """Write calibration and one flight, and return the flight's folder."""
     rng, name = np.random.default_rng(seed), "flight-01p-ellipse"
     calibration, folder = root / "camera_calibration", root / "data" / "piloted" / name
@@ -69,13 +65,10 @@ def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0
     R_bc = np.array([[0, s, c], [-1, 0, 0], [0, -c, s]])
     w = np.sqrt(1 + np.trace(R_bc)) / 2
     q = [w, *(np.array([R_bc[2, 1] - R_bc[1, 2], R_bc[0, 2] - R_bc[2, 0], R_bc[1, 0] - R_bc[0, 1]]) / (4 * w))]
-    (calibration / "calib_ap-ellipse-lemniscate.json").write_text(
-        json.dumps({"mtx": K.tolist(), "dist": [DIST.tolist()]})
-    )
-    mount = {
-        "translation": dict(zip("xyz", ARM_M, strict=True)),
-        "rotation": {"piloted": dict(zip("wxyz", q, strict=True))},
-    }
+    lens = {"mtx": K.tolist(), "dist": [DIST.tolist()]}
+    (calibration / "calib_ap-ellipse-lemniscate.json").write_text(json.dumps(lens))
+    mount = {"translation": dict(zip("xyz", ARM_M, strict=True))}
+    mount |= {"rotation": {"piloted": dict(zip("wxyz", q, strict=True))}}
     (calibration / "drone_to_camera.json").write_text(json.dumps(mount))
     t, p, R, force, omega = (values[round(skip_s * HZ) :] for values in flight(seconds))
     accel = force + rng.normal(0.03, 0.15, force.shape)
@@ -96,7 +89,7 @@ def write(root, seconds=6.0, seed=1, gyro_signs=(1, -1, 1), without=(), skip_s=0
     with (folder / f"{name}_cam_ts_sync.csv").open("w") as file:
         rows = csv.writer(file)
         rows.writerow(["elapsed_time", "timestamp", "img_filename"])
-        for k in range(0, len(t), HZ // IMAGE_HZ):
+        for k in range(0, len(t), HZ // image_hz):
             image = f"{k:05d}_{stamps[k]}"
             rows.writerow([t[k], stamps[k], f"camera_{name}/{image}.jpg"])
             lines = labelled(p[k], R[k], R_bc, rng)

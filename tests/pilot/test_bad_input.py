@@ -104,7 +104,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])
-def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, solver):
+def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, undrawn, solver):
     """Asked for, it is an error; else CasADi flies the race, by camera and attitude targets here, and says so."""
     monkeypatch.setattr("gate_racer.mpc.solvers.acados.WHEEL", Path("/nowhere"))
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)

@@ -23,7 +23,7 @@ KEYS = {
 }  # fmt: skip
 
 
-DIFFERS = "mpc_solve_ms", "mpc_late", "log", "seed", "settings", "printed"
+DIFFERS = {"mpc_solve_ms", "mpc_late", "log", "seed", "settings", "printed"}
 
 
 def flown(track, plans, folder, camera, seed):
@@ -56,14 +56,11 @@ def test_vq1_is_finished_by_sight(plan_folder, tmp_path):
     require_sound(flown("vq1", plan_folder, tmp_path, "rendered", 3), 6)
 
 
-def test_the_same_seed_flies_the_same_flight(sprint, tmp_path, undrawn):
+def test_the_same_seed_flies_the_same_flight(lockstep, sprint, tmp_path, undrawn):
     """The same seed gives the same flight by projected camera; `tests/sim/test_view.py` tests rendered images."""
-
-    def flight(seed):
-        outcome = flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed)
-        return {key: value for key, value in outcome.items() if key not in DIFFERS}
-
-    assert flight(3) == flight(3) != flight(4)
+    more = [flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed) for seed in (3, 4)]
+    first, again, other = ({key: one[key] for key in one.keys() - DIFFERS} for one in (lockstep["projected"], *more))
+    assert first == again != other
 
 
 def test_projected_corners_fly_like_images(lockstep):

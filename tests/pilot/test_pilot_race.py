@@ -195,12 +195,8 @@ def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
     for message in (Imu(500.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), Heartbeat(500.0, True), status(500.0, 503.0)):
         pilot.receive(message)
     pilot.forget_link()
-    assert pilot.phase is Phase.WAIT_LINK and pilot.handshake.missing == [
-        "HEARTBEAT",
-        "HIGHRES_IMU",
-        "video",
-        "ATTITUDE",
-    ]
+    assert pilot.phase is Phase.WAIT_LINK
+    assert pilot.handshake.missing == ["HEARTBEAT", "HIGHRES_IMU", "video", "ATTITUDE"]
     pilot.receive(Imu(1.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))
     assert pilot.estimator.t == 1.0 and pilot.handshake._scheduled is None and not pilot.handshake._beats_armed
 

@@ -160,8 +160,5 @@ def test_a_pad_that_is_tilted_otherwise_than_the_file_says_is_named():
         preflight = Preflight(SPEC, replace(VQ1, start=start))
         for message in rest():
             preflight.receive(message)
-        assert (
-            preflight.contradiction() == ""
-            and remarks in preflight.remark()
-            and bool(remarks) == bool(preflight.remark())
-        )
+        assert preflight.contradiction() == ""
+        assert remarks in preflight.remark() and bool(remarks) == bool(preflight.remark())

@@ -20,6 +20,7 @@ from gate_racer.pilot.guidance.recovery import (
     brakes,
     missed_margin,
 )
+from gate_racer.planner.plan import read_plan
 from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
 from gate_racer.tracks.track import bars, load_track
 from tests.flights import DCL, flown_by, racer_of
@@ -230,14 +231,6 @@ def test_a_ball_is_searched_until_it_is_counted_if_anyone_counts(told, vq1, plan
     assert end.reason is EndReason.BLIND and "gate 0, which no camera sees" in end.cause and t < GO + 100.0
 
 
-def fly(track, plan, vehicle, number, step, retry):
-    """Fly in a world where one gate is displaced by step (3,) m, unknown to the pilot."""
-    moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))
-    world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, vehicle)
-    pilot = racer_of(track, vehicle, plan, DCL, retry=retry)
-    return flown_by(pilot, world, vehicle, DCL, 3), pilot
-
-
 def test_a_gate_that_is_never_passed_is_flown_at_again_and_again(retries):
     passages = Passages()
     assert retries.judge(0, True, passages, RESTING, GO, GO) is None
@@ -269,10 +262,12 @@ def test_a_gate_is_not_overdue_while_the_state_is_old(retries, plan):
     assert retries.judge(0, False, Passages(), RESTING, GO, GO) is None and retries.recovery is not None
 
 
-def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(vq1, plan, dcl):
-    """Displace a gate by 0.9 m sideways and 1.6 m down: a pilot without retries passes it outside of its opening."""
-    step = vq1.gates[3].R_wg @ [0.76, -0.89, 1.62]
-    verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=True)
-    assert verdict.status == "finished" and len(verdict.gate_times_s) == len(vq1.gates), verdict.cause
-    verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=False)
-    assert verdict.status in ("missed_gate", "crashed") and not pilot.guidance.passages.retries
+def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(sprint, dcl):
+    """Displace the first gate by 2 m sideways and 1 m down: a pilot without retries passes it outside of its opening."""
+    track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
+    moved = tuple((track.gates[0].R_wg @ [0.0, 2.0, 1.0]).tolist()), STILL
+    world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, dcl)
+    pilots = [racer_of(track, dcl, plan, DCL, retry=retry) for retry in (True, False)]
+    again, once = (flown_by(pilot, world, dcl, DCL, 3) for pilot in pilots)
+    assert again.status == "finished" and len(again.gate_times_s) == len(track.gates), again.cause
+    assert once.status in ("missed_gate", "crashed") and not pilots[1].guidance.passages.retries

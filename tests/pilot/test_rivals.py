@@ -186,7 +186,7 @@ def test_nobody_is_passed_through_a_wall():
     assert passes(bounds=Bounds((-50.0, -0.6, -0.6), (50.0, 0.6, 0.6))) is None
 
 
-@pytest.mark.parametrize(("ahead_m", "speed"), [(3.0, 9.9), (1.0, 8.0), (4.0, 8.0)])
+@pytest.mark.parametrize(("ahead_m", "speed"), [(3.0, 9.9), (1.0, 8.0)])
 def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead_m, speed):
     tight, line = Bounds((-500.0, -0.6, -0.6), (500.0, 0.6, 0.6)), Straight()
     watch, x, v, dt = watch_of(bounds=tight), 0.0, SPEED, 1 / 60

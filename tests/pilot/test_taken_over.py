@@ -189,7 +189,7 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
         process.close()
 
 
-def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folder, tmp_path):
+def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folder, tmp_path, undrawn):
     """Fly in lock-step with two fifths less drag than modelled; result, log and report contain the new plan."""
     world = tmp_path / "thin.yaml"
     world.write_text("name: thin\nworld: {plant: {drag_scale: 0.6}}\n", encoding="utf-8")

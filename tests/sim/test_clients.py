@@ -20,13 +20,8 @@ from tests.processes import command, few_images, free_port
 def race_sim(*arguments):
     """A simulator process; its client's port is free."""
     port = free_port()
-    own = [
-        "--set",
-        "link.bind=127.0.0.1:0",
-        f"link.client=127.0.0.1:{port}",
-        f"link.video=127.0.0.1:{free_port()}",
-        "once=true",
-    ]
+    own = ["--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{port}", "once=true"]
+    own += [f"link.video=127.0.0.1:{free_port()}"]
     process = subprocess.Popen(
         command("gate_racer.race.race_sim", *own, *arguments),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -42,7 +37,7 @@ def race_sim(*arguments):
 
 @pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
 def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
-    report, record, profile = tmp_path / "report.json", tmp_path / "flight.mcap", few_images("spec", tmp_path)
+    report, record, profile = tmp_path / "report.json", tmp_path / "flight.mcap", few_images("spec", tmp_path, 1.0)
     with race_sim("--report", report, "--profile", profile, "--set", f"record={record}") as (port, simulator):
         client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
@@ -61,7 +56,7 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
 def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path):
     pytest.importorskip("yamspy")
     there = "--track", "pq", "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
-    profile = few_images("betaflight", tmp_path)
+    profile = few_images("betaflight", tmp_path, 1.0)
     simulator = command("gate_racer.race.race_sim", "--profile", profile, "--vehicle", "archer", *there)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

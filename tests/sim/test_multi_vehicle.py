@@ -289,12 +289,8 @@ def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path)
     commentator = Commentator(three)
     for simulator, times in zip(three.simulators, ([1.5, 2.9], [1.4], [1.6, 2.8]), strict=True):
         race = simulator.referee.race
-        race.status, race.go_t, race.gate_times_s, race.gate_margins_m = (
-            RunStatus.RUNNING,
-            1.0,
-            times,
-            [0.3] * len(times),
-        )
+        race.status, race.go_t = RunStatus.RUNNING, 1.0
+        race.gate_times_s, race.gate_margins_m = times, [0.3] * len(times)
     three.simulators[1].referee.race.status = RunStatus.CRASHED
     order = standings(three)
     assert [standing.pilot for standing in order] == [3, 1, 2] and [standing.rank for standing in order] == [1, 2, 3]
