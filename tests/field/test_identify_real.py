@@ -127,12 +127,12 @@ def test_a_calm_hover_tells_no_delay_and_what_to_fly_instead(tmp_path, capsys):
 
 
 def test_logs_that_disagree_are_told_and_widen_the_bounds(tmp_path):
-    logs = [read_signals(written(tmp_path / f"{k}.csv", nano(k, scale=1.0 + 0.02 * k))) for k in range(3)]
+    logs = [read_signals(written(tmp_path / f"{k}.csv", nano(k, 12.0, scale=1.0 + 0.02 * k))) for k in range(3)]
     fit, one = identify(logs), identify(logs[1:2])
     scales = [found.scale.value for found in fit.scales]
     assert np.diff(scales) == pytest.approx(0.02, abs=0.006) and 0.01 < fit.spread < 0.04
     assert np.median([c.half_width for c in fit.thrust_m_s2]) > np.median([c.half_width for c in one.thrust_m_s2])
-    alike = identify([logs[0], *(read_signals(written(tmp_path / f"{k}.csv", nano(k))) for k in (1, 2))])
+    alike = identify([logs[0], *(read_signals(written(tmp_path / f"{k}.csv", nano(k, 12.0))) for k in (1, 2))])
     assert alike.spread < 0.005 and all(abs(found.scale.value - 1) < 0.01 for found in alike.scales)
 
 
@@ -193,6 +193,11 @@ def run(log, folder):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.fixture
+def unplotted(monkeypatch):
+    monkeypatch.setattr("gate_racer.field.plots.draw_fit", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def flights():
     if not NANOBENCH.is_dir():
@@ -200,7 +205,7 @@ def flights():
     return sorted(NANOBENCH.glob("*.csv.gz"))
 
 
-def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(flights, tmp_path):
+def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(flights, tmp_path, unplotted):
     bounds = []
     for path in flights:
         code, said, error = run(path, tmp_path)
@@ -238,7 +243,7 @@ CASE_FILES = (
 
 
 @pytest.mark.parametrize("name", CASE_FILES)
-def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path):
+def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path, unplotted):
     code, said, _ = run_case(f"field/{name}", tmp_path)
     assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
 
