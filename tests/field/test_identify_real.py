@@ -14,7 +14,9 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.field.plots import draw_fit
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.link.log_writers import ULogWriter
 from tests.processes import run_here
@@ -221,13 +223,15 @@ def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay
         assert max(one["low"] for one in found) < min(one["high"] for one in found)
 
 
-def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights):
+def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights, tmp_path):
     logs = [log for log in map(read_signals, flights) if log.valid.any()]
     fit = identify(logs)
     scales = np.array([one.scale.value for one in fit.scales])
     assert len(scales) == 7 and np.abs(scales - 1).max() < 0.05 and np.abs(np.median(scales) - 1) < 0.01
     assert fit.timing.delay.known and fit.timing.lag.known and 0.03 < fit.timing.total.value < 0.07
     assert fit.predicted.velocity_m_s < 0.6 * fit.predicted.steady_velocity_m_s
+    draw_fit(tmp_path / "fit.png", fit, load_vehicle("dcl"))
+    assert (tmp_path / "fit.png").stat().st_size > 10_000
 
 
 def run_case(name, folder):

@@ -190,8 +190,8 @@ def test_a_point_is_hidden_where_the_line_to_it_meets_an_obstacle(ends):
 
 def test_a_gate_behind_a_wall_is_seen_from_above_it(dcl):
     """A wall with a way over it hides the second gate from the height of the gates."""
-    wall = Obstacle((20.0, -50.0, -4.2), (20.3, 50.0, 50.0))
-    track = replace(straight(gate(12.0, z=-2.0), gate(26.0, z=-2.0)), obstacles=(wall,))
+    wall = Obstacle((33.0, -50.0, -4.2), (33.3, 50.0, 50.0))
+    track = replace(straight(gate(12.0, z=-2.0), gate(40.0, z=-2.0)), obstacles=(wall,))
     _, certificate = make_plan(track, dcl, PlanOptions(see=0.5, guesses=1))
     open_plan, _ = make_plan(replace(track, obstacles=()), dcl, PlanOptions(see=0.5, guesses=1))
     assert certificate.ok and certificate.total_time_s > 1.1 * open_plan.total_time
@@ -199,11 +199,11 @@ def test_a_gate_behind_a_wall_is_seen_from_above_it(dcl):
 
 def test_a_polygon_is_not_passed_backwards(dcl):
     square = ((-0.75, -0.75), (0.75, -0.75), (0.75, 0.75), (-0.75, 0.75))
-    gates = [Gate((x, 0.0, 0.0), yaw, polygon_m=square, visible=False) for x, yaw in ((10, 0), (4, 180))]
+    gates = [Gate((x, 0.0, 0.0), yaw, polygon_m=square, visible=False) for x, yaw in ((20, 0), (26, 180), (8, 180))]
     plan, certificate = make_plan(straight(*gates), dcl, PlanOptions(guesses=1, see=0.0))
     assert certificate.ok
-    back = plan.x[plan.x[:, 0].argmax() :, P]
-    beside = back[np.abs(back[:, 0] - 10.0).argmin(), 1:]
+    back = plan.x[plan.gate_nodes[1] :, P]
+    beside = back[np.abs(back[:, 0] - 20.0).argmin(), 1:]
     assert np.abs(beside).max() > 0.75, "it passes beside the opening on its way back"
 
 
