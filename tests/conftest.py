@@ -40,6 +40,7 @@ LONGEST = (  # first, since a core would wait for what is last
     "test_install.py",
     "test_acados.py",
     "test_hard_courses.py",
+    "test_uncertainty.py",
     "test_trial.py",
     "test_true_state.py",
     "test_identify_real.py",
@@ -104,10 +105,11 @@ def with_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions = ONE_GUESS,
+    name: str = "",
 ) -> Path:
     """The folder, with the track's certified plan and its JSON in it: a copy of what all test processes share."""
     base = factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"plan-of-{track.name}"
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"plan-of-{name or track.name}"
     with FileLock(f"{shared}.lock"):
         if not shared.exists():
             plan, certificate = make_plan(track, vehicle, options)
@@ -125,11 +127,10 @@ def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
 
 
 @pytest.fixture(scope="session")
-def half_seen(vq1, dcl) -> Plan:
+def half_seen(tmp_path_factory, vq1, dcl) -> Plan:
     """The plan of VQ1 with half of each leg in view, which is slower and survives more."""
-    plan, certificate = make_plan(vq1, dcl, PlanOptions(see=0.5, margin_m=0.15))
-    assert certificate.ok, certificate.status
-    return plan
+    folder, options = tmp_path_factory.mktemp("half_seen"), PlanOptions(see=0.5, margin_m=0.15)
+    return read_plan(with_plan(folder, tmp_path_factory, vq1, dcl, options, "half_seen") / "vq1.csv")
 
 
 @pytest.fixture(scope="session")

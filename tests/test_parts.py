@@ -27,7 +27,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler
 from tests.conftest import ROOT
 from tests.pilot.test_racer import flown
-from tests.processes import few_images, run, run_here
+from tests.processes import few_images, raced, run, run_here
 
 PAGE = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
 OWN = PAGE.partition("## Bring your own part")[2].partition("## Fly in a loop")[0]
@@ -89,11 +89,6 @@ def wrong(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sprint_course(sprint):
     return load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
-
-
-def result_of(done, file):
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(file.read_text())
 
 
 def test_a_part_changes_nothing_but_its_own(wrong):
@@ -204,18 +199,14 @@ def test_a_guidance_written_from_the_page_needs_no_plan(mine, sprint_course, dcl
     assert racer.plan is None and racer.end.reason is EndReason.FINISHED and not racer.counters.fallbacks
 
 
-def test_parts_written_from_the_page_fly_together_in_lockstep(mine, sprint, tmp_path):
+def test_parts_written_from_the_page_fly_together_in_lockstep(mine, sprint, tmp_path, undrawn):
     """Controller and filter of the page, by camera and IMU."""
-    out = tmp_path / "result.json"
-    done = run_here(
-        RUN, sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--controller", f"{mine}:Geometric",
-        "--set", f"perception.estimator={mine}:Reckoning", "--log", tmp_path, "--json", out,
-    )  # fmt: skip
-    flight = result_of(done, out)
+    own = "--controller", f"{mine}:Geometric", "--set", f"perception.estimator={mine}:Reckoning"
+    flight = raced(tmp_path, sprint / "sprint.csv", *own)
     assert flight["mpc_fallbacks"] == 0 and flight["troubles"] == {}
 
 
-def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
+def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path, undrawn):
     """Flown by the geometric controller, the built-in filter and the `rates` model."""
     out = tmp_path / "result.json"
     parts = [f"perception.estimator={wrong}:Undefined", f"world.plant={wrong}:Nothing"]
@@ -234,7 +225,7 @@ def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_pa
     """The detector fails in a process of its own, and the controller in the flight loop."""
     out, detector, profile = tmp_path / "result.json", f"{wrong}:Undefined", few_images("spec", tmp_path)
     text = profile.read_text(encoding="utf-8")  # a flight that misses its gate goes on to the limit
-    profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 4.0", text), encoding="utf-8")
+    profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 2.5", text), encoding="utf-8")
     done = run(
         RUN, sprint / "sprint.csv", "--set", "perception.pose=true", "--controller", f"{wrong}:Stalling", "--detector", detector,
         "--profile", profile, "--log", tmp_path, "--json", out,
@@ -260,10 +251,11 @@ def test_a_campaign_compares_parts_in_one_table(mine, sprint, tmp_path):
     tuned, out = tmp_path / "tuned.yaml", tmp_path / "tables.json"
     shutil.copytree(sprint, tmp_path / "c/plans")
     tuned.write_text((ROOT / "mpc/tracking.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    done = run(
+    done = run_here(
         "gate_racer.race.campaign.cli", "--tracks", sprint / "sprint.yaml", "--controllers", f"{mine}:Geometric", tuned,
         "--settings", "1", f"{mine}:Sluggish", "--seeds", 1, "--out", tmp_path / "c", "--json", out,
-        "--set", "workers=1", "worst=0", "uncertified=true", timeout=600,
+        "--set", "workers=1", "worst=0", "uncertified=true",
     )  # fmt: skip
-    assert result_of(done, out) and f"{mine}:Geometric, state given" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(out.read_text()) and f"{mine}:Geometric, state given" in done.stdout
     assert f"{tuned}, state eskf" in done.stdout and f"| {mine}:Sluggish |" in done.stdout

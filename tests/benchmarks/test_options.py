@@ -11,6 +11,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.options import Axes, covering, ended, named, refusal, words_of
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.conftest import with_plan
 from tests.processes import few_images, run_here
 
 AXES = Axes.of(["vq1"])
@@ -25,20 +26,27 @@ ROWS = [SEEN, *((PROJECTED, *row[1:]) for row in covering(TOGETHER, 1))]
 ROWS += [(text,) if "detector" in text else (PROJECTED, text) for text in TEXTS if not any(text in row for row in ROWS)]
 
 
-def write_slow_plan(vehicle, folder):
+def write_slow_plan(vehicle, course, folder):
     """Write a plan that needs no trial: those are flown in `tests/planner/test_trial.py`."""
-    track, options = load_track(folder / "sprint.yaml"), PlanOptions(guesses=1, reserve=0.7, speed_m_s=15.0)
+    track, options = load_track(course), PlanOptions(guesses=1, reserve=0.7, speed_m_s=15.0)
     plan, certificate = make_plan(track, vehicle, options)
     write_plan(plan_path(folder, track, vehicle, options), plan, vehicle, certificate.as_dict())
 
 
+@pytest.fixture(scope="module")
+def hop_plans(tmp_path_factory, hop, dcl):
+    return with_plan(tmp_path_factory.mktemp("hops"), tmp_path_factory, load_track(hop), dcl)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(filter(None, row)))
-def test_each_value_of_each_option_finishes_a_short_course(row, sprint, tmp_path, undrawn):
-    texts = str(sprint / "sprint.yaml"), *row
+def test_each_value_of_each_option_finishes_a_short_course(row, sprint, hop, hop_plans, tmp_path, undrawn):
+    """A value alone passes one gate, several together two."""
+    course, plans = (sprint / "sprint.yaml", sprint) if len(row) > 2 else (hop, hop_plans)
+    texts = str(course), *row
     for name, value in map(named, row):
         if name == "vehicle" and (vehicle := load_vehicle(value)).grey_box:
-            write_slow_plan(vehicle, sprint)
-    keys = [f"plan.folder={sprint}"]
+            write_slow_plan(vehicle, course, plans)
+    keys = [f"plan.folder={plans}"]
     if PROJECTED not in row:  # drawing images is what takes the time
         keys.append(f"link.profile={few_images('spec', tmp_path)}")
     words = words_of((*texts, *keys))

@@ -71,7 +71,7 @@ def test_small_errors_narrow_nothing(dcl):
     assert widths.contradicted_t is None and set(widths.all.values()) == {1.0}
 
 
-@pytest.mark.parametrize("times", [1.5, 2.0, 2.5])
+@pytest.mark.parametrize("times", [1.5, 2.5])
 def test_the_widths_converge_to_the_ratio_of_the_errors_to_those_assumed(times, dcl):
     flights = [flown(dcl, seed, times) for seed in range(20)]
     assert np.mean([widths.width("pad") for widths, _, _ in flights]) == pytest.approx(times, rel=0.2)

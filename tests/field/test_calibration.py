@@ -79,7 +79,7 @@ FACTORS = {  # of the world, by what is found of the camera; stamps that are lat
 }
 
 
-def test_the_camera_estimated_in_one_flight_is_the_start_of_the_next(plan, plan_folder, dcl, vq1, tmp_path):
+def test_the_camera_estimated_in_one_flight_is_the_start_of_the_next(plan, plan_folder, dcl, vq1, tmp_path, undrawn):
     """Each two sigma off: the flight tells most of it, and no more doubt of it than it errs by."""
     off, true = AS_BELIEVED, {}
     for found, (section, field, sign) in FACTORS.items():

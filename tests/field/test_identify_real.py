@@ -14,7 +14,9 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.field.plots import draw_fit
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.link.log_writers import ULogWriter
 from tests.processes import run_here
@@ -127,12 +129,12 @@ def test_a_calm_hover_tells_no_delay_and_what_to_fly_instead(tmp_path, capsys):
 
 
 def test_logs_that_disagree_are_told_and_widen_the_bounds(tmp_path):
-    logs = [read_signals(written(tmp_path / f"{k}.csv", nano(k, scale=1.0 + 0.02 * k))) for k in range(3)]
+    logs = [read_signals(written(tmp_path / f"{k}.csv", nano(k, 12.0, scale=1.0 + 0.02 * k))) for k in range(3)]
     fit, one = identify(logs), identify(logs[1:2])
     scales = [found.scale.value for found in fit.scales]
     assert np.diff(scales) == pytest.approx(0.02, abs=0.006) and 0.01 < fit.spread < 0.04
     assert np.median([c.half_width for c in fit.thrust_m_s2]) > np.median([c.half_width for c in one.thrust_m_s2])
-    alike = identify([logs[0], *(read_signals(written(tmp_path / f"{k}.csv", nano(k))) for k in (1, 2))])
+    alike = identify([logs[0], *(read_signals(written(tmp_path / f"{k}.csv", nano(k, 12.0))) for k in (1, 2))])
     assert alike.spread < 0.005 and all(abs(found.scale.value - 1) < 0.01 for found in alike.scales)
 
 
@@ -193,6 +195,11 @@ def run(log, folder):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.fixture
+def unplotted(monkeypatch):
+    monkeypatch.setattr("gate_racer.field.plots.draw_fit", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def flights():
     if not NANOBENCH.is_dir():
@@ -200,7 +207,7 @@ def flights():
     return sorted(NANOBENCH.glob("*.csv.gz"))
 
 
-def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(flights, tmp_path):
+def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(flights, tmp_path, unplotted):
     bounds = []
     for path in flights:
         code, said, error = run(path, tmp_path)
@@ -216,13 +223,15 @@ def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay
         assert max(one["low"] for one in found) < min(one["high"] for one in found)
 
 
-def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights):
+def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights, tmp_path):
     logs = [log for log in map(read_signals, flights) if log.valid.any()]
     fit = identify(logs)
     scales = np.array([one.scale.value for one in fit.scales])
     assert len(scales) == 7 and np.abs(scales - 1).max() < 0.05 and np.abs(np.median(scales) - 1) < 0.01
     assert fit.timing.delay.known and fit.timing.lag.known and 0.03 < fit.timing.total.value < 0.07
     assert fit.predicted.velocity_m_s < 0.6 * fit.predicted.steady_velocity_m_s
+    draw_fit(tmp_path / "fit.png", fit, load_vehicle("dcl"))
+    assert (tmp_path / "fit.png").stat().st_size > 10_000
 
 
 def run_case(name, folder):
@@ -238,7 +247,7 @@ CASE_FILES = (
 
 
 @pytest.mark.parametrize("name", CASE_FILES)
-def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path):
+def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path, unplotted):
     code, said, _ = run_case(f"field/{name}", tmp_path)
     assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
 

@@ -50,7 +50,9 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
     vq1, logs = load_track("tracks/vq1.yaml"), tmp_path_factory.mktemp("logs")
     weak = replace(dcl, throttle=replace(dcl.throttle, thrust_m_s2=tuple(0.94 * c for c in dcl.throttle.thrust_m_s2)))
     session = Session(lockstep(logs), vq1, dcl, load_profile("spec"), plan, world=as_believed(vq1, weak))
-    fly(session, lambda outcome: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gate_racer.pilot.records.plot.draw_flight", lambda *_: None)
+        fly(session, lambda outcome: None)
     return history(logs, plan_folder, "vq1", "dcl"), vq1
 
 

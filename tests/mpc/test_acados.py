@@ -21,9 +21,9 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def run(code, *arguments, **env):
+def run(code, *arguments, python=sys.executable, **env):
     """Run code in a process of its own."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
+    command = [python, "-c", code, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | env)
 
 
@@ -70,11 +70,9 @@ def test_an_apostrophe_and_a_blank_in_every_path(tmp_path, sprint):
     folder = tmp_path / "it's a folder"
     folder.mkdir()
     (folder / "venv").symlink_to(sys.prefix, target_is_directory=True)
-    done = subprocess.run(
-        [folder / "venv/bin" / Path(sys.executable).name, "-c", MAKES + "print(sys.prefix)",
-         sprint / "sprint.csv", sprint / "sprint.yaml", "tracking"],
-        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}, capture_output=True, text=True,
-    )  # fmt: skip
+    python, course = folder / "venv/bin" / Path(sys.executable).name, (sprint / "sprint.csv", sprint / "sprint.yaml")
+    code, cache = MAKES + "print(sys.prefix)", {"XDG_CACHE_HOME": str(folder / "cache")}
+    done = run(code, *course, "tracking", python=python, **cache)
     assert done.stdout == f"{folder / 'venv'}\n", done.stderr
     assert list((folder / "cache/gate-racer").glob("acados-*/c/*.so"))
 

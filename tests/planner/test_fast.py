@@ -17,10 +17,10 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.planner.test_planner import gate, mirrored, straight
 
-BLIND = PlanOptions(see=0.0, fast=True)
+BLIND = PlanOptions(see=0.0, fast=True, guesses=1)
 
 
-@pytest.mark.parametrize("seed", [0, 4, 19, 26])
+@pytest.mark.parametrize("seed", [0, 26])
 def test_random_courses_are_certified_and_not_faster_than_the_point_mass(seed, dcl):
     track = random_track(seed)
     _, certificate = make_plan(track, dcl, BLIND)

@@ -36,7 +36,7 @@ gates:
 end_m: [16.0, 0.0, -2.0]
 """
 CORNERS = np.array(list(product((-0.5, 0.5), repeat=3)))
-OPTIONS = PlanOptions(see=0.0, reserve=0.6, guesses=2)
+OPTIONS = PlanOptions(see=0.0, reserve=0.6, guesses=1)
 
 
 @pytest.fixture(scope="module")

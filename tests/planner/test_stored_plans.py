@@ -16,11 +16,17 @@ OWN = PlanOptions(see=0.3, margin_m=0.2, guesses=1)
 USUAL = PlanOptions()
 
 
-@pytest.fixture
-def stored(tmp_path, sprint, dcl):
-    """A folder with the plan of a course by options, and a picture of it."""
+@pytest.fixture(scope="module")
+def made(sprint, dcl):
+    """A course, its plan by options, and the certificate."""
     track = load_track(sprint / "sprint.yaml")
-    plan, certificate = make_plan(track, dcl, OWN)
+    return track, *make_plan(track, dcl, OWN)
+
+
+@pytest.fixture
+def stored(tmp_path, made, dcl):
+    """A folder with that plan, and a picture of it."""
+    track, plan, certificate = made
     write_plan(tmp_path / "sprint.csv", plan, dcl, certificate.as_dict())
     (tmp_path / "sprint.png").write_bytes(b"an old picture")
     return tmp_path, track, plan
