@@ -26,6 +26,7 @@ def course(*gates, bounds=WIDE, **more):
 
 
 HARD = {  # course; whether gates are to be in view
+    "one gate": (course(gate(10.0)), False),
     "a gate that faces away": (course(gate(10.0, yaw=180.0)), False),
     "a hairpin": (course(gate(10.0), gate(10.0, 4.0, yaw=180.0)), False),
     "one gate twice": (course(gate(10.0), gate(18.0, 3.0, yaw=90.0), gate(10.0)), False),
