@@ -63,6 +63,7 @@ LATEST_S = 1.0  # s, most of a camera's delay and readout (chosen)
 LARGEST = 2 << 20  # bytes; OpenCV writes 1 MB with the corners of 250 views
 MOST = 1e5  # of any number of a calibration (chosen)
 OFF_CENTRE = 0.15  # of the picture's sides, from its middle, beyond which a centre is doubtful (chosen)
+SKEW_PX = 0.01  # px, off the matrix's diagonal, which is that of square pixels as computed (chosen)
 GRID = 24  # pixels along each side at which the camera is compared with OpenCV
 
 
@@ -152,9 +153,9 @@ def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
         size_only = "; add them to the file, in px" if "image" in missing[0] else ""
         raise ValueError(f"it lacks {', '.join(missing)}{size_only}")
     matrices = told["camera_matrix"], told["distortion_coefficients"]
-    K, D = (np.ravel(value["data"] if isinstance(value, dict) else value) for value in matrices)
+    K, D = (np.array(value["data"] if isinstance(value, dict) else value, float).ravel() for value in matrices)
     (fx, skew, cx), (below, fy, cy), last = K.reshape(3, 3)
-    if skew or below or tuple(last) != (0, 0, 1):
+    if max(abs(skew), abs(below)) > SKEW_PX or tuple(last) != (0, 0, 1):
         raise ValueError(f"camera_matrix {K.tolist()}: must be fx 0 cx, 0 fy cy, 0 0 1; skewed pixels are not modelled")
     roi = given.get("roi") or {}
     if max(given.get("binningx", 0), given.get("binningy", 0)) > 1 or any(roi.get(f"{axis}_offset") for axis in "xy"):

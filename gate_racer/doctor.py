@@ -143,5 +143,5 @@ def _extras() -> list[Finding]:
         try:
             result.append(Finding(name, True, f"{version(name)}, for {use}"))
         except PackageNotFoundError:
-            result.append(Finding(name, False, f"not installed; only {use} needs it: pip install {name}"))
+            result.append(Finding(name, False, f"not installed; only for {use}: pip install {name}"))
     return result

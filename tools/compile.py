@@ -12,6 +12,7 @@ import numpy as np
 from gate_racer.common.compiled import warm_up
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.registry import make_controller
+from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.planner.models import MODELS
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.problem import flight_block
@@ -32,6 +33,7 @@ CONTROLLERS = ("mpcc", "tracking")
 
 def functions() -> None:
     """Compile what has a signature, and run one step of each plant, which compiles its functions."""
+    open_detector(CLASSICAL, load_vehicle(FLOWN[0]).camera)
     warm_up()
     track = load_track(TRACK)
     for name in FLOWN:

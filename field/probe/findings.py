@@ -21,8 +21,7 @@ from gate_racer.field.probe.links import ReceivedMessages, is_armed
 from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Notes, RestMean, Series
 from gate_racer.link.messages import MapGate
 from gate_racer.link.profile import Profile, RaceSchedule, RateGain, Signs, load_profile
-from gate_racer.perception.detection import decode
-from gate_racer.perception.registry import CLASSICAL, open_detector
+from gate_racer.perception.detection import Detector, decode
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import (
@@ -66,13 +65,15 @@ def probe_race(received: ReceivedMessages, expected: RaceSchedule | None) -> tup
     return [*checks, same("GO disarms", race.disarm_at_go, disarmed)], replace(race, disarm_at_go=disarmed)
 
 
-def probe_map(received: ReceivedMessages, race: RaceSchedule, camera: Camera) -> tuple[Check, RaceSchedule]:
+def probe_map(
+    received: ReceivedMessages, race: RaceSchedule, camera: Camera, detector: Detector
+) -> tuple[Check, RaceSchedule]:
     """Determine whether the map gives the feet of the gates or the centres of their openings, by the camera."""
     expected = "feet" if race.map_at_foot else "centres"
     name, rest = "map positions are gate", motion.rest_of(received)
     if received.map is None or rest is None or not rest.still:
         return unknown(name, expected), race
-    at_foot = _at_foot(received, received.map[1].gates, rest, camera)
+    at_foot = _at_foot(received, received.map[1].gates, rest, camera, detector)
     if at_foot is None:
         return unknown(name, expected), race
     return same(name, expected, "feet" if at_foot else "centres"), replace(race, map_at_foot=at_foot)
@@ -95,10 +96,12 @@ def _disarmed(received: ReceivedMessages) -> bool | None:
     return not is_armed(after[0]) if after else None
 
 
-def _at_foot(received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera) -> bool | None:
+def _at_foot(
+    received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera, detector: Detector
+) -> bool | None:
     """Return whether feet match the elevation of the largest gate in view, from the pad, which is the origin of the map."""
     R_lb = matrix(from_euler(*rest.tilt, 0.0))
-    detector, votes = open_detector(CLASSICAL, camera), []
+    votes: list[bool | None] = []
     for _, frame in received.frames:
         for found in detector.detect(decode(frame.jpeg, camera))[:2]:
             outer = found.outer_px

@@ -21,6 +21,7 @@ from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
 from gate_racer.link.profile import FOLDER, Profile, load_profile
+from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.pilot.live import as_ctrl_c
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
@@ -115,13 +116,14 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
     known = [load_profile(name) for name in (names(FOLDER) if asked.profile == AUTO else [asked.profile])]
     vehicle = load_vehicle(settings.vehicle)
+    detector = open_detector(CLASSICAL, vehicle.camera)  # compiled before a simulator in lock-step waits for answers
     opened = asked.opened(MAVLINK_PORT, VIDEO_PORT)
     with LockstepRawLink(opened, known[0]) if asked.lockstep else RawLink(opened) as link:
         received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
         if found.race is not None:
-            check, race = probe_map(received, found.race, vehicle.camera)
+            check, race = probe_map(received, found.race, vehicle.camera, detector)
             checks, found = [*checks, check], replace(found, race=race)
         why = "" if settings.fly else "fly=false was set"
         flown: list[Check] = []

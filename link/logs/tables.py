@@ -47,7 +47,7 @@ UNITS = {
 }
 ANGLES, OMEGA = ("roll", "pitch", "yaw"), xyz("w_{}")
 FASTEST_RAD_S = 35.0  # rad/s, range of usual gyros: 2000 deg/s
-SPIKES = 0.001  # of the samples, that may exceed it (chosen)
+SPIKES = 0.05  # of the samples, that may exceed it (chosen)
 
 
 def _from_body(columns: Array) -> Array:
@@ -127,7 +127,7 @@ def table_signals(path: Path) -> LoggedSignals:
         if ours in OMEGA and not unit and (share := float((np.abs(values) > FASTEST_RAD_S).mean())) > SPIKES:
             raise SignalError(
                 f"{path}: column {column} has no unit and exceeds {FASTEST_RAD_S:g} rad/s in {100 * share:.2g} % of its rows,"
-                f" more than gyros measure: is it {column} [deg/s]?"
+                f" more than most gyros measure: name it, as in {column} [deg/s] or {column} [rad/s]"
             )
         if unit not in UNITS:
             known = ", ".join(filter(None, UNITS))

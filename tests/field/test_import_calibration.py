@@ -182,7 +182,8 @@ def test_a_picture_folded_in_a_corner_is_not_told_as_whole(tmp_path, capsys):
             f"{INFO}roi: {{x_offset: 0, y_offset: 20, width: 640, height: 340}}\n",
             "its images are binned or cut",
         ),
-        ("file.yaml", INFO.replace("K: [424.0, 0", "K: [424.0, 1.5"), "skewed pixels are not modelled"),
+        ("file.yaml", INFO.replace("K: [424.0, 0.0", "K: [424.0, 1.5"), "skewed pixels are not modelled"),
+        ("file.yaml", INFO.replace("K: [424.0, 0.0", "K: [424.0, 1.5.0"), "could not convert string to float"),
         ("file.yaml", INFO.replace("1.0]", "2.0]"), "must be fx 0 cx, 0 fy cy, 0 0 1"),
     ],
 )

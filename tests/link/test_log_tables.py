@@ -88,7 +88,7 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
         (
             f"{HEAD},w_x,w_y,w_z",
             lambda t, *row: ",".join(map(str, (t, *row, 400 * np.sin(30 * t), 0, 0))),
-            r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* is it w_x \[deg/s\]\?",
+            r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or w_x \[rad/s\]",
         ),
         ("timestamp,q[0]", lambda *row: "0,0", "made by ulog2csv from a .ulg, which is read itself"),
         ("timestamp,timestamp_sample,x", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
@@ -97,6 +97,14 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
 def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
     with pytest.raises(UserError, match=words):
         read_log_signals(as_table(tmp_path / "a.csv", head, line))
+
+
+def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
+    head, glitches = f"{HEAD},w_x,w_y,w_z", iter([500.0, *[0.3] * (len(ROWS) - 1)])
+    log = read_log_signals(
+        as_table(tmp_path / "a.csv", head, lambda *row: ",".join(map(str, (*row, next(glitches), 0, 0))))
+    )
+    assert log.get("omega").values[1] == pytest.approx([0.3, 0, 0])
 
 
 def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(tmp_path):
