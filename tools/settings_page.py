@@ -23,7 +23,8 @@ PAGE = Path(__file__).parent.parent / "docs/settings.md"
 HEAD = """# Settings
 
 Each setting of a command is a key. What is changed often has an option too; all keys are set one at a time by
-`--set KEY=VALUE`, and of commands with `--config FILE` in a YAML file. An option takes precedence over `--set`, and `--set` over the file.
+`--set KEY=VALUE`, and of commands with `--config FILE` in a YAML file. An option takes precedence over `--set`, and `--set`
+over the file.
 A misspelt key is refused with the nearest one. Log and result of a flight contain its settings, in the form of such a file.
 
 ```sh
