@@ -218,6 +218,12 @@ def end(process: BaseProcess, patience_s: float) -> None:
         process.join()
 
 
+def _work(work: Callable[..., None], pipe: Any, *arguments: object) -> None:
+    """Run a worker, which ends in silence where nobody reads its pipe any more."""
+    with contextlib.suppress(BrokenPipeError):
+        work(pipe, *arguments)
+
+
 class Worker:
     """Child process behind a pipe. Ctrl-C does not reach it; it is to end once its pipe is closed."""
 
@@ -232,7 +238,8 @@ class Worker:
         """Start `work(pipe, *arguments)`, in a new interpreter unless the context says otherwise."""
         context = context or multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=work, args=(theirs, *arguments), name=name, daemon=daemon)
+        given = (work, theirs, *arguments)
+        self.process: BaseProcess = context.Process(target=_work, args=given, name=name, daemon=daemon)
         with shielded():
             self.process.start()
         theirs.close()

@@ -32,6 +32,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import GateFrame, Track, TrackFile, load_track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.statistics import Z95
 from gate_racer.vehicle.vehicle import Vehicle
 
 LAST, EXPLORED = 4, 2  # runs in use, and explorations tried, of which the newest of this course is used
@@ -99,7 +100,6 @@ THRUST, DRAG = 0.01, 0.03  # relative changes above which a new plan is made
 # Largest plausible relative changes: twice the spread of public fits of one simulator, 30 % of thrust and drags of 0.034 to
 # 0.076 1/m.
 THRUST_MOST, DRAG_MOST = 0.6, 2.5
-Z95 = 1.96  # -, two-sided 95 % quantile of the normal distribution
 LEAST_THROTTLE = 0.15  # -, throttle below which the thrust is too small to compare (chosen)
 MOVED_M, SIGMAS = 0.08, 3.0  # m and standard deviations by which a gate must be displaced
 NEAR_M = 2.0  # m, greatest distance of an estimated gate from its position on the map (chosen)

@@ -26,6 +26,7 @@ from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("untimed")
 ROOT = Path(__file__).parent.parent
+HALF_SEEN = PlanOptions(see=0.5, margin_m=0.15)  # the plan looks longer, is slower and survives more
 ONE_GUESS = PlanOptions(guesses=1)  # for what another local optimum would show as well
 LONGEST = (  # first, since a core would wait for what is last
     "test_unknown_simulator.py",
@@ -129,8 +130,8 @@ def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
 @pytest.fixture(scope="session")
 def half_seen(tmp_path_factory, vq1, dcl) -> Plan:
     """The plan of VQ1 with half of each leg in view, which is slower and survives more."""
-    folder, options = tmp_path_factory.mktemp("half_seen"), PlanOptions(see=0.5, margin_m=0.15)
-    return read_plan(with_plan(folder, tmp_path_factory, vq1, dcl, options, "half_seen") / "vq1.csv")
+    folder = tmp_path_factory.mktemp("half_seen")
+    return read_plan(with_plan(folder, tmp_path_factory, vq1, dcl, HALF_SEEN, "half_seen") / "vq1.csv")
 
 
 @pytest.fixture(scope="session")

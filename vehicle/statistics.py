@@ -7,6 +7,8 @@ import numpy as np
 
 from gate_racer.vehicle.rotation import Array
 
+Z95 = 1.959963984540054  # -, two-sided 95 % quantile of the normal distribution
+
 
 def mahalanobis2(r: Array, S: Array) -> float:
     """Return the squared Mahalanobis distance r' S^-1 r of a residual (M,), chi-square with M degrees of freedom.

@@ -19,7 +19,6 @@ from gate_racer.field.identify.regression import (
     LENGTH_SCALE,
     LOG_SCALE,
     SEVERAL,
-    Z95,
     AxisRate,
     BatteryUse,
     Estimate,
@@ -49,6 +48,7 @@ from gate_racer.link.logs.samples import SignalError
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
+from gate_racer.vehicle.statistics import Z95
 
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
 # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited.
@@ -156,7 +156,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     )
     half, correlated = _bounds(fit)
     scales, spread = _agreement(fit)
-    widths = np.hypot(half, 1.96 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
+    widths = np.hypot(half, Z95 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
     n, drags = len(fit.knots), fit.drags
     each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
     _require_rise(fit.knots, each[:n], logs[0])
@@ -352,7 +352,7 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
         half = half_widths(T[kept, None], (r - off * T)[kept], log.t[kept])[0]
         found.append(LogScale(log.source, Estimate(1 + off, float(np.hypot(half, Z95 * LOG_SCALE)))))
     offs = np.array([one.scale.value - 1 for one in found])
-    known = np.array([one.scale.half_width / 1.96 for one in found])
+    known = np.array([one.scale.half_width / Z95 for one in found])
     beyond = float(np.mean(offs**2 - known**2)) if np.isfinite(known).all() and len(found) > 1 else 0.0
     return tuple(found), float(np.sqrt(max(0.0, beyond)))
 

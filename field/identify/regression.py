@@ -29,11 +29,12 @@ from gate_racer.field.identify.signals import AFTER_S, STEP_S, Signals
 from gate_racer.pilot.guidance.exciter import THROTTLES
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import Array, Mask
+from gate_racer.vehicle.statistics import Z95
 
 BLOCKS_S = (1.0, 2.0, 4.0)  # s, lengths of a block: errors of estimated velocities last about as long (chosen)
 LOG_S = 1e6  # s, a block of which holds a whole log: what a model misses lasts as long as the flight
 FEWEST, FEWEST_LOGS = 3, 6  # blocks, and logs, from which a covariance can be estimated
-QUANTILE, Z95 = 0.975, 1.959963984540054  # -, two-sided 95 %, and that quantile of the normal distribution
+QUANTILE = 0.975  # -, two-sided 95 %
 # Standard deviations of what no residual shows: of a consumer IMU's scales, -, as in `sim/worlds/unknown.yaml`; of the scale of
 # lengths, and so of velocities, in a flight without a map, - (measured: drag errs by 1.5 % rms in five explorations of VQ1); of
 # the accelerometer's bias along the thrust, m/s^2, as by 0.3 deg between pad and body axes.

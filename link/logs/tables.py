@@ -69,7 +69,7 @@ COLUMNS: dict[str, tuple[Source, ...]] = {
     "p": (Source("", xyz("p_{}"), same),),
     "q": (Source("", ("q_w", "q_x", "q_y", "q_z"), same), Source("", ANGLES, eulers())),
     "force": (Source("", xyz("a_{}"), same),),
-    "omega": (Source("", xyz("w_{}"), same),),
+    "omega": (Source("", OMEGA, same),),
     "omega_cmd": (Source("", xyz("w_cmd_{}"), same),),
     "voltage": (Source("", ("voltage",), same),),
 }

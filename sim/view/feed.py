@@ -122,10 +122,10 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> No
     except UserError as error:
         pipe.send(error)
         return
+    pipe.send("open")
     coming: queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]] = queue.SimpleQueue()
     threading.Thread(target=_send, args=(coming,), name="sender", daemon=True).start()
     try:
-        pipe.send("open")  # to one who may have ended meanwhile
         while True:
             exposure = pipe.recv()
             while pipe.poll():

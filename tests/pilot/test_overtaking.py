@@ -14,11 +14,11 @@ from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plants import make_plant, natural
 from gate_racer.sim.referee import Referee
 from gate_racer.tracks.track import place
+from tests.conftest import HALF_SEEN
 
 UNTIL_S = 2.6
 LEAD_S = 0.42  # of the rival at GO, in plan time
@@ -32,7 +32,7 @@ START_M = 0.07, -0.12  # m, and of the pad
 def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq1, plan, dcl, half_seen, share, passed):
     course = replace(vq1, gates=vq1.gates[:4]) if half_seen else vq1
     if half_seen:
-        plan, _ = make_plan(course, dcl, PlanOptions(see=0.5, margin_m=0.15, guesses=1))
+        plan, _ = make_plan(course, dcl, replace(HALF_SEEN, guesses=1))
     track = place(course, 2, 2, 2 * BESIDE_M)
     (x, y, z), (dx, dy) = track.start.position_m, START_M
     line, controller = Reference(plan, dcl, track.course(1)), make_controller("mpcc", plan, dcl, track)

@@ -1,12 +1,14 @@
 """Troubles of the link in flight that must not end it: races in lock-step, by sight."""
 
+from dataclasses import replace
+
 import pytest
 
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.referee import RunStatus
 from gate_racer.tracks.track import load_track
+from tests.conftest import HALF_SEEN
 from tests.flights import SPEC
 from tests.troubled import Trouble, fly
 
@@ -66,7 +68,7 @@ def test_a_short_race_is_finished_all_the_same(troubles, course, sprint, dcl):
 
 
 def test_a_longer_freeze_is_survived_by_a_plan_that_looks_longer(course, dcl):
-    half_seen, _ = make_plan(course, dcl, PlanOptions(see=0.5, margin_m=0.15, guesses=1))
+    half_seen, _ = make_plan(course, dcl, replace(HALF_SEEN, guesses=1))
     finished([Trouble("the pilot's process stands still", 1.9, 0.3, frozen=True)], course, dcl, half_seen)
 
 
