@@ -13,7 +13,9 @@ from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, PlanController
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.planner.plan import read_plan
 from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import matrix
 
@@ -76,12 +78,12 @@ def test_without_a_plan_or_a_solver_it_brakes_to_a_hover(plan, dcl):
     assert matrix(x[Q])[2, 2] > 0.99 and x[13] == pytest.approx(GRAVITY, abs=0.5)
 
 
-def test_a_race_without_any_solver_is_finished(plan, vq1, dcl, solver, control):
+def test_a_race_without_any_solver_is_finished(sprint, dcl, problem, solver):
     """By the geometric controller, at a slow pace; by the spare solver alone one is flown in `test_solvers.py`."""
-    failing = Failing(solver)
+    track, plan, failing = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv"), Failing(solver)
     failing.status = 3
-    controller = control(failing)
-    flight = fly(controller, plan, as_believed(vq1, dcl), dcl, seed=4, patience=4.0)
+    controller = PlanController(plan, dcl, problem, failing, load_adaptation(), track.course(1))
+    flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=4, patience=4.0)
     assert flight.finished, flight.cause
     assert flight.margin_m > 0.35 and flight.fallbacks == len(flight.step_s)
     assert flight.time_s < 2.5 * plan.total_time

@@ -12,10 +12,13 @@ from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import EDGE, SEEING, SLOWEST, TARGET_PACE, PlanProgress, Reference
 from gate_racer.mpc.terms import NR, REFERENCE
+from gate_racer.planner.planning import make_plan
+from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.gate import CLEAR_M
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import rotate
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
+from tests.conftest import HALF_SEEN
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 V_R = REFERENCE["v"].at
@@ -112,10 +115,10 @@ def test_the_largest_pace_is_that_of_a_search(name):
         assert np.allclose(found, searched, atol=1e-3), (lift, speed)
 
 
-@pytest.mark.parametrize(("made", "drags"), [("half_seen", 1.0), ("plan", 1.5), ("plan", 2.0)])
-def test_the_slowed_pace_keeps_the_gates_in_view_of_the_plan(request, dcl, vq1, made, drags):
+@pytest.mark.parametrize(("options", "drags"), [(HALF_SEEN, 1.0), (PlanOptions(), 1.5), (PlanOptions(), 2.0)])
+def test_the_slowed_pace_keeps_the_gates_in_view_of_the_plan(dcl, vq1, options, drags):
     """Thrust turned up to the edge of the view where seeing binds, and nowhere beyond where it may be as slow as that."""
-    plan = request.getfixturevalue(made)
+    plan, _ = make_plan(vq1, dcl, replace(options, fast=True))
     times = np.linspace(0.3, plan.total_time - 0.1, 200)
     rows = Reference(plan, dcl, vq1.course(1)).sample(times)
     parameters = parameters_of(dcl, drag_quadratic=drags * dcl.drag_quadratic_1_m)

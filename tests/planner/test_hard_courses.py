@@ -57,11 +57,7 @@ def test_feasible_courses_are_certified_clear_of_every_frame(track, seen, dcl):
 
 BENDS = {  # course; whether all is small, with corners of the body beyond its contact radius
     "a bend": (course(gate(10.0), gate(14.0, 6.0, yaw=90.0)), False),
-    "a zigzag": (course(gate(10.0), gate(16.0, 5.0), gate(22.0, -3.0), gate(26.0, 3.0, yaw=90.0)), True),
-    "a loop": (
-        course(gate(8.0), gate(12.0, 3.0, yaw=60.0), gate(12.0, 9.0, yaw=150.0), gate(6.0, 9.0, yaw=180.0)),
-        True,
-    ),
+    "half a loop": (course(gate(8.0), gate(12.0, 3.0, yaw=60.0), gate(12.0, 9.0, yaw=150.0)), True),
 }
 
 

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from gate_racer.common.config import ConfigError
-from gate_racer.planner.course import resolve
 from gate_racer.planner.imported import read_problem
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.search import plans
 from gate_racer.planner.task import Task
 from tests.conftest import changed, refused
 
@@ -27,15 +25,8 @@ def test_the_best_published_time_with_honest_dynamics_is_reached(name, best):
     assert certificate.total_time_s <= best
     assert min(certificate.gate_margins_m) > -1e-6  # within 0.3 m of every waypoint
     assert np.abs(plan.x[-1, 7:13]).max() < 1e-5 and np.abs(plan.x[-1, 4:6]).max() < 1e-5  # in hover
-
-
-def test_rotor_thrusts_are_spent_to_their_limits():
-    """Bang-bang: most of the time some rotor is at a bound."""
-    track, vehicle, options = read_problem(PROBLEMS / "uzh3.yaml")
-    plan, _ = next(plans(resolve(Task(track, vehicle, options))))
-    assert vehicle.rotors is not None
     at_bound = (plan.u < 1e-2) | (plan.u > vehicle.rotors.thrust_max_n - 1e-2)
-    assert at_bound.any(axis=1).mean() > 0.8
+    assert at_bound.any(axis=1).mean() > 0.8, "bang-bang: most of the time some rotor is at a bound"
 
 
 def test_a_problem_without_its_quadrotor_says_so(tmp_path):

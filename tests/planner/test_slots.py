@@ -104,7 +104,7 @@ def test_what_no_tilt_lets_pass_is_refused_in_a_line(tmp_path, dcl, width_m, opt
         make_plan(load_track(tmp_path / "slot.yaml"), dcl, options)
 
 
-def test_the_body_is_flown_through_on_a_told_state(track, folder, tmp_path, dcl):
+def test_the_body_is_flown_through_on_a_told_state(undrawn, track, folder, tmp_path, dcl):
     result = raced(tmp_path, folder / "slot.csv", "--set", "perception.pose=true")
     with Path(result["log"]).open("rb") as file:
         told = [json.loads(one.data) for _, _, one in make_reader(file).iter_messages(topics=["/truth"])]

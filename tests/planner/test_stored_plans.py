@@ -12,7 +12,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.planner.test_planner import gate, straight
 
-OWN = PlanOptions(see=0.3, margin_m=0.2, guesses=1)
+OWN = PlanOptions(see=0.3, margin_m=0.2, fast=True)
 USUAL = PlanOptions()
 
 

@@ -17,11 +17,17 @@ from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, refused
 
 ONE = PlanOptions(guesses=1)
-BLIND = replace(ONE, see=0.0)  # takes half the time
+FAST = replace(ONE, see=0.0, fast=True)  # takes a tenth of the time
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Plans without the picture beside them, which takes a second."""
+    monkeypatch.setattr("gate_racer.planner.plot.draw_plan", lambda *_: None)
 
 
 def planned(folder, track, vehicle, *options):
-    given = [str(track), "--vehicle", str(vehicle), "--set", "guesses=1", "--out", str(folder), *options]
+    given = [str(track), "--vehicle", str(vehicle), "--set", "fast=true", "--out", str(folder), *options]
     return planning.run(plan_track.parser().parse_args(given))
 
 
@@ -43,7 +49,7 @@ def test_a_failing_plan_is_made_slower_until_one_is_flown(failure, hop, dcl):
         tried.append(flown(plan, task, **failure if len(tried) < 2 else {}))
         return tried[-1]
 
-    plan, certificate = make_plan(load_track(hop), dcl, BLIND, fly=fly)
+    plan, certificate = make_plan(load_track(hop), dcl, FAST, fly=fly)
     assert certificate.ok and len(tried) == 3
     assert [one.speed_m_s for one in tried] == sorted((one.speed_m_s for one in tried), reverse=True)
     assert certificate.trial.speed_m_s == tried[-1].speed_m_s and tried[0].failure in certificate.trial.sentence
@@ -57,7 +63,7 @@ def test_a_pair_that_is_never_flown_is_refused_after_few_plans(hop, dcl):
         tried.append(plan)
         return flown(plan, task, "hit gate 0")
 
-    _, certificate = make_plan(load_track(hop), dcl, BLIND, fly=fly)
+    _, certificate = make_plan(load_track(hop), dcl, FAST, fly=fly)
     assert not certificate.ok and len(tried) <= 4 and "0 of 1 gates" in certificate.status
 
 
@@ -93,7 +99,7 @@ def test_the_distance_to_obstacles_is_that_of_the_whole_path(sprint, dcl):
     assert clearance_m(Task(replace(track, obstacles=(pillar,)), dcl, ONE), path) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(hop, tmp_path, capsys):
+def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(undrawn, hop, tmp_path, capsys):
     assert planned(tmp_path, hop, "swift") == 0
     said, about = capsys.readouterr().out, json.loads((tmp_path / "hop-swift.json").read_text())
     assert "own plant, on the true state and 3 times by camera: 1 of 1 gates, least margin" in said
@@ -101,7 +107,7 @@ def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(hop, tmp_path, capsys
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
 
-def test_a_vehicle_that_the_air_turns_over_is_refused(hop, tmp_path):
+def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path):
     swift = (ROOT / "vehicle/swift.yaml").read_text(encoding="utf-8")
     frail = swift.replace("name: swift", "name: frail").replace("ty: {v: -10.3", "ty: {v: -200.0")
     (tmp_path / "frail.yaml").write_text(frail, encoding="utf-8")
