@@ -27,8 +27,7 @@ def corner_errors_px(detections: list[Detection], truth_px) -> np.ndarray | None
     return best if best is not None and best.max() < 3.0 else None
 
 
-@pytest.mark.parametrize("corridor", [False, True])
-@pytest.mark.parametrize("range_m", [4.0, 7.0, 12.0, 17.0])
+@pytest.mark.parametrize(("range_m", "corridor"), [(4.0, True), (7.0, False), (12.0, False), (17.0, True)])
 def test_corners_are_found_to_a_fraction_of_a_pixel(detector, range_m, corridor):
     rng = np.random.default_rng(round(10 * range_m))
     errors = []
@@ -108,12 +107,17 @@ def test_the_glow_under_a_gate_is_not_its_frame(detector):
     np.testing.assert_allclose(found.outer_px, frame_px, atol=1.0)
 
 
-@pytest.mark.parametrize("outer_m", [2.0, 2.7])
-@pytest.mark.parametrize(
-    "paint",
-    [(40, 20, 230), (240, 80, 20), (40, 210, 30), (210, 30, 220), (20, 200, 230), (90, 25, 15)],
-    ids=["red", "blue", "green", "magenta", "yellow", "dark blue"],
-)
+PAINTS = {  # BGR, outer size, m
+    "red": ((40, 20, 230), 2.0),
+    "blue": ((240, 80, 20), 2.7),
+    "green": ((40, 210, 30), 2.0),
+    "magenta": ((210, 30, 220), 2.7),
+    "yellow": ((20, 200, 230), 2.0),
+    "dark blue": ((90, 25, 15), 2.7),
+}
+
+
+@pytest.mark.parametrize(("paint", "outer_m"), PAINTS.values(), ids=PAINTS)
 def test_gates_of_any_colour_and_proportion_are_found(detector, paint, outer_m):
     gates = [square_gate(yaw_deg=15.0, outer_m=outer_m), square_gate(x=7.0, y=4.0, yaw_deg=-10.0, outer_m=outer_m)]
     view = View((-6, 0.5, 0), *gates)
@@ -135,7 +139,7 @@ def test_the_colour_once_learned_stays_until_it_is_seen_no_more(detector):
     assert [seen(near, blue), seen(far, blue), seen(near, ORANGE), seen(near, blue)] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("yaw_deg", [-60.0, -45.0, 0.0, 45.0, 60.0])
+@pytest.mark.parametrize("yaw_deg", [-60.0, 0.0, 45.0])
 def test_a_thin_frame_at_a_slant_is_found(detector, yaw_deg):
     gate = square_gate(yaw_deg=yaw_deg, outer_m=2.0)
     slices = [replace(gate, centre_m=tuple(gate.p_wg + x * gate.R_wg[:, 0])) for x in np.linspace(-0.08, 0.08, 9)]
@@ -150,7 +154,7 @@ def test_a_thin_frame_at_a_slant_is_found(detector, yaw_deg):
     assert corner_errors_px([found], hole).max() < 1.0
 
 
-@pytest.mark.parametrize("roll_deg", [44.0, 45.0, 46.0])
+@pytest.mark.parametrize("roll_deg", [44.0, 46.0])
 def test_a_gate_on_its_corner_is_one_gate(detector, roll_deg):
     view = View((-6, 0, 0), square_gate(), roll=np.radians(roll_deg))
     assert len(detector.detect(view.image(5, corridor=True))) == 1
@@ -162,10 +166,15 @@ def test_many_false_holes_do_not_break_it(detector):
     detector.detect(np.where(frames, np.array([25, 60, 245], np.uint8), np.uint8(0)))
 
 
-@given(st.integers(0, 20_000), st.integers(0, 255))
-@settings(max_examples=15, deadline=None)
-def test_a_damaged_image_is_survived(at, value):
-    jpeg = bytearray(cv2.imencode(".jpg", View((-7, 0, 0), square_gate()).image(1))[1].tobytes())
+@pytest.fixture(scope="module")
+def jpeg():
+    return cv2.imencode(".jpg", View((-7, 0, 0), square_gate()).image(1))[1].tobytes()
+
+
+@given(at=st.integers(0, 20_000), value=st.integers(0, 255))
+@settings(max_examples=15)
+def test_a_damaged_image_is_survived(jpeg, at, value):
+    jpeg = bytearray(jpeg)
     jpeg[at % len(jpeg)] = value
     detector = ColourDetector(CAMERA)
     detector.detect(decode(bytes(jpeg), CAMERA))

@@ -45,8 +45,7 @@ def clockwise(px) -> bool:
     return bool(u[0] * v[1] > u[1] * v[0])
 
 
-@pytest.mark.parametrize("range_m", [4.0, 7.0, 12.0, 17.0])
-@pytest.mark.parametrize("yaw_deg", [-30.0, 10.0])
+@pytest.mark.parametrize(("range_m", "yaw_deg"), [(4.0, -30.0), (7.0, 10.0), (12.0, -30.0), (17.0, 10.0)])
 def test_gates_are_found_to_a_fraction_of_a_pixel(detector, range_m, yaw_deg):
     rng, gate = np.random.default_rng(round(range_m)), square_gate(yaw_deg=yaw_deg)
     p_wb = [-range_m, *rng.uniform(-0.1, 0.1, 2) * range_m]

@@ -37,14 +37,14 @@ def from_pad(course, scale, seed, images=20, stretched=1.0):
 @pytest.mark.parametrize("course", COURSES)
 @pytest.mark.parametrize("scale", [0.7, 0.8, 1.15, 1.33])
 def test_a_focal_length_far_off_is_found_within_the_told_sigma(course, scale):
-    for seed in range(5):
+    for seed in range(2):
         assert from_pad(course, scale, seed) == pytest.approx(scale, rel=0.05)
 
 
 @pytest.mark.parametrize("course", COURSES)
 @pytest.mark.parametrize(("scale", "stretched"), [(1.0, 1.0), (0.96, 1.0), (1.04, 1.0), (1.0, 1.075)])
 def test_what_the_filter_can_correct_and_a_larger_course_are_left(course, scale, stretched):
-    assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(5)] == [None] * 5
+    assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(2)] == [None] * 2
 
 
 def test_few_images_say_nothing():

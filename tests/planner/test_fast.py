@@ -30,10 +30,9 @@ def test_random_courses_are_certified_and_not_faster_than_the_point_mass(seed, d
     assert certificate.total_time_s > (1 - 1e-3) * mass.total_time
 
 
-def test_forty_gates_and_views_are_certified(vq1, dcl):
-    for track, options in ((winding(40, 1), BLIND), (vq1, PlanOptions(fast=True))):
-        _, certificate = make_plan(track, dcl, options)
-        assert certificate.ok, certificate.verdict
+def test_forty_gates_are_certified(dcl):
+    _, certificate = make_plan(winding(40, 1), dcl, BLIND)
+    assert certificate.ok, certificate.verdict
 
 
 def test_it_is_within_three_percent_of_the_optimum(vq1, dcl):

@@ -14,7 +14,7 @@ from gate_racer.race import plan_track, planning
 from gate_racer.race.planning import clearance_m, fly_trial
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.conftest import ROOT, refused
+from tests.conftest import ROOT, changed, refused
 
 ONE = PlanOptions(guesses=1)
 FAST = replace(ONE, see=0.0, fast=True)  # takes a tenth of the time
@@ -107,12 +107,14 @@ def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(undrawn, hop, tmp_pat
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
 
-def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path):
-    swift = (ROOT / "vehicle/swift.yaml").read_text(encoding="utf-8")
-    frail = swift.replace("name: swift", "name: frail").replace("ty: {v: -10.3", "ty: {v: -200.0")
-    (tmp_path / "frail.yaml").write_text(frail, encoding="utf-8")
+def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path, monkeypatch):
+    track, frail = load_track(hop), changed(tmp_path, ROOT / "vehicle/swift.yaml", "ty: {v: -10.3", "ty: {v: -200.0")
+    plan, _ = make_plan(track, vehicle := load_vehicle(frail), FAST)
+    turned_over = fly_trial(plan, Task(track, vehicle, FAST))
+    assert not turned_over.ok and turned_over.gates == 0
+    monkeypatch.setattr(planning, "fly_trial", lambda *_: turned_over)  # of the slower plans as well
     with refused(r"hop: no certified plan .*own plant 0 of 1 gates"):
-        planned(tmp_path, hop, tmp_path / "frail.yaml")
-    assert not (tmp_path / "hop-frail.csv").exists()
-    assert planned(tmp_path, hop, tmp_path / "frail.yaml", "--set", "check=false") == 0
-    assert (tmp_path / "hop-frail.csv").exists()
+        planned(tmp_path, hop, frail)
+    assert not (tmp_path / "hop-swift.csv").exists()
+    assert planned(tmp_path, hop, frail, "--set", "check=false") == 0
+    assert (tmp_path / "hop-swift.csv").exists()

@@ -41,10 +41,10 @@ async def fly(port: str) -> dict:
         async for armed in telemetry.subscribe_armed():
             if armed:
                 break
-        await wait(telemetry, 1.0)
+        await wait(telemetry, 0.5)
         seen["flight_pitch_deg"] = (await telemetry.attitude_euler()).pitch_deg
-        await offboard.set_position_ned(PositionNedYaw(0.0, 0.0, -4.0, 180.0))
-        await wait(telemetry, 3.0)
+        await offboard.set_position_ned(PositionNedYaw(0.0, 0.0, -3.0, 180.0))
+        await wait(telemetry, 2.0)
         seen["offboard"] = await offboard.is_active()
         await action.disarm()
     return seen

@@ -49,7 +49,7 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     assert abs(seen["flight_pitch_deg"]) < 5 and seen["offboard"]
     told = json.loads(report.read_text())
     p_wb = told["x"][-1][:3]
-    assert told["cause"] == "disarmed in flight" and p_wb[2] == pytest.approx(-4.0, abs=1.0), p_wb
+    assert told["cause"] == "disarmed in flight" and p_wb[2] == pytest.approx(-3.0, abs=1.0), p_wb
     recorded(record)
 
 

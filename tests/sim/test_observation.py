@@ -13,7 +13,7 @@ from gate_racer.sim.physics.residual import Draw, Kernel, ObservationModel, pass
 from gate_racer.vehicle.rotation import conjugate, from_euler, log, matrix, product
 
 SIZES = np.repeat([0.01, 0.1, 0.3], 3)  # m, m/s, rad: a column of errors each
-SEEDS = 40
+SEEDS = 20
 
 
 def lap(n):

@@ -81,7 +81,7 @@ def flown(seconds, *outputs):
 
 def test_rotors_hover_by_the_curve_and_fall_without_thrust():
     hover = ARCHER.throttle.throttle(GRAVITY)
-    x = flown(2.0, *(hover,) * 4)
+    x = flown(1.0, *(hover,) * 4)
     assert x[13] == pytest.approx(GRAVITY, rel=1e-6) and np.allclose(x[10:13], 0.0, atol=1e-9)
     assert flown(0.1, 0.0, 0.0, 0.0, 0.0)[9] == pytest.approx(0.1 * GRAVITY, rel=0.02)
 

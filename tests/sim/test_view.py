@@ -64,7 +64,7 @@ CAMERAS = {id(VADR): "vadr", id(ODD): "odd", id(LENS): "lens"}
 # Through the opening one sees past the far edge of the frame; against the hall its outline is the near edge.
 # The hole is narrower than the nominal opening by the outline, which straddles it. Other looks differ in light alone.
 SHAPES = {(style.depth_m, style.outline_m, style.samples): style.name for style in map(load_style, STYLES)}
-CASES = [(ODD, "smooth"), (LENS, "smooth"), (LENS, "race"), *((VADR, name) for name in SHAPES.values())]
+CASES = [(ODD, "smooth"), (LENS, "race"), *((VADR, name) for name in SHAPES.values())]
 
 
 @pytest.mark.parametrize(("camera", "name"), CASES, ids=[f"{CAMERAS[id(c)]} {n}" for c, n in CASES])
@@ -74,7 +74,7 @@ def test_drawn_corners_are_the_camera_s(draw, camera, name):
     for side_m, face in ((hole_m(GATE, style), 1), (GATE.outer_m, -1)):
         rng, errors = np.random.default_rng(1), []
         corners_w = GATE.corners(side_m) + face * style.depth_m / 2 * GATE.R_wg[:, 0]
-        while len(errors) < 12:
+        while len(errors) < 6:
             pose = facing(GATE, camera, rng.uniform(2, 6), *rng.uniform(-0.5, 0.5, 2), rng.uniform(-0.4, 0.4, 3))
             corners = projected(camera, *pose, corners_w)
             if camera.sees(corners - 6).all() and camera.sees(corners + 6).all():
@@ -273,8 +273,7 @@ def test_a_look_that_cannot_be_drawn_is_refused_by_name(tmp_path, change, words)
 
 @pytest.mark.parametrize("name", STYLES)
 def test_every_look_shows_gates(draw, name):
-    course = track("vq2")
-    image = draw(course, style=load_style(name)).image(*facing(course.gates[1], VADR, 6.0, 0.0, 0.0))
+    image = draw(ONE_GATE, style=load_style(name)).image(*facing(GATE, VADR, 6.0, 0.0, 0.0))
     assert ((image[..., 2] > 200) & (image[..., 1] < 110)).mean() > 0.02
 
 

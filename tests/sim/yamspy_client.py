@@ -6,8 +6,8 @@ import time
 
 from yamspy import MSPy
 
-LOW, MID, CLIMB = 1000, 1500, 1450
-HANDED_OVER_S, CLIMB_S, LIMIT_S = 1.3, 2.0, 30.0
+LOW, MID, CLIMB = 1000, 1500, 1550
+HANDED_OVER_S, CLIMB_S, LIMIT_S = 1.3, 1.2, 30.0
 
 
 def fly(board: MSPy) -> dict:
