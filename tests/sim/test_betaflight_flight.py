@@ -114,10 +114,10 @@ def test_spinning_propellers_lower_gravity_and_altitude():
 
 def test_a_crash_disarms_and_the_pilot_does_not_arm_it_again():
     flight = Flight().ready().fly(0.8, throttle=1.6 * HOVER)
-    flight.fly(4.0, throttle=0.0)
+    flight.fly(2.5, throttle=0.0)
     assert flight.station.simulator.referee.race.status is RunStatus.CRASHED
     assert not flight.station.controller.armed
-    flight.fly(2.0)
+    flight.fly(1.0)
     assert not flight.station.controller.armed
     flight.station.reset()
     flight.ready()
@@ -230,11 +230,11 @@ def test_telemetry_is_as_fast_as_the_line_with_rising_times():
 
 
 def test_gravity_reads_the_same_with_and_without_propellers():
-    before = [sample.accel[2] for sample in Companion().run(2.0).of(Imu)]
-    armed = Companion().run(4.0)
-    armed.received.clear()
-    after = [sample.accel[2] for sample in armed.run(2.0).of(Imu)]
-    assert armed.client.handed_over and sum(after) / len(after) == pytest.approx(sum(before) / len(before), abs=0.2)
+    companion = Companion()
+    before = [sample.accel[2] for sample in companion.run(2.0).of(Imu)]
+    companion.run(2.0).received.clear()
+    after = [sample.accel[2] for sample in companion.run(2.0).of(Imu)]
+    assert companion.client.handed_over and sum(after) / len(after) == pytest.approx(sum(before) / len(before), abs=0.2)
 
 
 def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):

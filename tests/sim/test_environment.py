@@ -268,6 +268,7 @@ def test_randomisation_errs_within_its_bounds(make, vq1, dcl):
 def test_finetuning_flies_by_residual_models(make, vq1, dcl):
     rng = np.random.default_rng(0)
     x = rng.normal(0, 10, (30, 13))
+    x[:, :3] = 0.1 * x[:, :3] + [-10.0, 0, -3.0]  # their table is small
     x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1)[:, None]
     push = ResidualAcceleration(x, rng.uniform(5, 20, 30), np.tile([0.0, 3.0, 0.0], (30, 1)))
     kernel = Kernel(np.full(15, 3.0), 0.5, 0.4)
@@ -305,7 +306,7 @@ def path_model(x, errors, length_m):
 def test_tabulated_errors_are_the_realisations_along_the_data():
     rng, s = np.random.default_rng(0), np.linspace(0, 2 * np.pi, 60)
     x = np.zeros((60, 13))
-    x[:, :3], x[:, 3] = np.column_stack([20 * np.cos(s), 10 * np.sin(s), 2 * np.sin(2 * s)]), 1.0
+    x[:, :3], x[:, 3] = np.column_stack([12 * np.cos(s), 6 * np.sin(s), 2 * np.sin(2 * s)]), 1.0
     model = path_model(x, 0.3 * rng.normal(size=(60, 9)), 8.0)
     tables, drawn = ErrorTables(model, 2, np.random.default_rng(1)), np.arange(60) % 2
     again = np.random.default_rng(1)

@@ -10,7 +10,7 @@ import numpy as np
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import FeedProcess
 
-IMAGES, PERIOD_S = 20, 0.03
+IMAGES, PERIOD_S = 14, 0.03
 
 
 class Outlet:

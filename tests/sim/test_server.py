@@ -138,7 +138,7 @@ def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
     def flight(seed):
         pilot = peer(profile, seed=seed, pose=True)
         pilot.beat()
-        for n in range(80):
+        for n in range(60):
             pilot.ticks(0.1)
             if n == 50:
                 pilot.say(Arm(True))

@@ -148,11 +148,12 @@ def test_a_factor_has_the_tails_the_skew_and_the_correlation_that_it_asks_for(vq
 
 
 def test_an_adverse_world_can_always_be_and_is_no_prior_of_the_filter(vq1, dcl):
-    off = [resolve(f"adverse:{seed}", vq1, dcl).deviations for seed in range(300)]
+    adverse = load_worlds("adverse")
+    off = [World.of("adverse", adverse.jointly(vq1, seed), vq1, dcl).deviations for seed in range(300)]
     assert skew([d.plant.thrust_scale for d in off]) < -1 and kurtosis([d.camera.tilt_deg for d in off]) > 2
     weak, slow = np.array([(d.plant.thrust_scale, d.plant.battery_sag_1_s) for d in off]).T
     assert spearmanr(weak, slow).statistic < -0.2
-    assert {factor.of for factor in load_worlds("adverse").factors if factor.tails is None} == set()
+    assert {factor.of for factor in adverse.factors if factor.tails is None} == set()
 
 
 WRONG = [
@@ -289,7 +290,7 @@ def test_grey_box_and_simple_plants_take_the_same_thrust_scale(vq1):
 
 def test_gusts_have_their_strength_and_memory_at_any_step(dcl):
     """Stationary standard deviations, and the autocorrelation of u, exp(-V t / L)."""
-    for dt, n in ((0.05, 20000), (0.2, 10000)):
+    for dt, n in ((0.05, 10000), (0.2, 5000)):
         gusts, rows = Dryden(1.5, 6.0, np.random.default_rng(1)), []
         for _ in range(n):
             gusts.advance(dt, 20.0)
