@@ -77,8 +77,7 @@ def test_depth_error_grows_with_the_square_of_the_range():
     np.testing.assert_allclose(ratio[:, 1], 4.0, rtol=0.1)
 
 
-@pytest.mark.parametrize("range_m", [4.0, 10.0, 20.0])
-@pytest.mark.parametrize("yaw_deg", [0.0, 35.0])
+@pytest.mark.parametrize(("range_m", "yaw_deg"), [(4.0, 35.0), (10.0, 0.0), (20.0, 35.0)])
 def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
     rng = np.random.default_rng(2)
     sigma_px, sigma_rad, errors = 0.4, 0.01, []

@@ -204,7 +204,7 @@ def chessboard(seed):
     return Photograph("one", image, quad[None], np.ones((1, 4), bool)), rng
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_view_carries_its_labels_along(seed):
     """The white square is where the view's targets have the opening."""
     photograph, rng = chessboard(seed)
@@ -220,7 +220,7 @@ def test_a_view_carries_its_labels_along(seed):
                     assert light[a[1], a[0]] > light[b[1], b[0]]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_targets_decode_to_the_openings_that_they_encode(seed):
     rng = np.random.default_rng(seed)
     quads = [rng.uniform(60, 200, 2) + size * (QUAD - QUAD.mean(0)) for size in np.exp(rng.uniform(-1.2, 1.0, 3))]

@@ -150,13 +150,6 @@ def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan, images):
     assert np.sqrt((off[:6] ** 2).mean(axis=1)) == pytest.approx(np.sqrt(cov[-1].diagonal()), rel=0.08)
 
 
-def test_a_loop_without_errors_stays_on_its_plan(task, path, plan, images):
-    estimate = estimate_covariance(path, images, flown_to(path, plan), task, DOUBT)
-    still = replace(estimate, moved=np.zeros_like(estimate.moved))
-    sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
-    assert np.abs(tracking_covariance(path, still, task, sure)).max() < 1e-12
-
-
 def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
     """East for west: right and left change places, up and down do not. The camera is half a pixel off its middle."""
     x = plan.x * [1, -1, 1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1]  # p, q, v, w, c

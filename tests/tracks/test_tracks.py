@@ -21,14 +21,6 @@ def at(gate, x, y, z):
     return gate.p_wg + gate.R_wg @ [x, y, z]
 
 
-@pytest.mark.parametrize(
-    ("name", "gates"), [("vq1", 6), ("vq2", 18), ("splits_swift", 7), ("splits_uzh", 19), ("figure8", 6), ("pq", 11)]
-)
-def test_every_track_loads(name, gates):
-    track = load_track(name)
-    assert track.name == name and len(track.gates) == gates
-
-
 def test_vq1_centres_lie_136_cm_above_the_published_base(vq1):
     assert vq1.gates[0].centre_m == pytest.approx((-23.298, -0.4, -1.392))
 
