@@ -122,7 +122,10 @@ def test_arming_is_denied_before_the_checks_pass(vq1, dcl):
         "Preflight Fail: ekf2 missing data",
         "Arming denied: Resolve system health failures first",
     ]
-    assert not young.simulator.armed
+    arm = dialect.MAVLink_command_int_message(1, 1, 0, 400, 0, 0, 1.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
+    young.station.receive(arm.pack(dialect.MAVLink(None, 255, 190)), ME, young.simulator.t)
+    young.ticks(0.1)
+    assert not young.simulator.armed, "nor by a COMMAND_INT"
 
 
 def long(command, *parameters):
@@ -135,15 +138,6 @@ def test_disarming_in_the_air_has_to_be_forced(peer):
     assert ack.result == dialect.MAV_RESULT_TEMPORARILY_REJECTED and peer.simulator.armed
     peer.ask(Arm(False))
     assert not peer.simulator.armed
-
-
-def test_a_command_int_is_checked_as_well(vq1, dcl):
-    young = Peer(vq1, dcl, PX4)
-    young.ticks(0.5)
-    arm = dialect.MAVLink_command_int_message(1, 1, 0, 400, 0, 0, 1.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
-    young.station.receive(arm.pack(dialect.MAVLink(None, 255, 190)), ME, young.simulator.t)
-    young.ticks(0.1)
-    assert not young.simulator.armed
 
 
 def test_fast_streams_come_when_they_are_asked_for(peer):
