@@ -22,10 +22,10 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
 
-BF = replace(load_betaflight("betaflight"), boot_s=2.0)
+BF = replace(load_betaflight("betaflight"), boot_s=1.5)
 PQ, ARCHER = load_track("pq"), load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(9.80665)
-BEFORE_S = 4.0  # boot, arming and handing over
+BEFORE_S = 3.5  # boot, arming and handing over
 
 
 class Flight:
@@ -64,19 +64,19 @@ class Flight:
 
 
 def test_the_pilot_arms_once_sticks_come_and_then_hands_over():
-    flight = Flight().fly(1.9)
+    flight = Flight().fly(1.4)
     assert not flight.station.simulator.armed, "Betaflight has not booted"
     flight.fly(0.5)
     assert flight.station.simulator.armed and not flight.station.controller.receiver.overridden
     assert flight.station.simulator.referee.race.status is RunStatus.RUNNING
     flight.fly(HANDOVER_S)
     assert flight.station.controller.receiver.overridden
-    assert flight.station.controller.receiver.companion_t + STREAM_S < 2.0
+    assert flight.station.controller.receiver.companion_t + STREAM_S < 1.5
 
 
 def test_without_sticks_nothing_is_armed():
     alone = Flight()
-    while alone.station.t < 4.0:
+    while alone.station.t < 3.5:
         alone.station.serve(alone.station.tick_t)
         alone.station.tick()
     assert not alone.station.simulator.armed
@@ -99,7 +99,7 @@ def test_it_flies_by_sticks_and_reports_the_aircrafts_signs():
 
 def test_spinning_propellers_lower_gravity_and_altitude():
     flight = Flight()
-    before = [flight.fly(0.06).received[RawImu].accel[2] for _ in range(25)]
+    before = [flight.fly(0.06).received[RawImu].accel[2] for _ in range(20)]
     assert abs(flight.received[Altitude].altitude_cm) < 160
     flight.ready()
     spinning, altitudes = [], []
@@ -107,8 +107,8 @@ def test_spinning_propellers_lower_gravity_and_altitude():
         spinning.append(flight.fly(0.06).received[RawImu].accel[2])
         altitudes.append(flight.received[Altitude].altitude_cm)
     assert sum(altitudes) / 40 == pytest.approx(-100 * BF.barometer.fall_m, abs=50)
-    lost = (sum(before) / 25 - sum(spinning) / 40) / BF.accel_counts_per_g * 9.80665
-    assert sum(before) / 25 == pytest.approx(512, abs=15)
+    lost = (sum(before) / 20 - sum(spinning) / 40) / BF.accel_counts_per_g * 9.80665
+    assert sum(before) / 20 == pytest.approx(512, abs=15)
     assert lost == pytest.approx(BF.accel_loss_m_s2, abs=0.25)
 
 
@@ -213,7 +213,7 @@ class Companion:
 
 @pytest.fixture
 def handed_over():
-    companion = Companion().run(4.0)
+    companion = Companion().run(3.5)
     assert companion.client.handed_over
     return companion
 
@@ -248,7 +248,7 @@ def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
 def test_before_the_handover_arming_is_refused():
     companion = Companion().run(1.0)
     companion.send(Arm()), companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.9))
-    companion.run(1.7)  # booted and armed, but still in his hands
+    companion.run(1.2)  # booted and armed, but still in his hands
     assert [ack.accepted for ack in companion.of(Ack)] == [False]
     assert companion.station.controller.armed and companion.station.simulator.landed
 
@@ -286,13 +286,13 @@ class AnglePilot:
     angle = True
 
     def channels(self, controller, t):
-        handed = (BF.aux.arm, BF.aux.override) if t > 2.5 else ()
+        handed = (BF.aux.arm, BF.aux.override) if t > 2.0 else ()
         return switched(BF, *handed, *([BF.aux.angle] if self.angle else []))
 
 
 def test_attitudes_are_followed_in_angle_mode_alone():
     pilot = AnglePilot()
-    companion = Companion(pilot).run(3.0)
+    companion = Companion(pilot).run(2.5)
     tilted = AttitudeTarget((math.cos(0.1), 0.0, -math.sin(0.1), 0.0), (0.0, 0.0, 0.0), 1.3 * HOVER, by_rates=False)
     assert not companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.5))
     companion.run(1.0, lambda: companion.send(tilted))

@@ -53,9 +53,9 @@ def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     recorded(record)
 
 
-def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path):
+def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path, hop):
     pytest.importorskip("yamspy")
-    there = "--track", "pq", "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
+    there = "--track", hop, "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
     profile = few_images("betaflight", tmp_path, 1.0)
     simulator = command("gate_racer.race.race_sim", "--profile", profile, "--vehicle", "archer", *there)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

@@ -105,7 +105,11 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
         ("[-46.894, -2.500, 5.068]", "[-46.894, x, 5.068]", "gates[1].base_m[1]: expected a number, found 'x'"),
         ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500, .inf]", "gates[1].base_m[2]: expected a finite number"),
         ("[-46.894, -2.500, 5.068]", "[-946.894, -2.500, 5.068]", "gates[1]: "),
-        ("[-46.894, -2.500, 5.068]", "[.nan, -2.500, 5.068]", "gates[1].base_m[0]: expected a finite number, found nan"),
+        (
+            "[-46.894, -2.500, 5.068]",
+            "[.nan, -2.500, 5.068]",
+            "gates[1].base_m[0]: expected a finite number, found nan",
+        ),
         ("depth_m: 0.26", "depth_m: 1.0e300", "frame: no length of a gate may exceed 100 m"),
         ("0.0205], yaw_deg: 180.0", "0.0205], yaw_deg: .inf", "start.yaw_deg: expected a finite number"),
         ("gates:", "end_m: [.nan, 0.0, 0.0]\ngates:", "end_m[0]: expected a finite number"),
