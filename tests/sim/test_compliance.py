@@ -307,8 +307,7 @@ def test_no_bytes_make_the_sheet_grow_without_bound(peer):
     assert len(pilot.violations) <= len(Fault) + 4
 
 
-@pytest.mark.parametrize("every", [0, 12, 1], ids=["once", "10 Hz", "120 Hz"])
-@pytest.mark.parametrize("rate", [0.5, -2.0])
+@pytest.mark.parametrize(("every", "rate"), [(0, 0.5), (12, -2.0), (1, 0.5)], ids=["once", "10 Hz", "120 Hz"])
 def test_a_yaw_rate_turns_the_vehicle_however_often_it_is_sent(peer, rate, every):
     """4.3: SET_POSITION_TARGET_LOCAL_NED with a yaw rate for 4 s, from a hover."""
     pilot = armed(peer(beats=True))

@@ -21,6 +21,7 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, product
 from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
 
+SMALL = Camera(320, 180, 160.0, 160.0, 160.0, 90.0, 20.0)  # for what more pixels tell no better
 ODD = Camera(400, 300, 250.0, 260.0, 190.3, 155.8, 0.0, (0.2, -0.1, 0.05))
 
 
@@ -242,7 +243,7 @@ def test_no_samples_leave_staircases_and_four_smooth_them(draw):
 
 def test_light_runs_along_the_corridor_with_time(draw):
     vq1 = track("vq1")
-    drawn, pose = draw(vq1), (vq1.start.p_wb, vq1.start.q_wb)
+    drawn, pose = draw(vq1, SMALL), (vq1.start.p_wb, vq1.start.q_wb)
     assert (
         drawn.image(*pose, t=1.0).tobytes()
         == drawn.image(*pose, t=1.0).tobytes()
@@ -273,7 +274,7 @@ def test_a_look_that_cannot_be_drawn_is_refused_by_name(tmp_path, change, words)
 
 @pytest.mark.parametrize("name", STYLES)
 def test_every_look_shows_gates(draw, name):
-    image = draw(ONE_GATE, style=load_style(name)).image(*facing(GATE, VADR, 6.0, 0.0, 0.0))
+    image = draw(ONE_GATE, SMALL, style=load_style(name)).image(*facing(GATE, SMALL, 6.0, 0.0, 0.0))
     assert ((image[..., 2] > 200) & (image[..., 1] < 110)).mean() > 0.02
 
 
@@ -290,6 +291,7 @@ DEVELOPED = [
 
 @pytest.mark.parametrize(("option", "value", "seen"), DEVELOPED, ids=[d[0] for d in DEVELOPED])
 def test_other_engines_soften_glow_and_darken(draw, option, value, seen):
-    pose, rest = facing(GATE, VADR, 4.0, 0.0, 0.0), np.zeros(3)
-    plain, other = (draw(ONE_GATE, style=style, gates_only=True) for style in (RACE, replace(RACE, **{option: value})))
+    pose, rest = facing(GATE, SMALL, 4.0, 0.0, 0.0), np.zeros(3)
+    styles = RACE, replace(RACE, **{option: value})
+    plain, other = (draw(ONE_GATE, SMALL, style=style, gates_only=True) for style in styles)
     assert seen(plain.expose(*pose, rest, rest, 0.0), other.expose(*pose, rest, rest, 0.0))
