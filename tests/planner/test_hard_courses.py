@@ -29,7 +29,6 @@ HARD = {  # course; whether gates are to be in view
     "a hairpin": (course(gate(10.0), gate(10.0, 4.0, yaw=180.0)), False),
     "one gate to and fro": (course(gate(10.0), gate(10.0, yaw=180.0)), False),
     "two openings, one above the other": (course(gate(10.0, z=-2.7), gate(10.0, yaw=180.0)), False),
-    "a gate 300 m away": (course(gate(300.0)), False),
 }
 HARDEST = {  # which take as long as all others, some since their many ways are all searched
     "one gate twice": (course(gate(10.0), gate(18.0, 3.0, yaw=90.0), gate(10.0)), False),

@@ -258,7 +258,7 @@ def test_the_optimum_at_a_risk_is_certified_and_too_small_an_opening_is_one_line
     assert certificate.ok and certificate.risk.total <= 1e-2
     track = straight(gate(12.0, opening=0.95))
     with pytest.raises(UserError, match=r"gates\[0\]: the opening of 0.95 m is too small for risk 1e-06: .* would fit"):
-        make_plan(track, dcl, replace(ONE, risk=1e-6, margin_m=0.1, fast=True))
+        make_plan(track, dcl, replace(ONE, see=0.5, risk=1e-6, margin_m=0.1, fast=True))
 
 
 def test_a_solid_near_the_path_is_counted_by_its_name(pillars_folder, dcl):
