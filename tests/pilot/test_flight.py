@@ -2,19 +2,17 @@
 
 import json
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
+import threading
 from pathlib import Path
 
+import casadi
 import pytest
 from mcap.reader import make_reader
 
-from tests.conftest import ROOT
-from tests.processes import command, few_images, free_port, in_real_time, raced, run, run_here
+from tests.conftest import ROOT, changed
+from tests.processes import few_images, in_real_time, raced, run_here
 
 KEYS = {
     "status", "race_time_s", "planned_time_s", "gates_passed", "gates_total", "gate_times_s", "gate_margins_m",
@@ -26,23 +24,25 @@ KEYS = {
 DIFFERS = {"mpc_solve_ms", "mpc_late", "log", "seed", "settings", "printed"}
 
 
-def flown(track, plans, folder, camera, seed):
-    """The result of a flight in lock-step."""
-    return raced(folder, track, "--camera", camera, "--seed", seed, "--set", f"plan.folder={plans}")
+def flown(sprint, folder, camera, seed):
+    """The result of a flight in lock-step, with fewer images than usual: drawing them takes the time."""
+    few = "--profile", few_images("spec", folder, 12.0)
+    keys = "--set", f"plan.folder={sprint}"
+    return raced(folder, sprint / "sprint.yaml", "--camera", camera, "--seed", seed, *few, *keys)
 
 
 @pytest.fixture(scope="module")
 def lockstep(sprint, tmp_path_factory):
     """Results of flights in lock-step by camera."""
     folder = tmp_path_factory.mktemp("lockstep")
-    return {camera: flown(sprint / "sprint.yaml", sprint, folder, camera, 3) for camera in ("rendered", "projected")}
+    return {camera: flown(sprint, folder, camera, 3) for camera in ("rendered", "projected")}
 
 
 def require_sound(outcome, gates):
     assert outcome.keys() >= KEYS
     assert outcome["status"] == "finished" and outcome["gates_passed"] == outcome["gates_total"] == gates
     assert outcome["race_time_s"] < 1.1 * outcome["planned_time_s"] and outcome["min_margin_m"] >= 0.25
-    assert outcome["vision"]["sightings"] > 20 and outcome["estimate_rmse_m"] < 0.5
+    assert outcome["vision"]["sightings"] > 4 * gates and outcome["estimate_rmse_m"] < 0.5
     assert outcome["command_hz_max_1s"] < 100 and 50 < outcome["command_hz"] < 100
 
 
@@ -53,12 +53,12 @@ def test_a_course_is_finished_by_sight_with_room_at_every_gate(lockstep):
 
 @pytest.mark.soak  # drawing the whole course takes a while
 def test_vq1_is_finished_by_sight(plan_folder, tmp_path):
-    require_sound(flown("vq1", plan_folder, tmp_path, "rendered", 3), 6)
+    require_sound(raced(tmp_path, plan_folder / "vq1.csv", "--camera", "rendered", "--seed", 3), 6)
 
 
 def test_the_same_seed_flies_the_same_flight(lockstep, sprint, tmp_path, undrawn):
     """The same seed gives the same flight by projected camera; `tests/sim/test_view.py` tests rendered images."""
-    more = [flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed) for seed in (3, 4)]
+    more = [flown(sprint, tmp_path, "projected", seed) for seed in (3, 4)]
     first, again, other = ({key: one[key] for key in one.keys() - DIFFERS} for one in (lockstep["projected"], *more))
     assert first == again != other
 
@@ -125,62 +125,62 @@ def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockst
 
 def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
     """The rate at which the physical qualifier sends and stamps its samples, with commands at 60 Hz."""
-    text = (ROOT / "link/profiles/spec.yaml").read_text()
-    (tmp_path / "slow.yaml").write_text(re.sub(r"(?m)^(imu_hz|imu_fresh_hz): [\d.]+", r"\1: 50.0", text))
-    outcome = raced(tmp_path, sprint / "sprint.csv", "--profile", tmp_path / "slow.yaml")
+    fast, slow = "imu_hz: 120.0\nimu_fresh_hz: 120.0", "imu_hz: 50.0\nimu_fresh_hz: 50.0"
+    profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", fast, slow)
+    outcome = raced(tmp_path, sprint / "sprint.csv", "--profile", profile)
     assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"] and outcome["min_margin_m"] > 0.25
 
 
-def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path, undrawn):
+def test_gyro_alone_finishes_where_no_attitude_is_sent(sprint, tmp_path, undrawn):
     """Finish by gyro, accelerometer, gates and the drift filter; by the error-state filter `test_sight.py` does."""
-    lines = (ROOT / "link/profiles/spec.yaml").read_text().splitlines()
-    gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
-    (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
-    keys = "--set", "perception.estimator=drift", f"plan.folder={plan_folder}"
-    outcome = raced(tmp_path, "tracks/vq1.yaml", "--profile", tmp_path / "gyro.yaml", *keys)
+    profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", "attitude_hz: 120.0", "attitude_hz: 0")
+    keys = "--set", "perception.estimator=drift", f"plan.folder={sprint}"
+    outcome = raced(tmp_path, sprint / "sprint.yaml", "--profile", profile, *keys)
     assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
 
 
-def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
+def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path, undrawn):
     """By a profile of one's own, whose name is not that of a shipped one: the simulator has to get the file."""
-    profile = few_images("spec", tmp_path)
-    profile.write_text(profile.read_text(encoding="utf-8").replace("name: spec", "name: own"), encoding="utf-8")
+    profile = changed(tmp_path, few_images("spec", tmp_path), "name: spec", "name: own")
 
     def fly(folder):
         flags = "--profile", profile, "--log", folder, "--json", folder / "result.json"
-        return run("gate_racer.race.run_mpc", sprint / "sprint.yaml", "--set", f"plan.folder={sprint}", *flags)
+        return run_here("gate_racer.race.run_mpc", sprint / "sprint.yaml", "--set", f"plan.folder={sprint}", *flags)
 
     outcome = json.loads((in_real_time(fly, tmp_path) / "result.json").read_text())
     assert outcome["gates_passed"] == 2 and outcome["command_hz_max_1s"] < 100
     assert outcome["estimate_rmse_m"] is not None
 
 
-def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
-    process = subprocess.Popen(
-        command("gate_racer.race.run_mpc", plan_folder / "vq1.csv", "--live", "--set", f"link.listen=127.0.0.1:{free_port()}",
-                f"link.video=127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stderr is not None
-    while "wait_link" not in process.stderr.readline():
-        assert process.poll() is None
-    time.sleep(0.3)
-    os.kill(process.pid, signal.SIGINT)
-    told, errors = process.communicate(timeout=20)
-    assert process.returncode == 130 and "Traceback" not in errors and "aborted (interrupted)" in told
+def test_ctrl_c_ends_cleanly_with_the_log_saved(sprint, tmp_path, monkeypatch):
+    monkeypatch.setattr("gate_racer.pilot.live.wait", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    flags = "--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0", "--log", tmp_path
+    ended = run_here(
+        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", *flags, "--json", tmp_path / "result.json"
+    )
+    assert ended.returncode == 130 and "Traceback" not in ended.stderr and "aborted (interrupted)" in ended.stdout
     assert json.loads((tmp_path / "result.json").read_text())["status"] == "aborted"
     with next(tmp_path.glob("*.mcap")).open("rb") as file:
         assert make_reader(file).get_summary() is not None
 
 
-def test_an_interrupted_plan_leaves_nothing_behind(tmp_path):
+class Struck:
+    """A solver that is interrupted while it computes."""
+
+    def __init__(self, *problem, make=casadi.nlpsol):
+        self._solver = make(*problem)
+
+    def __call__(self, **start):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return self._solver(**start)
+
+    def __getattr__(self, name):
+        return getattr(self._solver, name)
+
+
+def test_an_interrupted_plan_leaves_nothing_behind(tmp_path, monkeypatch):
     """Struck while IPOPT runs, where CasADi would swallow it."""
-    with subprocess.Popen(
-        [Path(sys.executable).with_name("plan-track"), "tracks/vq2.yaml", "--out", tmp_path / "plans"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        time.sleep(2.5)
-        os.kill(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130 and "Traceback" not in errors
+    monkeypatch.setattr("casadi.nlpsol", Struck)
+    ended = run_here("gate_racer.race.plan_track", "tracks/vq2.yaml", "--out", tmp_path / "plans")
+    assert ended.returncode == 130 and ended.stderr.endswith("interrupted\n") and "Traceback" not in ended.stderr
     assert not (tmp_path / "plans").exists()
