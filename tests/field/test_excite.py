@@ -24,7 +24,8 @@ SEED = 7
 def test_it_stays_within_a_small_room(tmp_path, dcl):
     """Fly a vehicle that the pilot takes for `dcl` in a room of 16 x 16 x 9 m: the steps are shortened to the space there is."""
     other = runpy.run_path(str(ROOT / "examples/unknown_simulator.py"))
-    room, profile = replace(load_track("vq1"), bounds=Bounds((-8.0, -8.0, -9.0), (8.0, 8.0, 1.0))), load_profile("dcl")
+    room = replace(load_track("vq1"), bounds=Bounds((-8.0, -8.0, -9.0), (8.0, 8.0, 1.0)))
+    profile = replace(load_profile("dcl"), video_hz=10.0)
     about = {"manoeuvres": parse_manoeuvres("0.1,1"), "world": as_believed(room, other["draw_vehicle"](1))}
     session = Session(lockstep(tmp_path, seed=SEED), room, dcl, profile, **about)
     pilot, eye = session.pilot(), open_perception("projected", "race", session.world, dcl.camera, profile, SEED)

@@ -35,8 +35,8 @@ source: a test
 start: {position_m: [0.0, 0.0, -0.06], yaw_deg: 0.0}
 bounds: {low_m: [-150.0, -150.0, -60.0], high_m: [150.0, 150.0, 0.0]}
 frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
-gates: [{centre_m: [70.0, 0.0, -12.0], yaw_deg: 0.0}]
-end_m: [90.0, 0.0, -12.0]
+gates: [{centre_m: [70.0, 0.0, -4.0], yaw_deg: 0.0}]
+end_m: [90.0, 0.0, -4.0]
 """
 REST = np.array([43.5, 7.5, -1.4])
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -41,7 +41,9 @@ def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> S
     raise AssertionError(f"nothing was seen within {LIMIT_S:g} s")
 
 
-def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
+def test_the_process_sees_within_its_window_and_is_replaced_at_its_port_once_it_has_died(dcl, monkeypatch):
+    """The flight continues meanwhile: nobody waits for the new one, and the simulator goes on sending to the old port."""
+    monkeypatch.setattr(perception_process, "REVIVE_S", 0.0)
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
         PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical") as perception,
@@ -50,21 +52,12 @@ def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
         perception.expect(SearchWindow(1.8, 360, 60, 600, 280))
         (right,) = look(perception, sender, 2).detections
         perception.expect(SearchWindow(1.8))
-        assert len(look(perception, sender, 3).detections) == 2
-    np.testing.assert_allclose(right.corners_px.mean(0), [467.0, 167.0], atol=1.0)
-
-
-def test_a_process_that_has_died_is_replaced_at_its_port_and_sees_again(dcl, monkeypatch):
-    """The flight continues meanwhile: nobody waits for the new one, and the simulator goes on sending to the old port."""
-    monkeypatch.setattr(perception_process, "REVIVE_S", 0.0)
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
-        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical") as perception,
-    ):
-        assert len(look(perception, sender, 1).detections) == 2
+        np.testing.assert_allclose(right.corners_px.mean(0), [467.0, 167.0], atol=1.0)
+        lives = perception.worker.process.pid
         perception.revive()
-        assert len(look(perception, sender, 2).detections) == 2, "one that lives is not replaced"
-        for image in (3, 4):
+        assert perception.worker.process.pid == lives, "one that lives is not replaced"
+        assert len(look(perception, sender, 3).detections) == 2
+        for image in (4, 5):
             perception.worker.process.kill()
             perception.worker.process.join(LIMIT_S)
             assert not perception.alive and perception.receive() == []
