@@ -5,6 +5,8 @@ import pty
 import random
 import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 import tty
@@ -32,6 +34,7 @@ from gate_racer.link.msp.messages import (
 from gate_racer.link.msp.ports import open_serial
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.sockets import LinkError
+from gate_racer.sim.betaflight.server import BetaflightServer, TerminalLine
 from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, StationPort
 from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
 from gate_racer.tracks.track import Bounds, load_track
@@ -52,15 +55,19 @@ WORLDS = {
 }
 
 
+def station_in(deviations, true=PROFILE, seed=0):
+    """A vehicle over the open end of the hall, far from all gates."""
+    track = load_track(ROOT / "tracks/pq.yaml")
+    outside = replace(track.start, position_m=(-100.0, 0.0, -0.06))
+    track = replace(track, start=outside, bounds=Bounds((-900.0, -900.0, -400.0), (900.0, 900.0, 0.0)))
+    return BetaflightStation(World.of("abandoned", deviations, track, ARCHER), true, seed=seed)
+
+
 class Abandoned:
-    """A vehicle in the air whose pilot has died, over the open end of the hall."""
+    """A vehicle in the air whose pilot has died."""
 
     def __init__(self, deviations, climb_s, turn, throttle, seconds, climb=1.5, true=PROFILE, hover=HOVER, seed=0):
-        track = load_track(ROOT / "tracks/pq.yaml")
-        outside = replace(track.start, position_m=(-100.0, 0.0, -0.06))  # far from all gates
-        track = replace(track, start=outside, bounds=Bounds((-900.0, -900.0, -400.0), (900.0, 900.0, 0.0)))
-        world = World.of("abandoned", deviations, track, ARCHER)
-        self.station = BetaflightStation(world, true, seed=seed)
+        self.station = station_in(deviations, true, seed)
         self.port, self.descent = StationPort(self.station), Descent(PROFILE, hover, ARCHER.accel_loss(GRAVITY))
         line = MspLine(self.port, PROFILE, PROFILE.stick_hz, clock=self.port.clock)
         while not self.station.simulator.armed:
@@ -135,6 +142,27 @@ def check_landing(seed):
     assert max(heights) < 0.5
 
 
+def watched(station):
+    """The path that a station flies: down, m, rate of descent, m/s, and the cosine of its lean."""
+    serve, path = station.tick, []
+
+    def tick():
+        truth = station.simulator.truth
+        path.append((truth.p_wb[2], truth.x[9], matrix(truth.q_wb)[2, 2]))
+        return serve()
+
+    station.tick = tick
+    return path
+
+
+def sound_landing(path):
+    """Whether it came down upright and slowly, once it was in the air."""
+    down, sinks, upright = np.array(path)[int(np.argmin(np.array(path)[:, 0])) :].T
+    touched = int((down > -0.3).argmax())
+    return touched and sinks[touched] < 3.0 and upright[touched] > 0.9
+
+
+SLOW_S = 0.02  # worst lag of a simulator whose machine was fast enough: sticks are sent every 25 ms
 DYING = {
     "it climbs": (0.6, (0.0, 0.0, 0.0), 1.2, 0.2),
     "it is thrown over": (2.0, (0.0, -6.0, 0.0), 1.3, 0.5),
@@ -149,19 +177,50 @@ CASES = [
 
 @pytest.mark.parametrize(("dying", "world"), CASES)
 def test_whatever_it_was_doing_it_comes_down_upright_and_slowly_and_is_switched_off(dying, world):
-    vehicle, path = Abandoned(WORLDS[world], *DYING[dying]), []
-    serve = vehicle.station.tick
-
-    def watched():
-        path.append((vehicle.truth.p_wb[2], vehicle.truth.x[9], matrix(vehicle.truth.q_wb)[2, 2]))
-        return serve()
-
-    vehicle.station.tick = watched
+    vehicle = Abandoned(WORLDS[world], *DYING[dying])
+    path = watched(vehicle.station)
     bring_down(vehicle.port, PROFILE, vehicle.descent, vehicle.port.clock)
-    down, sinks, upright = np.array(path).T
-    touched = int((down > -0.3).argmax())
-    assert touched and sinks[touched] < 3.0 and upright[touched] > 0.9
-    assert not vehicle.station.controller.armed
+    assert sound_landing(path) and not vehicle.station.controller.armed
+
+
+PILOT = f"""
+import os, signal, sys
+from gate_racer.link.msp.client import MspLine, neutral
+from gate_racer.link.msp.guard import GuardedPort
+from gate_racer.link.msp.messages import StatusEx
+from gate_racer.link.msp.profile import load_betaflight
+
+profile = load_betaflight("betaflight")
+line = MspLine(GuardedPort(sys.argv[1], profile, {HOVER}, loss_m_s2={ARCHER.accel_loss(GRAVITY)}), profile, profile.stick_hz)
+armed_t, climb = None, profile.sticks_by_rates((0.0, 0.0, 0.0), 1.5 * {HOVER})
+while True:
+    for t, message in line.exchange(0.02):
+        if isinstance(message, StatusEx) and message.armed:
+            armed_t = armed_t or t
+            line.sticks = climb if t > armed_t + {HANDOVER_S} + 0.1 else neutral(profile)
+            if t > armed_t + {HANDOVER_S} + 0.9:
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_dies_in_the_air_leaves_a_guard_that_brings_the_vehicle_down():
+    """Flown again, twice at most, where the machine was too slow for it: in real time."""
+    for _ in range(3):
+        station, line = station_in(Deviations(), replace(PROFILE, boot_s=1.0)), TerminalLine()
+        server, path = BetaflightServer(station, line, lambda exposure: None), watched(station)
+        thread = threading.Thread(target=server.run, args=(False, lambda lag: None))
+        thread.start()
+        try:  # its output ends with the guard, which has inherited it
+            died = subprocess.run([sys.executable, "-c", PILOT, line.name], capture_output=True, timeout=120)
+        finally:
+            server.stopped = True
+            thread.join(30.0)
+            line.close()
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        landed = min(path)[0] < -0.5 and sound_landing(path) and not station.controller.armed
+        if landed or server.worst_lag_s < SLOW_S:
+            break
+    assert landed, (path[-1], server.worst_lag_s)
 
 
 def test_who_is_silent_with_the_throttle_up_has_left_the_vehicle_and_who_keeps_it_low_may_go():

@@ -27,7 +27,7 @@ from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, with_plan
 from tests.preflights import made
-from tests.processes import command, few_images, free_port, in_real_time, raced, run
+from tests.processes import command, few_images, free_port, in_real_time, raced, run, run_here
 
 MSP = "--profile", "betaflight", "--vehicle", "archer"
 MEADOW = """name: meadow
@@ -35,8 +35,8 @@ source: a test
 start: {position_m: [0.0, 0.0, -0.06], yaw_deg: 0.0}
 bounds: {low_m: [-150.0, -150.0, -60.0], high_m: [150.0, 150.0, 0.0]}
 frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
-gates: [{centre_m: [70.0, 0.0, -4.0], yaw_deg: 0.0}]
-end_m: [90.0, 0.0, -4.0]
+gates: [{centre_m: [70.0, 0.0, -12.0], yaw_deg: 0.0}]
+end_m: [90.0, 0.0, -12.0]
 """
 REST = np.array([43.5, 7.5, -1.4])
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -171,6 +171,21 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     assert np.linalg.norm(np.mean(accel[-10:], axis=0)) > 0.7 * GRAVITY, "without thrust: the floor carries it"
 
 
+def test_whoever_sends_sticks_has_a_guard_and_a_shadow_needs_none(hall, monkeypatch):
+    def opened(what):
+        def refuse(*_):
+            raise LinkError(f"{what} was opened")
+
+        return refuse
+
+    for name in ("GuardedPort", "open_port"):
+        monkeypatch.setattr(f"gate_racer.race.session.{name}", opened(name))
+    for keys, name in (((), "GuardedPort"), (("link.shadow=true",), "open_port")):
+        line = "--live", "--set", "link.msp=tcp:127.0.0.1:1", *keys
+        done = run_here("gate_racer.race.run_mpc", hall / "hall.csv", *MSP, *line)
+        assert done.returncode == 2 and f"{name} was opened" in done.stderr
+
+
 LAG_S = 0.02  # worst lag of a simulator whose machine was fast enough: commands are sent every 25 ms
 
 
@@ -192,7 +207,8 @@ def left_in_the_air(how, meadow, folder):
     return np.array(json.loads(report.read_text())["x"]), float(lag_ms) / 1e3
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
+@pytest.mark.soak  # as above; what the guard does then, tests/link/test_msp_guard.py shows
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
     """Flown again, twice at most, where the simulator says that the machine was too slow for it."""
     for k in range(3):
