@@ -29,7 +29,7 @@ OPEN_SKY = Track(
 )
 
 
-def excited(path: Path, vehicle: Vehicle, seed: int, seconds: float = 40.0) -> Path:
+def excited(path: Path, vehicle: Vehicle, seed: int, seconds: float = 30.0) -> Path:
     """Random throttle and tilt, changed every half second; up when it sinks and down when it climbs."""
     rng = np.random.default_rng(seed)
     simulator = Simulator(as_believed(OPEN_SKY, vehicle), load_profile("spec"), seed)

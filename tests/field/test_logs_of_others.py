@@ -126,7 +126,7 @@ def test_fly_report_draws_what_logs_of_others_hold(ulog, blackbox_log, tmp_path)
 
 
 def test_gates_of_a_flight_of_ratm_are_mapped_from_its_labelled_corners(tmp_path):
-    folder = ratm_folder.write(tmp_path)
+    folder = ratm_folder.write(tmp_path, image_hz=10)
     options = "--gates", 2, "--set", f"opening_m={ratm_folder.SIDE_M}", "outer_m=2.1", "depth_m=0.0"
     done = run_here(COMMANDS["map-track"], folder, *options, "--out", tmp_path / "found.yaml")
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ from tests.field.simulated import SimulatedRawLink, Sphere
 from tests.processes import free_port
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
-FEW_IMAGES = 17.0  # Hz: drawing is what takes the time
+FEW_IMAGES = 12.0  # Hz: drawing is what takes the time
 
 
 def tapped(profile, vehicle, seed=0, video=True, drop=(), pose=False):

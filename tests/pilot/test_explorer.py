@@ -26,7 +26,7 @@ def weak(vehicle):
 
 def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_it_was_told(dcl, tmp_path):
     """Fly without ATTITUDE, as in the second qualifier, and before any identification."""
-    track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0)
+    track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0, video_hz=10.0)
     pilot, explorer, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
     assert verdict.status == "finished" and len(explorer.passed) == 2, (verdict.cause, pilot.cause)
     assert min(verdict.gate_margins_m) > 0.3
@@ -36,7 +36,8 @@ def test_where_there_is_no_gate_it_looks_around_and_lands(dcl, tmp_path):
     """Even where the ground counts as a crash."""
     course = generate_track(1, 1)
     nothing = replace(course, gates=(replace(course.gates[0], visible=False),), name="nothing")
-    pilot, explorer, verdict, _ = explored(nothing, dcl, load_profile("spec"), 1, tmp_path)
+    few_images = replace(load_profile("spec"), video_hz=5.0)
+    pilot, explorer, verdict, _ = explored(nothing, dcl, few_images, 1, tmp_path)
     assert pilot.phase is Phase.FINISHED and not explorer.passed
     assert pilot.cause == "no further gate in sight"
     p_w, v_w = verdict.x[-1, :3] - course.start.p_wb, verdict.x[-1, 7:10]

@@ -39,14 +39,12 @@ def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its
     code, said, _ = replayed(ratm, "--out", tmp_path / "again")
     figures = json.loads((tmp_path / "again.json").read_text())
     assert code == 0 and "m rms" in said
-    assert figures["gates_used"] > 200
-    assert figures["error_rms_m"] < 0.05
-    assert figures["mount_error_deg"] < 0.3
+    assert figures["gates_used"] > 65 and figures["error_rms_m"] < 0.05 and figures["mount_error_deg"] < 0.3
     assert "from_logged_rms_m" not in figures
 
 
 def test_a_recording_that_begins_in_the_air_is_localised_too(tmp_path):
-    folder = ratm_folder.write(tmp_path, seconds=6.0, skip_s=2.5, image_hz=30)
+    folder = ratm_folder.write(tmp_path, seconds=6.0, skip_s=2.5)
     code, _, error = replayed(folder, "--out", tmp_path / "again")
     assert code == 0, error
     assert json.loads((tmp_path / "again.json").read_text())["error_rms_m"] < 0.1
@@ -62,7 +60,7 @@ def test_axes_of_the_imu_are_found_whatever_their_signs(tmp_path, ratm):
 
 
 def test_a_mount_that_is_not_the_camera_s_shows(tmp_path):
-    folder = ratm_folder.write(tmp_path, seconds=5.0, image_hz=30)
+    folder = ratm_folder.write(tmp_path, seconds=5.0)
     file = tmp_path / "camera_calibration" / "drone_to_camera.json"
     mount = json.loads(file.read_text())
     mount["rotation"]["piloted"] = {"w": 0.5, "x": -0.5, "y": 0.5, "z": -0.5}  # level
@@ -222,7 +220,7 @@ def test_a_detector_is_refused_where_no_images_are(ratm):
 
 def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_path):
     """Delay all columns of the motion capture by 0.1 s."""
-    folder = ratm_folder.write(tmp_path, image_hz=30)
+    folder = ratm_folder.write(tmp_path)
     (table,) = folder.glob("*freq_sync.csv")
     head, *rows = list(csv.reader(table.read_text().splitlines()))
     truth = [k for k, name in enumerate(head) if name.startswith("drone_")]

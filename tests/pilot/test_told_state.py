@@ -3,7 +3,8 @@
 import pytest
 
 from gate_racer.planner.plan import read_plan
-from tests.conftest import ROOT
+from gate_racer.tracks.track import load_track
+from tests.conftest import ROOT, with_plan
 from tests.processes import raced
 
 FLIGHTS = [("spec", "mpcc"), *(pytest.param(name, "tracking", marks=pytest.mark.soak) for name in ("px4", "dcl"))]
@@ -11,13 +12,13 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture(scope="module")
-def balls(tmp_path_factory):
-    """A folder with a course of six balls and a split S, and its plan once it was flown."""
+def balls(tmp_path_factory, dcl):
+    """A folder with a course of six balls and a split S, and its plan."""
     folder = tmp_path_factory.mktemp("balls")
     text = (ROOT / "tracks/splits_uzh.yaml").read_text(encoding="utf-8").replace("name: splits_uzh", "name: balls")
     lines = [line for line in text.partition("  - &gate_7")[0].splitlines() if not line.startswith("end_m:")]
     (folder / "balls.yaml").write_text("\n".join(lines), encoding="utf-8")
-    return folder
+    return with_plan(folder, tmp_path_factory, load_track(folder / "balls.yaml"), dcl)
 
 
 @pytest.mark.parametrize(("profile", "controller"), FLIGHTS)
@@ -34,8 +35,6 @@ def test_a_told_state_is_never_worse_than_an_estimated_one(profile, controller, 
 
 
 def test_a_course_of_balls_is_flown_within_their_margin(balls, tmp_path):
-    keys = "--set", "perception.pose=true", f"plan.folder={balls}"
-    flown = raced(tmp_path, balls / "balls.yaml", "--profile", "dcl", *keys)
-    assert (
-        flown["min_margin_m"] > 0.1 and not flown["retries"] and flown["race_time_s"] < 1.05 * flown["planned_time_s"]
-    )
+    flown = raced(tmp_path, balls / "balls.csv", "--profile", "dcl", "--set", "perception.pose=true")
+    assert flown["min_margin_m"] > 0.1 and not flown["retries"]
+    assert flown["race_time_s"] < 1.05 * flown["planned_time_s"]
