@@ -164,9 +164,9 @@ def sound_landing(path):
 
 SLOW_S = 0.02  # worst lag of a simulator whose machine was fast enough: sticks are sent every 25 ms
 DYING = {
-    "it climbs": (0.6, (0.0, 0.0, 0.0), 1.2, 0.2),
-    "it is thrown over": (2.0, (0.0, -6.0, 0.0), 1.3, 0.5),
-    "it turns and leans": (0.6, (1.0, 1.0, 4.0), 1.3, 0.4),
+    "it climbs": (0.4, (0.0, 0.0, 0.0), 1.2, 0.2),
+    "it is thrown over": (1.7, (0.0, -6.0, 0.0), 1.3, 0.5),
+    "it turns and leans": (0.5, (1.0, 1.0, 4.0), 1.3, 0.4),
 }
 CASES = [
     ("it climbs", "a strong vehicle"),

@@ -1,5 +1,7 @@
 """Two pilots in one race, in lock-step in one process."""
 
+from dataclasses import replace
+
 from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.guidance.rivals import Known, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
@@ -11,16 +13,20 @@ from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from tests.flights import SPEC, eye_of, racer_of
 
+FEW_IMAGES = replace(SPEC, video_hz=10.0)
+
 
 def duel(sprint, vehicle, until_s, published=False):
     """The race and its verdicts, once its pilots were stopped then."""
     track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
-    race = MultiVehicleRace(as_believed(track, vehicle), SPEC, 7, MultiVehicleSetup(pilots=2, publish_states=published))
+    race = MultiVehicleRace(
+        as_believed(track, vehicle), FEW_IMAGES, 7, MultiVehicleSetup(pilots=2, publish_states=published)
+    )
     entries = []
     for place, (world, seed) in enumerate(zip(race.worlds, race.seeds, strict=True), 1):
         grid = StartGrid(place, Known.TOLD, {}) if published else None
-        pilot = racer_of(world.published, vehicle, plan, SPEC, "tracking", grid=grid)
-        entries.append(Entry(pilot, eye_of(world, vehicle, SPEC, seed), Recorder(NoLog())))
+        pilot = racer_of(world.published, vehicle, plan, FEW_IMAGES, "tracking", grid=grid)
+        entries.append(Entry(pilot, eye_of(world, vehicle, FEW_IMAGES, seed), Recorder(NoLog())))
 
     def stop(race):
         if race.t > until_s:

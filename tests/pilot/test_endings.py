@@ -107,7 +107,9 @@ def deaf_to(count):
 
 
 @pytest.mark.parametrize(("lost", "fails"), [(0, False), (8, False), (0, True)])
-def test_motors_are_stopped_until_that_is_confirmed_even_if_the_loop_fails(recorder, lost, fails):
+def test_motors_are_stopped_until_that_is_confirmed_even_if_the_loop_fails(recorder, lost, fails, monkeypatch):
+    monkeypatch.setattr("gate_racer.pilot.live.REPEAT_S", 0.01)
+    monkeypatch.setattr("gate_racer.pilot.live.DISARM_S", 0.5)
     received, run, over = deaf_to(lost)
     with MavlinkClient("127.0.0.1", 0, SPEC) as client:
         simulator = threading.Thread(target=run, args=(client.address,))
@@ -216,7 +218,7 @@ def test_after_the_finish_by_estimate_the_simulators_finish_is_waited_for(record
     client = SimpleNamespace(peer=("127.0.0.1", 1), send=lambda *_: True)
     told = iter([status(5, 19.9), *[status(5, 20.0 + k / 10) for k in range(30)], status(6, 23.1, finish=23.0)])
     recorder.received(status(0, 10.0))
-    client.receive = lambda timeout_s: (time.sleep(0.02), [(0.0, next(told, Heartbeat(24.0, False)))])[1]
+    client.receive = lambda timeout_s: (time.sleep(0.002), [(0.0, next(told, Heartbeat(24.0, False)))])[1]
     stop_motors(client, Flight(Phase.FINISHED), recorder)
     assert recorder.scoreboard.race(10.0).finished
 

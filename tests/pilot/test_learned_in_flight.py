@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gate_racer.link.record import read_records
-from tests.processes import raced
+from tests.processes import few_images, raced
 
 WORLD = """name: {name}
 source: a vehicle that answers later and more slowly than its file says, or as it says
@@ -18,7 +18,8 @@ factors: []
 def learned_in(sprint, folder, **world) -> dict:
     """Fly in a world, and return what was learned of the vehicle, after a comparison with the log."""
     (folder / "world.yaml").write_text(WORLD.format(**world))
-    result = raced(folder, sprint / "sprint.csv", "--world", folder / "world.yaml", "--profile", "dcl")
+    few = few_images("dcl", folder)
+    result = raced(folder, sprint / "sprint.csv", "--world", folder / "world.yaml", "--profile", few)
     assert "vehicle in flight" in result["printed"]
     (logged,) = (record for topic, record in read_records(Path(result["log"])) if topic == "/learned")
     assert {name: logged[name] for name in result["learned"]} == result["learned"]
