@@ -134,7 +134,7 @@ def test_logs_that_disagree_are_told_and_widen_the_bounds(tmp_path):
     scales = [found.scale.value for found in fit.scales]
     assert np.diff(scales) == pytest.approx(0.02, abs=0.006) and 0.01 < fit.spread < 0.04
     assert np.median([c.half_width for c in fit.thrust_m_s2]) > np.median([c.half_width for c in one.thrust_m_s2])
-    alike = identify([logs[0], *(read_signals(written(tmp_path / f"{k}.csv", nano(k, 12.0))) for k in (1, 2))])
+    alike = identify([logs[0], read_signals(written(tmp_path / "alike.csv", nano(1, 12.0)))])
     assert alike.spread < 0.005 and all(abs(found.scale.value - 1) < 0.01 for found in alike.scales)
 
 

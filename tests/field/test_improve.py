@@ -14,6 +14,7 @@ from gate_racer.field.mapping.flight import MapError
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.guidance.explorer import NAME
 from gate_racer.pilot.records.flight_log import FlightLog
+from gate_racer.planner.plan import read_plan
 from gate_racer.race.session import Session, fly
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
@@ -45,15 +46,16 @@ def test_the_reserve_is_bisected_between_good_and_bad(runs, expected):
 
 
 @pytest.fixture(scope="module")
-def raced(plan, plan_folder, dcl, tmp_path_factory):
+def raced(sprint, dcl, tmp_path_factory):
     """A run with a motor that gives 6 % less than the vehicle's file says."""
-    vq1, logs = load_track("tracks/vq1.yaml"), tmp_path_factory.mktemp("logs")
+    track, logs = load_track(sprint / "sprint.yaml"), tmp_path_factory.mktemp("logs")
     weak = replace(dcl, throttle=replace(dcl.throttle, thrust_m_s2=tuple(0.94 * c for c in dcl.throttle.thrust_m_s2)))
-    session = Session(lockstep(logs), vq1, dcl, load_profile("spec"), plan, world=as_believed(vq1, weak))
+    plan = read_plan(sprint / "sprint.csv")
+    session = Session(lockstep(logs), track, dcl, load_profile("spec"), plan, world=as_believed(track, weak))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gate_racer.pilot.records.plot.draw_flight", lambda *_: None)
         fly(session, lambda outcome: None)
-    return history(logs, plan_folder, "vq1", "dcl"), vq1
+    return history(logs, sprint, "sprint", "dcl"), track
 
 
 def test_a_course_whose_name_begins_alike_is_another(plan, plan_folder, tmp_path):
@@ -90,28 +92,28 @@ def test_a_poor_file_is_put_right_by_one_run_and_what_nobody_would_believe_is_to
 
 
 def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
-    runs, vq1 = raced
-    assert better_track(runs, vq1, dcl, tmp_path) == (vq1, [])
+    runs, track = raced
+    assert better_track(runs, track, dcl, tmp_path) == (track, [])
 
 
 def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, monkeypatch):
     """Of two gates that seem displaced, only the one with a small enough covariance is moved."""
-    runs, vq1 = raced
+    runs, track = raced
     seen = [
-        MappedGate(np.array(vq1.gates[i].centre_m) + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)
-        for i, sigma in ((2, 0.03), (3, 0.2))
+        MappedGate(gate.p_wg + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)
+        for gate, sigma in zip(track.gates, (0.03, 0.2), strict=True)
     ]
     monkeypatch.setattr("gate_racer.field.improve.moved_to_pad", lambda gate, *_: gate)
     monkeypatch.setattr("gate_racer.field.improve.map_gates", lambda *_: SimpleNamespace(gates=seen))
-    moved, changes = better_track(runs, vq1, dcl, tmp_path)
-    assert [change.what for change in changes] == ["gate 2"]
-    assert np.array(moved.gates[2].centre_m) - vq1.gates[2].centre_m == pytest.approx(AWAY_M, abs=1e-3)
-    assert moved.gates[3].centre_m == pytest.approx(vq1.gates[3].centre_m)
+    moved, changes = better_track(runs, track, dcl, tmp_path)
+    assert [change.what for change in changes] == ["gate 0"]
+    assert moved.gates[0].p_wg - track.gates[0].p_wg == pytest.approx(AWAY_M, abs=1e-3)
+    assert moved.gates[1].centre_m == pytest.approx(track.gates[1].centre_m)
     assert load_track(moved.file).hash == moved.hash
 
 
 def test_the_last_exploration_of_the_course_helps_and_that_of_another_does_not(raced, dcl, tmp_path, monkeypatch):
-    runs, vq1 = raced
+    runs, track = raced
     here, elsewhere = tmp_path / f"{NAME}-2.mcap", tmp_path / f"{NAME}-3.mcap"
     used = []
 
@@ -123,8 +125,8 @@ def test_the_last_exploration_of_the_course_helps_and_that_of_another_does_not(r
 
     monkeypatch.setattr("gate_racer.field.improve.read_flight", lambda log, _: log)
     monkeypatch.setattr("gate_racer.field.improve.map_gates", mapped)
-    better_track(runs, vq1, dcl, tmp_path, [elsewhere, here])
-    better_track(runs, vq1, dcl, tmp_path, [elsewhere])
+    better_track(runs, track, dcl, tmp_path, [elsewhere, here])
+    better_track(runs, track, dcl, tmp_path, [elsewhere])
     assert used == [[runs[0].log, here], [runs[0].log]]
     for path in (here, elsewhere):
         path.write_bytes(b"cut off before anything was written")

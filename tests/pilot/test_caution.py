@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from gate_racer.pilot.guidance.plan_follower import LATE, SLOWEST, UNSEEN, Caution
-from gate_racer.sim.worlds.distribution import resolve
-from tests.flights import DCL, flown_by, racer_of
 
 PERIOD_S, RADIUS_M = 1 / 60, 0.3
 
@@ -56,9 +54,3 @@ def test_steered_less_often_it_flies_slower(hz, pace, vq1):
     caution, gate = Caution(RADIUS_M, PERIOD_S), vq1.gates[0]
     paces = [caution.pace(k / hz, gate, None) for k in range(round(5 * hz))]
     assert paces[-1] == pytest.approx(pace, rel=0.01)
-
-
-def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
-    """1.7 times the drag, and all else unknown: at the plan's pace the vehicle pitches too much to see its gates."""
-    world, pilot = resolve("unknown:1016", vq1, dcl), racer_of(vq1, dcl, plan, DCL)
-    assert flown_by(pilot, world, dcl, DCL, 1016).status == "finished"

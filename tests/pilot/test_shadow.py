@@ -28,7 +28,7 @@ from gate_racer.vehicle.rotation import to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.pilot.test_msp_flight import make_hall
 
-BF, ARCHER = replace(load_betaflight("betaflight"), boot_s=1.0), load_vehicle("archer")
+BF, ARCHER = replace(load_betaflight("betaflight"), boot_s=1.0, video_hz=10.0), load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(9.80665)
 ARM_S, LIFT_S, STOP_S = 2.5, 3.0, 8.0
 WEAKER = 0.9  # of the thrust that is believed
