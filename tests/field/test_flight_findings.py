@@ -6,7 +6,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -107,6 +107,7 @@ def test_a_flight_is_compared_as_far_as_it_came(late_flight, plan, tmp_path):
 
 
 @given(arrays(float, st.integers(1, 3000), elements=st.floats(-1e6, 1e6)))
+@settings(max_examples=30)
 def test_thinned_lines_keep_their_peaks(y):
     rows = thinned(y)
     assert len(rows) <= MOST_POINTS and np.all(np.diff(rows) > 0)

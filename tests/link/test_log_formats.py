@@ -319,7 +319,7 @@ within = st.integers(-(1 << 14), (1 << 14) - 1)  # differences of fields that sh
 
 
 @given(st.lists(st.lists(within, min_size=len(writer.NAMES), max_size=len(writer.NAMES)), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_was_logged_is_read_back(rows):
     names = writer.NAMES
     for k, row in enumerate(rows):

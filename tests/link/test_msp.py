@@ -172,7 +172,7 @@ frames = st.builds(Frame, st.integers(0, 254), st.binary(max_size=254), st.sampl
 
 
 @given(st.lists(frames, max_size=4), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_frames_survive_any_cut_of_the_stream(sent, data):
     stream, received, reader = b"".join(map(pack, sent)), [], parser()
     while stream:
@@ -183,7 +183,7 @@ def test_frames_survive_any_cut_of_the_stream(sent, data):
 
 
 @given(st.binary(max_size=200).filter(lambda noise: b"$" not in noise), frames)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_garbage_before_a_frame_is_counted_and_survived(noise, frame):
     reader = parser()
     assert reader.feed(noise + pack(frame)) == [frame]
@@ -193,7 +193,7 @@ def test_garbage_before_a_frame_is_counted_and_survived(noise, frame):
 @given(
     st.lists(st.binary(max_size=60) | st.sampled_from([b"$", b"$M>", b"$X<", b"$M>\xff", b"$X>\0\1\0\xff\xff"])), frames
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_after_any_bytes_a_frame_is_heard_once_the_parser_gives_up(noise, frame):
     reader = parser()
     received = [found for part in noise for found in reader.feed(part)]
@@ -204,7 +204,7 @@ def test_after_any_bytes_a_frame_is_heard_once_the_parser_gives_up(noise, frame)
 
 
 @given(frames, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_one_bit_wrong_is_no_frame_of_that_content(frame, data):
     sound = pack(frame)
     at = data.draw(st.integers(3, len(sound) - 1))
@@ -290,7 +290,7 @@ def test_an_answer_that_nobody_asked_for_is_no_figure():
 
 
 @given(st.lists(st.floats(0, 0.3), min_size=5, max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sticks_are_never_sent_faster_than_their_beat(steps):
     """However late the caller comes: at most one beat is made up for."""
     scheduler, now, sent = PollScheduler(40, 0.1), 0.0, []
@@ -304,7 +304,7 @@ def test_sticks_are_never_sent_faster_than_their_beat(steps):
 
 
 @given(st.floats(0, 1e6), st.floats(1, 200))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_one_may_sleep_as_long_as_it_says(begin, hz):
     scheduler = PollScheduler(hz, 0.2)
     assert scheduler.next_s(begin) == 0

@@ -24,7 +24,7 @@ from gate_racer.link.profile import load_profile
 from gate_racer.vehicle.rotation import from_euler, to_euler
 
 BF = load_betaflight("betaflight")
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 axes = st.builds(AxisRates, st.integers(1, 255), st.integers(0, 255), st.integers(0, 100), st.integers(200, 1998))
 curves = st.builds(lambda kind, axis: RateCurves(kind, axis, axis, axis), st.sampled_from(list(RATES_TYPE)), axes)
 shares = st.floats(-1.5, 1.5)

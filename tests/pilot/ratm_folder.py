@@ -8,7 +8,7 @@ import numpy as np
 
 from gate_racer.vehicle.dynamics import GRAVITY
 
-HZ, IMAGE_HZ, REST_S, RAMP_S = 500, 20, 1.5, 3.0
+HZ, IMAGE_HZ, REST_S, RAMP_S = 250, 20, 1.5, 3.0
 SEMI_M, TURN_RAD_S, HEIGHT_M, SIDE_M = (6.5, 4.0), 1.5, 1.5, 1.524
 K = np.array([[287.0, 0, 318.6], [0, 382.5, 223.7], [0, 0, 1]])
 DIST = np.array([-0.256, 0.072, -0.0001, -0.0002, -0.009])

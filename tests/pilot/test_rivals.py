@@ -191,7 +191,7 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
     tight, line = Bounds((-500.0, -0.6, -0.6), (500.0, 0.6, 0.6)), Straight()
     watch, x, v, dt = watch_of(bounds=tight), 0.0, SPEED, 1 / 60
     leads = []
-    for k in range(400):
+    for k in range(300):
         t, lead = k * dt, ahead_m + speed * k * dt - x
         watch.tracker.receive(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
         state = here(t, x)
