@@ -6,6 +6,7 @@ whether the logs agree, whether the residuals are white, and how it predicts wha
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -16,6 +17,7 @@ from gate_racer.field.identify.regression import (
     FORCE_BIAS,
     FORCE_SCALE,
     KNOTS,
+    LAGS_S,
     LENGTH_SCALE,
     LOG_SCALE,
     SEVERAL,
@@ -26,10 +28,13 @@ from gate_racer.field.identify.regression import (
     Prediction,
     Timing,
     battery_of,
+    delayed,
     explained,
+    filtered,
     fit_rate,
     force_rows,
     half_widths,
+    hats,
     independent_samples,
     least,
     predict,
@@ -211,8 +216,15 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     used = np.concatenate([explained(log, knots) for log in logs])
     f, t = np.concatenate([log.force_b[:, 2] for log in logs])[used], times(logs)[used]
 
+    dragged = np.concatenate([force_rows(log, knots, 0.0, LAGS_S[0], drags)[:, 2, len(knots) :] for log in logs])
+    shares = [hats(log.throttle, knots) for log in logs]
+
+    @lru_cache(maxsize=len(LAGS_S))  # of the grid, where each lag comes with all delays
+    def slow(lag: float) -> list[Array]:
+        return [filtered(share, lag) for share in shares]
+
     def rows(delay: float, lag: float) -> Array:
-        return np.concatenate([force_rows(log, knots, delay, lag, drags)[:, 2] for log in logs])
+        return np.hstack([np.concatenate([-delayed(share, delay) for share in slow(lag)]), dragged])
 
     def residual(delay: float, lag: float, weight: Array) -> Array:
         A, b = rows(delay, lag)[used] * weight[:, None], f * weight

@@ -205,15 +205,23 @@ STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forc
 
 def lagged(u: Array, delay: float, lag: float, step_s: float = STEP_S) -> Array:
     """Return u (N, ...), uniform in time, delayed by `delay` s and filtered by a first-order lag of `lag` s."""
-    from scipy.signal import lfilter  # slow to load
+    return delayed(filtered(u, lag, step_s), delay, step_s)
 
+
+def delayed(u: Array, delay: float, step_s: float = STEP_S) -> Array:
+    """Return u (N, ...), uniform in time, delayed by `delay` s; before its first value it had that one."""
     shift = delay / step_s
     whole, part = int(shift), shift - int(shift)
     late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]
-    late = (1 - part) * late[1:] + part * late[:-1]
+    return (1 - part) * late[1:] + part * late[:-1]
+
+
+def filtered(u: Array, lag: float, step_s: float = STEP_S) -> Array:
+    """Return u (N, ...), uniform in time, filtered by a first-order lag of `lag` s; before its first value it had that one."""
+    from scipy.signal import lfilter  # slow to load
+
     decay = np.exp(-step_s / lag)
-    start = decay * late[:1]
-    return lfilter([1 - decay], [1.0, -decay], late, axis=0, zi=start)[0]
+    return lfilter([1 - decay], [1.0, -decay], u, axis=0, zi=decay * u[:1])[0]
 
 
 def hats(u: Array, knots: Array) -> Array:
