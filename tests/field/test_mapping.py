@@ -29,6 +29,7 @@ from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.track import VADR_FRAME
 from gate_racer.vehicle.rotation import exp, from_euler, product
 from tests.exploring import explored
+from tests.pilot.test_explorer import LESS
 from tests.processes import run_here
 
 SEED, GATES, TILT_DEG = 21, 2, 1.3
@@ -39,7 +40,7 @@ TRACK = generate_track(SEED, GATES)
 def log(tmp_path_factory, dcl) -> Path:
     """An exploration with a camera that is tilted more than its file says."""
     tilted = replace(dcl, camera=replace(dcl.camera, tilt_deg=dcl.camera.tilt_deg + TILT_DEG))
-    profile = replace(load_profile("dcl"), video_hz=6.0, imu_hz=60.0, imu_fresh_hz=60.0)
+    profile = replace(load_profile("dcl"), video_hz=6.0, attitude_hz=60.0, **LESS)
     _, _, verdict, path = explored(TRACK, dcl, profile, SEED, tmp_path_factory.mktemp("logs"), flown=tilted)
     assert verdict.status == "finished", verdict.cause
     return path
