@@ -85,11 +85,11 @@ def test_the_log_holds_every_channel_with_its_schema(lockstep):
     assert Path(lockstep["rendered"]["log"]).with_suffix(".png").read_bytes().startswith(b"\x89PNG"), "it is drawn"
 
 
-def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(plan_folder, tmp_path, undrawn):
-    """By the names of track and profile."""
-    shutil.copytree(plan_folder, tmp_path / "plans")
+def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(sprint, tmp_path, undrawn):
+    """By the profile's name, with the plan of the folder that is usual."""
+    shutil.copytree(sprint, tmp_path / "plans")
     words = "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3, "--json", "logs/result.json"
-    done = run_here("gate_racer.race.run_mpc", "vq1", *words, folder=tmp_path)
+    done = run_here("gate_racer.race.run_mpc", "plans/sprint.yaml", *words, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"plans", "logs"}
     outcome = json.loads((tmp_path / "logs/result.json").read_text())

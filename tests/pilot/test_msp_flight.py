@@ -97,7 +97,7 @@ def test_a_flight_over_a_pseudo_terminal_ends_at_rest_where_the_plan_does_and_si
     hall, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("gate_racer.race.lockstep.StationPort", TerminalStation)
-    outcome = raced(tmp_path, hall / "hall.csv", *MSP)
+    outcome = raced(tmp_path, hall / "hall.csv", *MSP[2:], "--profile", few_images("betaflight", tmp_path, 15.0))
     assert outcome["verdict_by"] == "referee" and outcome["gates_passed"] == 2
     assert outcome["command_hz"] == pytest.approx(40.0, abs=0.5)
     p = np.array([record["p"] for name, record in read_records(Path(outcome["log"])) if name == "/state"])

@@ -28,7 +28,7 @@ START_M = 0.07, -0.12  # m, and of the pad
 
 @pytest.mark.parametrize(("half_seen", "share", "passed"), [(True, 0.8, True), (False, 1.04, False)])
 def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq1, plan, dcl, half_seen, share, passed):
-    course = replace(vq1, gates=vq1.gates[:4]) if half_seen else vq1
+    course = replace(vq1, gates=vq1.gates[:3]) if half_seen else vq1
     if half_seen:
         plan, _ = make_plan(course, dcl, replace(HALF_SEEN, guesses=1))
     track = place(course, 2, 2, 2 * BESIDE_M)
