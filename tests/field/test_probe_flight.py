@@ -8,7 +8,6 @@ import pytest
 
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.field.probe.findings import best, flight_checks, probe, unflown
-from gate_racer.field.probe.flight import LEGACY, RAD_S
 from gate_racer.field.probe.links import RawLink, listen
 from gate_racer.field.probe.motion import half_size, rest_of, turn_between
 from gate_racer.field.probe.run import fly_probe
@@ -226,4 +225,3 @@ def test_a_vehicle_that_moves_does_not_rest(dcl):
     received = listen(link, 1.0, 10.0)
     rest = rest_of(received)
     assert rest is not None and rest.still and np.degrees(rest.tilt[1]) == pytest.approx(-17.8, abs=0.5)
-    assert LEGACY != RAD_S

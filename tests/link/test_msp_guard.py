@@ -247,7 +247,7 @@ def test_an_answer_that_has_waited_for_a_late_reader_is_dropped_for_nobody_knows
 
 
 def test_whatever_pauses_the_line_makes_the_motors_are_cut_on_the_ground_and_there_alone():
-    check_landing(0)
+    check_landing(2)
 
 
 @pytest.mark.soak
