@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 from pathlib import Path
 
 import casadi
@@ -165,14 +164,17 @@ def test_ctrl_c_ends_cleanly_with_the_log_saved(sprint, tmp_path, monkeypatch):
 
 
 class Struck:
-    """A solver that is interrupted while it computes."""
+    """A solver that is interrupted while it computes, as by Ctrl-C."""
 
     def __init__(self, *problem, make=casadi.nlpsol):
         self._solver = make(*problem)
 
     def __call__(self, **start):
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return self._solver(**start)
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        try:
+            return self._solver(**start)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def __getattr__(self, name):
         return getattr(self._solver, name)
@@ -181,6 +183,8 @@ class Struck:
 def test_an_interrupted_plan_leaves_nothing_behind(tmp_path, monkeypatch):
     """Struck while IPOPT runs, where CasADi would swallow it."""
     monkeypatch.setattr("casadi.nlpsol", Struck)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     ended = run_here("gate_racer.race.plan_track", "tracks/vq2.yaml", "--out", tmp_path / "plans")
+    signal.signal(signal.SIGALRM, before)
     assert ended.returncode == 130 and ended.stderr.endswith("interrupted\n") and "Traceback" not in ended.stderr
     assert not (tmp_path / "plans").exists()
