@@ -191,7 +191,8 @@ from gate_racer.link.msp.messages import StatusEx
 from gate_racer.link.msp.profile import load_betaflight
 
 profile = load_betaflight("betaflight")
-line = MspLine(GuardedPort(sys.argv[1], profile, {HOVER}, loss_m_s2={ARCHER.accel_loss(GRAVITY)}), profile, profile.stick_hz)
+port = GuardedPort(sys.argv[1], profile, {HOVER}, loss_m_s2={ARCHER.accel_loss(GRAVITY)})
+line = MspLine(port, profile, profile.stick_hz)
 armed_t, climb = None, profile.sticks_by_rates((0.0, 0.0, 0.0), 1.5 * {HOVER})
 while True:
     for t, message in line.exchange(0.02):
@@ -199,11 +200,14 @@ while True:
             armed_t = armed_t or t
             line.sticks = climb if t > armed_t + {HANDOVER_S} + 0.1 else neutral(profile)
             if t > armed_t + {HANDOVER_S} + 0.9:
-                os.kill(os.getpid(), signal.SIGKILL)
+                if sys.argv[2] == "dies":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                sys.exit(port.guard.join())
 """
 
 
-def test_a_process_that_dies_in_the_air_leaves_a_guard_that_brings_the_vehicle_down():
+@pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.soak)])
+def test_a_process_that_dies_or_hangs_in_the_air_leaves_a_guard_that_brings_the_vehicle_down(how):
     """Flown again, twice at most, where the machine was too slow for it: in real time."""
     for _ in range(3):
         station, line = station_in(Deviations(), replace(PROFILE, boot_s=1.0)), TerminalLine()
@@ -211,12 +215,12 @@ def test_a_process_that_dies_in_the_air_leaves_a_guard_that_brings_the_vehicle_d
         thread = threading.Thread(target=server.run, args=(False, lambda lag: None))
         thread.start()
         try:  # its output ends with the guard, which has inherited it
-            died = subprocess.run([sys.executable, "-c", PILOT, line.name], capture_output=True, timeout=120)
+            died = subprocess.run([sys.executable, "-c", PILOT, line.name, how], capture_output=True, timeout=120)
         finally:
             server.stopped = True
             thread.join(30.0)
             line.close()
-        assert died.returncode == -signal.SIGKILL, died.stderr
+        assert died.returncode == (-signal.SIGKILL if how == "dies" else 0), died.stderr
         landed = min(path)[0] < -0.5 and sound_landing(path) and not station.controller.armed
         if landed or server.worst_lag_s < SLOW_S:
             break
