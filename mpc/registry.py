@@ -8,6 +8,7 @@ from pathlib import Path
 from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import read_bytes
 from gate_racer.common.parts import PATIENCE_S, Part, is_part, load_part, part_content
+from gate_racer.common.process import never_swallowed
 from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import AUTO, CONTOURING, CONTROLLERS, SOLVERS, TRACKING
@@ -45,6 +46,7 @@ def controller_content(name: str) -> object:
     return load_settings(name)
 
 
+@never_swallowed()  # CasADi drops what strikes within its conversions, and a solver of acados compiles for a minute
 def make_controller(
     name: str, plan: Plan, vehicle: Vehicle, track: Track, solver: str = AUTO, patience_s: float = PATIENCE_S
 ) -> PlanController:

@@ -14,6 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from gate_racer.common.process import BESIDE, PERIODIC, never_swallowed, real_time, shielded
+from gate_racer.mpc.registry import make_controller
+from gate_racer.planner.plan import read_plan
+from gate_racer.tracks.track import load_track
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +39,24 @@ def test_an_interrupt_that_a_library_swallows_is_raised_after_it():
         swallowed(10.0)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+
+def test_an_interrupt_while_a_controller_is_made_is_not_lost_within_casadi(sprint, dcl):
+    track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
+    within = []
+
+    def strike(frame, event, _):
+        if not within and frame.f_code.co_name == "DM_from_array":  # called by CasADi, which drops what is raised there
+            within.append(event)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(strike)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            make_controller("mpcc", plan, dcl, track, "casadi")
+    finally:
+        sys.setprofile(None)
+    assert within
 
 
 @pytest.mark.parametrize("fails", [False, True])
