@@ -39,14 +39,12 @@ def hop_plans(tmp_path_factory, hop, dcl):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(filter(None, row)))
-def test_each_value_of_each_option_finishes_a_short_course(row, sprint, hop, hop_plans, tmp_path, undrawn):
-    """A value alone passes one gate, several together two."""
-    course, plans = (sprint / "sprint.yaml", sprint) if len(row) > 2 else (hop, hop_plans)
-    texts = str(course), *row
+def test_each_value_of_each_option_finishes_a_course_of_one_gate(row, hop, hop_plans, tmp_path, undrawn):
+    texts = str(hop), *row
     for name, value in map(named, row):
         if name == "vehicle" and (vehicle := load_vehicle(value)).grey_box:
-            write_slow_plan(vehicle, course, plans)
-    keys = [f"plan.folder={plans}"]
+            write_slow_plan(vehicle, hop, hop_plans)
+    keys = [f"plan.folder={hop_plans}"]
     if PROJECTED not in row:  # drawing images is what takes the time
         keys.append(f"link.profile={few_images('spec', tmp_path)}")
     words = words_of((*texts, *keys))

@@ -136,9 +136,9 @@ def test_one_that_never_answers_is_not_done_and_the_next_is_flown_all_the_same(t
     path, world, told = tmp_path / "hangs.py", replace(load_world(), drone="kinematic"), dict()
     path.write_text(HEAD + "def decide(r, p):\n    while True: pass\n")
     exams = [Exam(path, seed, make_scenario("hear", seed, world)) for seed in (0, 1)]
-    grade(exams, 1, Limits(step_s=1.0), told.__setitem__)
+    grade(exams, 1, Limits(step_s=0.5), told.__setitem__)
     assert {told[number].verdict.reasons for number in (0, 1)} == {
-        ("not landed (hung in `decide` at hangs.py:5: no answer for 1 s)",)
+        ("not landed (hung in `decide` at hangs.py:5: no answer for 0.5 s)",)
     }
 
 
