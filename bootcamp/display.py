@@ -30,6 +30,7 @@ from gate_racer.sim.view.texture import Image
 
 AGAIN_S = 2.0  # s from the end of a flight to its repetition (chosen)
 GONE_S = 5.0  # s without a request, after which the page counts as closed (chosen)
+POLL_S = 0.05  # s until the server notices that it is to end (chosen)
 OPEN_S = 120.0  # s to wait for the page to be opened (chosen)
 KEPT_MAX = 1000  # greatest number of frames kept to repeat a flight (chosen)
 QUALITY = 85  # of 100, JPEG quality (chosen)
@@ -93,7 +94,7 @@ class BrowserView:
             raise UserError(f"--browser {address}: cannot be served there ({error.strerror})") from None
         self._server.daemon_threads = True
         self.url = f"http://{host}:{self._server.server_port}/"
-        threading.Thread(target=self._server.serve_forever, name="browser", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="browser", daemon=True).start()
 
     @property
     def watched(self) -> bool:

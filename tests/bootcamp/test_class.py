@@ -36,7 +36,7 @@ FORGES = (  # an answer that runs code where it is read
 PROGRAMS = {  # text, and what its row says
     "flies": (FLIES, "landed 0.00 m from the waypoint"),
     "imports": ("import helper\ndecide = helper.decide\n", "landed 0.00 m from the waypoint"),
-    "patches": (PATCHES, "landed 10 m from the waypoint"),
+    "patches": (PATCHES, "landed 10 m from the waypoint, at most 1 m are allowed"),
     "crashes": ("def decide(r, p): os.abort()\n", "the program crashed its process (SIGABRT) in `decide` at crashes.py:4"),
     "floods": (FLIES.replace("    if", "    print('x' * 99, file=sys.stderr)\n    os.write(1, b'y' * 9999)\n    if", 1),
                "landed 0.00"),
@@ -46,8 +46,6 @@ PROGRAMS = {  # text, and what its row says
     "forges": (FORGES, "the program sent what is no answer"),
     "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not done"),
     "fails": ("1 / 0\n", "fails.py:4: ZeroDivisionError: division by zero"),
-    "short": (FLIES.replace("r.reached else Go(10, 0)", "r.position.north > 1 else Go(5, 0)"),
-              "landed 5.00 m from the waypoint, at most 1 m are allowed"),
     "raises": ("def decide(r, p): raise KeyError('<b>')\n", "not landed (KeyError: '<b>' (in `decide` at raises.py:4))"),
 }  # fmt: skip
 
@@ -92,7 +90,7 @@ def test_every_program_of_a_class_gets_its_row_and_leaves_nothing(tmp_path, capf
     page = (logs / "grades-class.html").read_text()
     landed = sum(told.startswith("landed") for _, told in PROGRAMS.values())
     assert page.count('src="data:image/jpeg') == landed and "KeyError: &#x27;&lt;b&gt;&#x27;" in page
-    assert "Content-Security-Policy" in page and "landed 5.00 m from the waypoint" in page
+    assert "Content-Security-Policy" in page and "landed 10 m from the waypoint" in page
 
 
 def test_a_class_that_was_graded_is_not_flown_again_unless_it_changes(tmp_path, capsys):

@@ -8,8 +8,8 @@ from tests.fuzz.__main__ import answer, fuzz
 from tests.fuzz.corpus import make_corpus
 from tests.fuzz.readers import CODECS, FILE_READERS
 
-MUTANTS, SEED, LONGEST_S = 8, 1, 120.0
-MORE = dict.fromkeys(("logs of others", "bags of ROS"), 60)  # whose forms others have made
+MUTANTS, SEED, LONGEST_S = 5, 1, 120.0
+MORE = dict.fromkeys(("logs of others", "bags of ROS"), 30)  # whose forms others have made
 
 
 @pytest.fixture(scope="session")

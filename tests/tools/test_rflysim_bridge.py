@@ -130,7 +130,7 @@ def bridge(ros):
         def start(entries, *options):
             (ros / "Config.json").write_text(json.dumps({"VisionSensors": entries}))
             command = [
-                sys.executable, "tools/rflysim_bridge.py", ros / "Config.json", "--ros", "--seconds", "2.5", "--prefix", "/uav2",
+                sys.executable, "tools/rflysim_bridge.py", ros / "Config.json", "--ros", "--seconds", "1.5", "--prefix", "/uav2",
                 "--server", f"rflysim://127.0.0.1:{server.address[1]}", *options,
             ]  # fmt: skip
             return server.socket, subprocess.Popen(
