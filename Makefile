@@ -30,7 +30,7 @@ test: setup
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile
 
 soak: setup
-	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link tests/planner
+	$(BIN)/pytest -m soak -v -s tests/soak tests/pilot tests/peer tests/bootcamp tests/link tests/planner tests/test_unknown_simulator.py
 
 dist: setup
 	rm -rf dist

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,7 +186,9 @@ def snippets():
 
 
 @pytest.mark.parametrize("snippet", snippets())
-def test_snippets_run(snippet, monkeypatch):
+def test_snippets_run(snippet, plan, monkeypatch):
+    """A racer that plans gets the plan that other tests have made."""
+    monkeypatch.setattr("gate_racer.pilot.racer.make_plan", lambda *_, **__: (plan, SimpleNamespace(ok=True)))
     monkeypatch.chdir(ROOT)
     exec(compile(snippet, "snippet", "exec"), {"__name__": "__main__"})
 

@@ -17,14 +17,9 @@ from gate_racer.benchmarks import tables
 from gate_racer.benchmarks.tables import Result
 from gate_racer.race.campaign.case import FILE, Store
 from tests.conftest import ROOT
-from tests.processes import command, survivors
+from tests.processes import command, run_here, survivors
 
-
-def race_bench(*arguments, **options):
-    asked = command("gate_racer.race.campaign.cli", *arguments)
-    return subprocess.Popen(
-        asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
-    )
+CAMPAIGN = "gate_racer.race.campaign.cli"
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,8 @@ def struck(sprint, tmp_path_factory) -> Struck:
     shutil.copytree(sprint, folder / "plans")
     flown = ["--tracks", sprint / "sprint.yaml", "--settings", "1", "projected", "--seeds", "2"]
     asked = [*flown, "--set", "workers=1", "worst=1", "--out", folder]
-    first = race_bench(*asked)
+    words, pipe = command(CAMPAIGN, *asked), subprocess.PIPE
+    first = subprocess.Popen(words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     while not flown_ids(folder):
         assert first.poll() is None, first.communicate()
         time.sleep(0.05)
@@ -61,10 +57,9 @@ def killed(struck) -> Path:
     with sqlite3.connect(folder / FILE) as db:  # marked, to see whether they are flown again
         db.execute("update cases set outcome_json = json_set(outcome_json, '$.cause', 'kept')")
     assert 0 < len(done) < 3
-    again = race_bench(*struck.asked)
-    told, errors = again.communicate(timeout=120)
-    assert again.returncode == 0, told + errors
-    assert f"{3 - len(done)}/{3 - len(done)}" in errors and "finished [95 %]" in told
+    again = run_here(CAMPAIGN, *struck.asked)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert f"{3 - len(done)}/{3 - len(done)}" in again.stderr and "finished [95 %]" in again.stdout
     rows = {row.case.id: row for row in Store.existing(folder).rows()}
     assert len(rows) == 3 and {name for name, row in rows.items() if row.outcome.cause == "kept"} == done
     return folder

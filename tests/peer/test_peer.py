@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import free_port, run
+from tests.processes import free_port, run_here
 
 
 def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
@@ -20,9 +20,9 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
         cwd=ROOT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        done = run(
+        done = run_here(
             "gate_racer.race.run_mpc", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
-            "--set", f"link.listen=127.0.0.1:{client}", f"link.video=127.0.0.1:{video}", "--log", folder, timeout=900,
+            "--set", f"link.listen=127.0.0.1:{client}", f"link.video=127.0.0.1:{video}", "--log", folder,
         )  # fmt: skip
         _, errors = peer.communicate(timeout=120)
     finally:

@@ -129,10 +129,17 @@ def seen_whole(race):
     return Observation(0.0, race.start, race.rotation, np.zeros(3), np.zeros(3), 0, race.true, gates, poles)
 
 
-def test_a_flight_is_planned_through_all_openings_within_the_first_step_and_iterates_settle():
-    race = draw(0, 0)
-    flyer, told = Flyer(), seen_whole(race)
-    command = flyer.step(told)
+@pytest.fixture(scope="module")
+def begun():
+    """A race of which all is seen, the program after its first step, and its command."""
+    race, flyer = draw(0, 0), Flyer()
+    command = flyer.step(seen_whole(race))
+    return race, flyer, command
+
+
+def test_a_flight_is_planned_through_all_openings_within_the_first_step_and_iterates_settle(begun):
+    race, flyer, command = begun
+    told = seen_whole(race)
     assert np.all(np.abs(command[:3]) < np.pi / 2) and drone().thrust_n[0] <= command[3] <= drone().thrust_n[1]
     planned = flyer.planned
     assert 2.0 < planned.times[-1] < 3.5
@@ -187,13 +194,10 @@ def test_what_no_level_displaces_is_seen_from_the_start():
     assert not Referee(draw(2, 0)).gates_seen.all()
 
 
-def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met():
-    race = draw(2, 3)
-    told = seen_whole(race)
-    unseen = replace(told, places=race.told, gates_seen=np.zeros(4, bool), poles_seen=np.zeros(4, bool))
-    seen, cautious = Flyer(), Flyer()
-    seen.step(replace(told, places=race.told))
-    cautious.step(unseen)
+def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met(begun):
+    race, seen, _ = begun
+    cautious = Flyer()
+    cautious.step(replace(seen_whole(race), gates_seen=np.zeros(4, bool), poles_seen=np.zeros(4, bool)))
     assert cautious.planned.times[-1] > seen.planned.times[-1]
     centres, axes = race.told.centres, race.told.rotations[:, :, 0]
     x = cautious.planned.x
