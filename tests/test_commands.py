@@ -1,8 +1,7 @@
-"""Every command: as a real process ended by Ctrl-C without a traceback and alive in silence, and careful with its inputs."""
+"""Every command: as a real process ended by Ctrl-C without a traceback, and careful with its inputs."""
 
 import contextlib
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -104,63 +103,6 @@ def test_ctrl_c_ends_commands_at_work_in_order(files):
             assert not any(word in said for word in ("Traceback", "Error", "Exception")), f"{name}: {said}"
 
 
-SLOW = """
-import sys
-sys.path.insert(0, sys.argv.pop())
-from gate_racer.common import launch
-launch.SILENT_S, launch.LOOK_S = 0.2, 0.05
-sys.exit(launch.launch('slow', 'slow'))
-"""
-
-
-PARSED = """
-import argparse
-from gate_racer.common.command import add_common
-WORK = "slow"
-def parser():
-    add_common(line := argparse.ArgumentParser(), "nothing")
-    return line
-"""
-
-
-def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path):
-    (tmp_path / "slow.py").write_text(
-        f"{PARSED}import time\ndef run(arguments):\n    time.sleep(1)\n    print('done')\n"
-    )
-    terminal, end = pty.openpty()
-    asked = [sys.executable, "-c", SLOW, str(tmp_path)]
-    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=end) as shown:
-        piped = subprocess.run(asked, capture_output=True, text=True)
-        assert shown.stdout.read() == b"done\n"
-    os.close(end)
-    at_work = os.read(terminal, 1000).decode()
-    os.close(terminal)
-    assert at_work.startswith("slow: running for ") and at_work.rstrip().endswith(".")
-    assert (piped.stdout, piped.stderr) == ("done\n", "")
-
-
-HALF_MADE = """
-import os, signal
-class Handle:
-    def __init__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        for _ in range(10**6):
-            pass
-        self.pointer = 1
-    def __del__(self):
-        del self.pointer
-def run(arguments):
-    Handle()
-"""
-
-
-def test_an_interrupt_within_a_constructor_ends_in_one_word(tmp_path):
-    """As while Numba compiles: the finalizer of what is half made fails, of which Python would tell at length."""
-    (tmp_path / "slow.py").write_text(PARSED + HALF_MADE)
-    done = subprocess.run([sys.executable, "-c", SLOW, str(tmp_path)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
-
-
 OVERWRITING = {
     "fly-report": lambda f: [f / "flight.mcap", "--out", f / "flight.mcap"],
     "identify-vehicle": lambda f: [f / "log.csv", "--set", f"base={f / 'vehicle.yaml'}", "--out", f / "vehicle.yaml"],
@@ -170,6 +112,7 @@ OVERWRITING = {
     "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc ": lambda f: [f / "track.yaml", "--log", f / "new.mcap", "--json", f / "new.png"],
+    "run-mpc  ": lambda f: [f / "sprint.csv", "--controller", f"{f / 'gate.jpg'}:Mine", "--json", f / "gate.jpg"],
     "explore": lambda f: ["--set", f"perception.detector={f / 'gate.jpg'}", "--json", f / "gate.jpg"],
     "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],
     "replay-flight": lambda f: [f / "flight.mcap", "--set", f"track={f / 'report.json'}", "--out", f / "report"],

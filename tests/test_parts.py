@@ -101,12 +101,6 @@ def test_a_part_changes_nothing_but_its_own(wrong):
     assert why.isprintable() and "two lines zzz" in why and len(why) < 400
 
 
-def test_a_part_s_own_file_is_no_output(mine, sprint):
-    before = mine.read_bytes()
-    done = run_here(RUN, sprint / "sprint.csv", "--lockstep", "--controller", f"{mine}:Geometric", "--json", mine)
-    assert done.returncode == 2 and "would overwrite" in done.stderr and mine.read_bytes() == before
-
-
 def test_names_of_parts_have_one_form():
     named = ["mine.py:Mine", "a/b c/mine.py:Mine", "C:\\x\\mine.py:Mine", "package.module:Class", "mine.py"]
     assert all(map(is_part, named))

@@ -104,27 +104,6 @@ def test_a_killed_worker_is_named(job):
     ended(crew)
 
 
-def test_whatever_a_program_answers_the_flight_goes_on_and_whatever_it_raises_is_named(job):
-    """One flight: an answer that overflows, one that cannot be shown, and in the end an exception that cannot be either."""
-    text = HEAD + (
-        "class Ugly:\n    def __repr__(self): raise OSError('no')\n"
-        "class Mute(Exception):\n    def __str__(self): raise SystemExit(3)\n"
-        "    @property\n    def __notes__(self): raise ValueError\n"
-        "def decide(report, pads):\n"
-        "    if report.step == 2: raise Mute()\n"
-        "    return Go(10**400, 0) if report.step == 0 else Ugly()\n"
-    )
-    crew, warnings = crew_of(job(text)), []
-    outcome = crew.fly(lambda report: warnings.append(report.warning))
-    assert "OverflowError" in warnings[1] and "whose repr raises OSError" in warnings[2]
-    assert (outcome.end, outcome.cause) == (
-        ProgramEnd.WORKER_ERROR,
-        "worker decision: Mute (in `decide` at mine.py:11)",
-    )
-    assert "mine.py" in outcome.traceback and "raise Mute()" in outcome.traceback
-    ended(crew)
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look for survivors in")
 def test_no_worker_survives_a_main_process_that_is_killed_even_one_that_hangs(tmp_path):
     program = tmp_path / "mine.py"

@@ -172,4 +172,5 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_what_nothing_flies_without(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert findings(tmp_path)["this folder"].needed and not findings(tmp_path)["this folder"].good
+    found = findings(tmp_path)["this folder"]
+    assert found.needed and not found.good

@@ -107,7 +107,7 @@ def test_boxes_of_another_size_are_told(vq1):
         return replace(state, half_m=tuple(2 * half for half in state.half_m)).encode()
 
     with Server(vq1, doubled) as server:
-        report = server.client.make(objects, 1.0)
+        report = server.client.make(objects, 0.5)
     assert report.different == [10_000, 10_001] and report.placed == 0
 
 

@@ -32,7 +32,7 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
     return json.loads((folder / "truth.json").read_text())
 
 
-def test_the_first_two_gates(plan_folder, tmp_path):
+def test_the_first_two_gates(plan_folder, tmp_path, undrawn):
     truth = fly(plan_folder, tmp_path, "dcl", "--wire", "builds", "--seed", 1, "--gates", 2, "--images-hz", 10)
     assert truth["verdict"] == "finished" and not truth["false_start"]
     assert min(truth["margins_m"]) > 0.3

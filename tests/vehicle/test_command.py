@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import pty
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -175,6 +177,31 @@ def run(arguments):
     Dropping()
     time.sleep({})
 """
+HALF_MADE = """
+import os, signal
+
+class Handle:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(10**6):
+            pass
+        self.pointer = 1
+    def __del__(self):
+        del self.pointer
+
+def run(arguments):
+    Handle()
+"""
+SILENT = """
+import time
+from gate_racer.common import launch
+
+launch.SILENT_S, launch.LOOK_S = 0.2, 0.05
+
+def run(arguments):
+    time.sleep(0.6)
+    print("done")
+"""
 LAUNCH = """
 import sys
 
@@ -193,7 +220,7 @@ def run(arguments):
 """
 
 
-def launched(folder, text, **environment):
+def launched(folder, text, stderr=subprocess.PIPE, **environment):
     """A process in which a module of this text was launched as a command, as by an installed script."""
     (folder / "probe.py").write_text(PARSED + text)
     env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | environment
@@ -205,7 +232,8 @@ def launched(folder, text, **environment):
         [sys.executable, folder / "script.py"],
         cwd=elsewhere,
         env=env,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         timeout=60,
         check=False,
@@ -231,3 +259,20 @@ def test_an_interrupt_that_python_drops_strikes_again_and_is_not_told(tmp_path):
 def test_any_other_error_that_python_drops_is_told(tmp_path):
     done = launched(tmp_path, DROPPING.format("ValueError", 0.0))
     assert done.returncode == 0 and "ValueError" in done.stderr
+
+
+def test_an_interrupt_within_a_constructor_ends_in_one_word(tmp_path):
+    """As while Numba compiles: the finalizer of what is half made fails, of which Python would tell at length."""
+    done = launched(tmp_path, HALF_MADE)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path, piped):
+    ours, theirs = os.pipe() if piped else pty.openpty()
+    done = launched(tmp_path, SILENT, theirs)
+    os.close(theirs)
+    told = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert done.stdout == "done\n"
+    assert told == "" if piped else re.fullmatch(r"probe: running for 0 s \.*\r?\n?", told)
