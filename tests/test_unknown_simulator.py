@@ -1,9 +1,8 @@
-"""The story of the README in real processes: nobody is told vehicle, course or conventions, and the race is clean and fast."""
+"""The story of the README: nobody is told vehicle, course or conventions, and the race is clean and fast."""
 
 import json
 import os
 import runpy
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,30 +23,21 @@ from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.exploring import explored
 from tests.flights import flown_by, racer_of
-from tests.processes import few_images, run_here
+from tests.processes import few_images, free_port, run_here
 
 STORY = ROOT / "examples/unknown_simulator.py"
 SEED, GATES, IMAGES_HZ = "48", "2", 4.0
 
 
-def free_ports(count):
-    with_ports = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    try:
-        for one in with_ports:
-            one.bind(("127.0.0.1", 0))
-        return [str(one.getsockname()[1]) for one in with_ports]
-    finally:
-        for one in with_ports:
-            one.close()
-
-
 @pytest.mark.soak
 def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(tmp_path):
+    """In real processes, whose wire is unknown as well."""
     command = [sys.executable, STORY, "--seed", SEED, "--gates", GATES]
     folders = os.environ["PATH"].split(os.pathsep)
     inactive = {**os.environ, "PATH": os.pathsep.join(one for one in folders if not Path(one, "run-mpc").exists())}
+    profile, ports = few_images("dcl", tmp_path, IMAGES_HZ), [str(free_port()) for _ in range(3)]
     done = subprocess.run(
-        [*command, "--profile", few_images("dcl", tmp_path, IMAGES_HZ), "--out", tmp_path, "--ports", *free_ports(3)],
+        [*command, "--profile", profile, "--out", tmp_path, "--ports", *ports],
         cwd=ROOT,
         env=inactive,
         capture_output=True,
@@ -62,7 +52,7 @@ def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who
 
 
 def test_an_exploration_alone_leads_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(dcl, tmp_path):
-    """The same in this process and without a wire: its commands from the log on, and the race in the true world."""
+    """In this process and without a wire: the commands of the story from the log on, and the race in the true world."""
     story, profile = runpy.run_path(str(STORY)), replace(load_profile("dcl"), video_hz=IMAGES_HZ)
     true, course = story["draw_vehicle"](int(SEED)), generate_track(int(SEED), int(GATES))
     wanted = parse_manoeuvres(story["MANOEUVRES"])
