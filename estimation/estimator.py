@@ -19,7 +19,7 @@ from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, Vector, as_vector, matrix
 from gate_racer.vehicle.statistics import greatest_sigma
 
 NIS_GATES = 30  # gates, time constant of the mean NIS
@@ -97,6 +97,11 @@ class State:
     def cov_p(self) -> Array:
         """Covariance (3, 3) m^2 of the position."""
         return self.cov[:3, :3]
+
+    @property
+    def v_b(self) -> Vector:
+        """Velocity (3,) m/s, body axes."""
+        return as_vector(matrix(self.q_wb).T @ self.v_w)
 
     @property
     def sigma_attitude_rad(self) -> float:

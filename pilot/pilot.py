@@ -284,7 +284,8 @@ class Pilot(Generic[E]):
 
     def _receive_imu(self, sample: Imu) -> None:
         if self.go_t is not None:
-            sample = replace(sample, accel=self._vehicle.steadied(sample.accel))
+            v_b = self.last_command.state.v_b if self.last_command is not None else (0.0, 0.0, 0.0)
+            sample = replace(sample, accel=self._vehicle.steadied(sample.accel, v_b))
         missing = self._standing.stands(sample) and self._flight.airborne and self.end is None
         if (missing or sample.t - self.estimator.t > GAP_S) and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))

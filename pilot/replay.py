@@ -173,7 +173,7 @@ def replay(
                 released = True
         elif topic == "imu":
             accel = tuple(record["accel"])
-            accel = vehicle.steadied(accel) if released else accel
+            accel = vehicle.steadied(accel, states[-1].v_b if states else (0.0, 0.0, 0.0)) if released else accel
             estimator.imu(Imu(record["t"], accel, tuple(record["gyro"])))
         elif topic == "attitude":
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))

@@ -7,6 +7,7 @@ simulator.
 Images are not rendered here: a tick may return an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -56,14 +57,33 @@ NO_ERRORS = ImuDeviation()
 OLDEST_S = 0.05  # s, length of the history of specific forces
 
 
+class LowPass:
+    """Butterworth filter of second order for a vector: y'' = w^2 (x - y) - sqrt(2) w y'; at rest at its first input."""
+
+    def __init__(self, cutoff_hz: float):
+        self._w, self._t = 2 * math.pi * cutoff_hz, math.nan
+        self._y = self._dy = np.zeros(0)
+
+    def at(self, t: float, x: Array) -> Array:
+        """Return the output at t, s, a short step after the last, at input x."""
+        if not len(self._y):
+            self._y, self._dy, self._t = x, np.zeros_like(x), t
+        dt, self._t = t - self._t, t
+        self._dy = self._dy + dt * self._w * (self._w * (x - self._y) - math.sqrt(2) * self._dy)
+        self._y = self._y + dt * self._dy
+        return self._y
+
+
 class Sensors:
     """IMU and attitude of one vehicle; biases are drawn once, noise at every sample, from one random stream.
 
-    measured = (1 + scale) R_sb (true + loss by vibration) + bias + noise
+    measured = (1 + scale) R_sb low_pass(true + loss by vibration) + bias + noise
     """
 
-    def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS):
-        """Draw the biases. `errors`: deviations from the vehicle's file."""
+    def __init__(
+        self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS, lpf_hz: float | None = None
+    ):
+        """Draw the biases. `errors`: deviations from the vehicle's file; `lpf_hz`: cut-off of the accelerometer's filter."""
         self._vehicle, self._imu, self._rng = vehicle, vehicle.imu, rng
         self._age_s = vehicle.imu.accel_delay_s + errors.accel_age_s
         self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2
@@ -74,26 +94,32 @@ class Sensors:
         self._accel_axes = np.diag(1 + np.array(errors.accel_scale)) @ R_sb
         self._gyro_axes = np.diag(1 + np.array(errors.gyro_scale)) @ R_sb
         self._attitude_error = exp(rotation_vector(errors.attitude_deg))
-        self._forces: deque[tuple[float, Array]] = deque()  # time and specific force, body axes
+        self._low_pass = LowPass(lpf_hz) if lpf_hz else None
+        self._forces: deque[tuple[float, Array]] = deque()  # time and filtered specific force, body axes
 
     def follow(self, truth: Truth) -> None:
-        """Store the specific force of a tick, for samples that lag it."""
-        if self._age_s:
-            self._forces.append((truth.t, truth.accel_b))
-            while self._forces[0][0] < truth.t - OLDEST_S:
-                self._forces.popleft()
+        """Store the specific force of a tick, for samples that are filtered or lag it."""
+        if self._low_pass is not None:
+            self._forces.append((truth.t, self._low_pass.at(truth.t, self._felt(truth))))
+        elif self._age_s:
+            self._forces.append((truth.t, self._felt(truth)))
+        while self._forces and self._forces[0][0] < truth.t - OLDEST_S:
+            self._forces.popleft()
+
+    def _felt(self, truth: Truth) -> Array:
+        """Return the specific force (3,), m/s^2, body FRD, with the loss by vibration."""
+        return truth.accel_b + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
 
     def _force(self, truth: Truth) -> Array:
-        """Return the specific force (3,), m/s^2, body FRD, delayed by the accelerometer's lag."""
+        """Return that force behind the accelerometer's filter and lag."""
         if not self._forces:
-            return truth.accel_b
+            return self._felt(truth)
         t, forces = zip(*self._forces, strict=True)
         return np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
 
     def imu(self, truth: Truth) -> Imu:
         """Return one HIGHRES_IMU sample at the time of `truth`."""
-        force = self._force(truth) + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
-        accel = self._accel_axes @ force + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
+        accel = self._accel_axes @ self._force(truth) + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
         gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
         return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
 

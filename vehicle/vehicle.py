@@ -20,7 +20,7 @@ from gate_racer.common.config import load_named, named_path
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
+from gate_racer.vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters, drag
 from gate_racer.vehicle.rotation import Vector
 
 
@@ -361,12 +361,16 @@ class Vehicle:
         """Return by how much upward force reads low, by vibration, at a specific thrust; m/s^2."""
         return self.imu.accel_loss_m_s2 * self.throttle.throttle(thrust) ** 2
 
-    def steadied(self, accel: Vector) -> Vector:
-        """Return a specific force (m/s^2, body FRD) measured in flight without its loss; the thrust is taken from itself."""
+    def steadied(self, accel: Vector, v_b: Vector) -> Vector:
+        """Return a specific force (m/s^2, body FRD) measured in flight without its loss.
+
+        The loss is that of the thrust, and the thrust is what remains of the force without drag, at a velocity in m/s, body axes.
+        """
         if not self.imu.accel_loss_m_s2:
             return accel
         x, y, z = accel
-        return x, y, z - self.accel_loss(_interpolated(-z, self._reads, self.throttle.thrust_m_s2))
+        *_, drag_z = drag((1.0, 0.0, 0.0, 0.0), v_b, self.drag_linear_1_s, self.drag_quadratic_1_m)
+        return x, y, z - self.accel_loss(_interpolated(drag_z - z, self._reads, self.throttle.thrust_m_s2))
 
     @cached_property
     def _reads(self) -> list[float]:

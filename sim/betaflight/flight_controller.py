@@ -16,7 +16,6 @@ The serial task runs at 100 Hz and executes one command per run; replies leave a
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -58,7 +57,7 @@ from gate_racer.link.msp.profile import (
     BetaflightProfile,
     pole_s,
 )
-from gate_racer.sim.physics.plant import P, Truth, V
+from gate_racer.sim.physics.plant import P, V
 from gate_racer.sim.simulator import Sensors, Simulator
 from gate_racer.vehicle.rotation import Array, from_euler, to_euler
 
@@ -278,19 +277,17 @@ class SimulatedSensing:
         """Create it; `rng`: phase of the attitude task, and barometer noise."""
         self._profile, self._simulator, self._sensors, self._rng = profile, simulator, sensors, rng
         self._pad_z = float(simulator.truth.x[P][2])
-        self._force = LowPass(profile.accel_lpf_hz, simulator.truth.accel_b)
         self._attitude, self._attitude_t = self._raw_attitude(), rng.uniform(0.0, 1 / profile.attitude_hz)
 
     def advance(self) -> None:
-        """Filter the force, and update the attitude when it is due."""
+        """Measure the force, and update the attitude when it is due."""
         truth = self._simulator.truth
-        self._force.advance(truth.accel_b, 1 / self._simulator.profile.physics_hz)
-        self._sensors.follow(self._filtered)
+        self._sensors.follow(truth)
         if truth.t >= self._attitude_t:
             self._attitude, self._attitude_t = self._raw_attitude(), self._attitude_t + 1 / self._profile.attitude_hz
 
     def imu(self) -> RawImu:
-        sample: Imu = self._sensors.imu(self._filtered)
+        sample: Imu = self._sensors.imu(self._simulator.truth)
         x, y, z = sample.accel
         lost = self._profile.accel_loss_m_s2 if self._simulator.armed else 0.0
         return self._profile.raw_imu((x, y, z + lost), sample.gyro)
@@ -306,24 +303,8 @@ class SimulatedSensing:
         climb = min(max(round(-100 * float(x[V][2])), -LONGEST), LONGEST)
         return Altitude(round(100 * height), climb)
 
-    @property
-    def _filtered(self) -> Truth:
-        return replace(self._simulator.truth, accel_b=self._force.y)
-
     def _raw_attitude(self) -> RawAttitude:
         return self._profile.raw_attitude(np.array(self._sensors.attitude(self._simulator.truth).q_wb))
-
-
-class LowPass:
-    """Butterworth filter of second order for a vector: y'' = w^2 (x - y) - sqrt(2) w y'."""
-
-    def __init__(self, cutoff_hz: float, at_rest: Array):
-        self._w, self.y, self._dy = 2 * math.pi * cutoff_hz, at_rest.copy(), np.zeros_like(at_rest)
-
-    def advance(self, x: Array, dt: float) -> None:
-        """Advance by dt (s), short compared with the time constant, at input x."""
-        self._dy = self._dy + dt * self._w * (self._w * (x - self.y) - math.sqrt(2) * self._dy)
-        self.y = self.y + dt * self._dy
 
 
 MAX_CHECK_US = 1900  # Betaflight's default

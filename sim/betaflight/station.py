@@ -108,7 +108,8 @@ class BetaflightStation:
         world = replace(world, vehicle=replace(vehicle, command_delay_s=rest_s, imu=imu))
         least_hz = MOTION_HZ if sitl is None else SITL_HZ
         wire = replace(wire, physics_hz=math.ceil(least_hz / profile.stick_hz) * profile.stick_hz)
-        sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
+        lpf_hz = profile.accel_lpf_hz if sitl is None else None  # which the firmware has of its own
+        sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu, lpf_hz)
         self.controller: FlightController | SitlController
         if sitl is not None:
             self.simulator = Simulator(

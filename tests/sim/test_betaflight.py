@@ -20,8 +20,11 @@ from gate_racer.link.msp.messages import (
     pack,
 )
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.sim.betaflight.flight_controller import FlightController, LowPass, SerialLine
+from gate_racer.sim.betaflight.flight_controller import FlightController, SerialLine
 from gate_racer.sim.betaflight.station import switched
+from gate_racer.sim.physics.plant import Truth
+from gate_racer.sim.simulator import LowPass, Sensors
+from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
 
 BF = replace(load_betaflight("betaflight"), boot_s=2.0)
@@ -267,22 +270,35 @@ def test_another_mask_hands_over_other_channels():
 
 
 def test_a_growing_force_is_read_late_by_the_filter_s_delay():
-    low_pass, dt = LowPass(BF.accel_lpf_hz, np.zeros(1)), 1 / 4000
-    times = np.arange(1, 4000) * dt
-    read = []
-    for t in times:
-        low_pass.advance(np.array([20.0 * t]), dt)
-        read.append(float(low_pass.y[0]))
+    low_pass, dt = LowPass(BF.accel_lpf_hz), 1 / 4000
+    times = np.arange(4000) * dt
+    read = [float(low_pass.at(t, np.array([20.0 * t]))[0]) for t in times]
     assert np.interp(read[-1], 20.0 * times, times) == pytest.approx(times[-1] - BF.accel_delay_s, abs=2 * dt)
 
 
 def test_a_vibration_is_filtered():
-    low_pass, dt = LowPass(BF.accel_lpf_hz, np.zeros(1)), 1 / 480
-    read = []
-    for k in range(480):
-        low_pass.advance(np.array([math.sin(2 * math.pi * 60.0 * k * dt)]), dt)
-        read.append(float(low_pass.y[0]))
+    low_pass, times = LowPass(BF.accel_lpf_hz), np.arange(480) / 480
+    read = [float(low_pass.at(t, np.array([math.sin(2 * math.pi * 60.0 * t)]))[0]) for t in times]
     assert max(np.abs(read[240:])) < 0.05
+
+
+def test_the_loss_by_vibration_is_filtered_as_the_force_is():
+    """What vibration takes from a reading, it takes within the sensor, before its filter."""
+    archer = load_vehicle("archer")
+    quiet = replace(archer, imu=replace(archer.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0, accel_delay_s=0.0))
+    sensors = Sensors(quiet, np.random.default_rng(0), lpf_hz=BF.accel_lpf_hz)
+
+    def read(t: float, thrust: float) -> float:
+        x = np.zeros(14)
+        x[3], x[-1] = 1.0, thrust
+        truth = Truth(t, x, np.array([0.0, 0.0, -thrust]))
+        sensors.follow(truth)
+        return sensors.imu(truth).accel[2]
+
+    slow = [read(k / 480, GRAVITY) for k in range(240)][-1]
+    fast = [read(0.5 + k / 480, archer.thrust_max) for k in range(240)]
+    assert abs(fast[0] - slow) < 0.02 * abs(fast[-1] - slow), "the throttle is thrown up, the reading follows"
+    assert fast[-1] == pytest.approx(archer.accel_loss(archer.thrust_max) - archer.thrust_max, rel=1e-3)
 
 
 def test_the_vehicle_file_states_the_delay_of_the_filter():

@@ -13,7 +13,7 @@ from gate_racer.common.config import names
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.sim.simulator import Sensors
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.dynamics import GRAVITY, rotors
+from gate_racer.vehicle.dynamics import GRAVITY, drag, rotors
 from gate_racer.vehicle.rotation import from_euler
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 from tests.conftest import changed, refused
@@ -152,12 +152,15 @@ def test_the_loss_is_the_published_one():
     assert ARCHER.accel_loss(0.0) == 0.0
 
 
+@pytest.mark.parametrize("v_b", [(0.0, 0.0, 0.0), (9.0, 2.0, 8.0)], ids=str)
 @pytest.mark.parametrize("thrust", [3.0, GRAVITY, 25.0, 44.0, 58.84])
-def test_what_the_sensor_loses_the_pilot_puts_back(thrust):
+def test_what_the_sensor_loses_the_pilot_puts_back(thrust, v_b):
     quiet = replace(ARCHER.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0, accel_delay_s=0.0)
     vehicle = replace(ARCHER, imu=quiet)
     x = np.zeros(14)
     x[-1] = thrust
-    measured = Sensors(vehicle, np.random.default_rng(0)).imu(Truth(0.0, x, np.array([0.4, -0.2, -thrust]))).accel
-    assert measured[2] == pytest.approx(-thrust + vehicle.accel_loss(thrust))
-    assert vehicle.steadied(measured) == pytest.approx((0.4, -0.2, -thrust), abs=1e-2), "the curve is linear in pieces"
+    force = np.array(drag((1.0, 0.0, 0.0, 0.0), v_b, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
+    force[2] -= thrust
+    measured = Sensors(vehicle, np.random.default_rng(0)).imu(Truth(0.0, x, force)).accel
+    assert measured[2] == pytest.approx(force[2] + vehicle.accel_loss(thrust))
+    assert vehicle.steadied(measured, v_b) == pytest.approx(force, abs=1e-2), "the curve is linear in pieces"
