@@ -1,12 +1,13 @@
 """One step of strap-down integration between two IMU readings a and b, and the propagation of its errors.
 
-    omega = (1 - s_g) (gyro - b_g),   f = (1 - s_a) (accel - b_a),   f' = f - delay omega x f
+    omega = (1 - s_g) (gyro - b_g),   f = (1 - s_a) (accel - b_a),   f' = exp(-delay omega') f
     E = exp(dt (omega_a + omega_b) / 2),   q_b = q_a * E
     v_b = v_a + R_a ((dt / 2 - delay) f'_a + (dt / 2 + delay) E f'_b) + dt g,   p_b = p_a + dt (v_a + v_b) / 2
 
 Each axis has its own scale error s. A force may be older than its stamp by `delay`, as in simulators that differentiate the
-velocity over their last step: over a turn of 1 rad at 30 m/s^2, 4 ms amount to 0.1 m/s. The errors propagate as in Sola (2017),
-sec. 5; here for the trapezoidal rule, exact to first order. Compiled, as both run for every IMU sample.
+velocity over their last step (over a turn of 1 rad at 30 m/s^2, 4 ms amount to 0.1 m/s), or behind a filter; omega' is the mean
+rate over that time, omega - delay d(omega)/dt / 2. The errors propagate as in Sola (2017), sec. 5; here for the trapezoidal rule,
+exact to first order. Compiled, as both run for every IMU sample.
 """
 
 import math
@@ -21,6 +22,7 @@ from gate_racer.vehicle.rotation import Array
 
 # Columns of F, repeated here: Numba's cache tracks changes of this file only, so they cannot be imported.
 P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))
+LEAST_S = 1e-3  # s between samples whose difference tells how rates change (chosen)
 ACCEL_DELAY = 15  # index of that error state, a literal for Numba; checked against the table
 assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "accel_delay", "s_a", "s_g")] == [
     *range(0, 16, 3),
@@ -83,16 +85,39 @@ def _matrix(q):
     ])  # fmt: skip
 
 
+@compiled("float64[::1](float64[::1])")
+def _turn(phi):
+    """Return the quaternion (4,) of a rotation vector."""
+    angle = math.sqrt(phi @ phi)
+    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
+    return np.array([math.cos(angle / 2), s * phi[0], s * phi[1], s * phi[2]])
+
+
+@compiled("float64[:, ::1](float64[::1])")
+def _turned(phi):
+    return _matrix(_turn(phi))
+
+
+@compiled("float64[:, ::1](float64[::1])")
+def _right(phi):
+    """Return the Jacobian of exp on the right at a rotation vector, to fourth order."""
+    across, angle2 = _cross(phi), phi @ phi
+    return np.eye(3) - (1 / 2 - angle2 / 24) * across + (1 / 6 - angle2 / 120) * (across @ across)
+
+
+@compiled("float64[::1](float64, float64, float64[::1], float64[::1])")
+def _bend(dt, delay, w0, w1):
+    """Return by how much body rates exceed their mean over the delay before, from two of them."""
+    return 0.5 * delay / max(dt, LEAST_S) * (w1 - w0)
+
+
 @compiled("Tuple((float64[::1], float64[::1]))" + SIGNATURE)
 def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     """Return position and velocity (6,) and attitude (4,) at b, from the states x (22,) and attitude q (4,) at a."""
     delay = x[ACCEL_DELAY]
     w0, w1 = (1 - x[S_G]) * (gyro_a - x[B_G]), (1 - x[S_G]) * (gyro_b - x[B_G])
     f0, f1 = (1 - x[S_A]) * (accel_a - x[B_A]), (1 - x[S_A]) * (accel_b - x[B_A])
-    phi = 0.5 * dt * (w0 + w1)
-    angle = math.sqrt(phi @ phi)
-    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
-    c, i, j, k = math.cos(angle / 2), s * phi[0], s * phi[1], s * phi[2]
+    c, i, j, k = _turn(0.5 * dt * (w0 + w1))
     q1 = np.array([
         q[0] * c - q[1] * i - q[2] * j - q[3] * k,
         q[0] * i + q[1] * c + q[2] * k - q[3] * j,
@@ -100,7 +125,8 @@ def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
         q[0] * k + q[1] * j - q[2] * i + q[3] * c,
     ])  # fmt: skip
     q1 /= math.sqrt(q1 @ q1)
-    older0, older1 = f0 - delay * _cross(w0) @ f0, f1 - delay * _cross(w1) @ f1
+    bend = _bend(dt, delay, w0, w1)
+    older0, older1 = _turned(delay * (bend - w0)) @ f0, _turned(delay * (bend - w1)) @ f1
     dv = (0.5 * dt - delay) * (_matrix(q) @ older0) + (0.5 * dt + delay) * (_matrix(q1) @ older1)
     dv[2] += dt * gravity
     moved = np.empty(6)
@@ -113,31 +139,30 @@ def _transition(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     delay, gain_a, gain_g = x[ACCEL_DELAY], 1 - x[S_A], 1 - x[S_G]
     w0, w1 = gain_g * (gyro_a - x[B_G]), gain_g * (gyro_b - x[B_G])
     f0, f1 = gain_a * (accel_a - x[B_A]), gain_a * (accel_b - x[B_A])
-    phi, k0, k1, eye = 0.5 * dt * (w0 + w1), 0.5 * dt - delay, 0.5 * dt + delay, np.eye(3)
-    angle2, across = phi @ phi, _cross(phi)
-    angle = math.sqrt(angle2)
-    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
-    R0, E = _matrix(q), _matrix(np.array([math.cos(angle / 2), s * phi[0], s * phi[1], s * phi[2]]))
-    R1, k0_R0 = R0 @ E, k0 * R0
+    phi, k0, k1 = 0.5 * dt * (w0 + w1), 0.5 * dt - delay, 0.5 * dt + delay
+    R0, E = _matrix(q), _turned(phi)
+    R1, k0_R0, right = R0 @ E, k0 * R0, _right(phi)
     k1_R1 = k1 * R1
-    # The Jacobian of exp on the right, to fourth order.
-    right = eye - (1 / 2 - angle2 / 24) * across + (1 / 6 - angle2 / 120) * (across @ across)
-    by_f0, by_f1 = k0_R0 @ (eye - delay * _cross(w0)), k1_R1 @ (eye - delay * _cross(w1))
-    by_delay0, by_delay1 = _cross(w0) @ f0, _cross(w1) @ f1
-    older0, older1 = f0 - delay * by_delay0, f1 - delay * by_delay1
+    bend = _bend(dt, delay, w0, w1)
+    lag0, lag1 = delay * (bend - w0), delay * (bend - w1)
+    E0, E1 = _turned(lag0), _turned(lag1)
+    by_f0, by_f1, older0, older1 = k0_R0 @ E0, k1_R1 @ E1, E0 @ f0, E1 @ f1
+    by_lag0, by_lag1 = by_f0 @ _cross(f0) @ _right(lag0), by_f1 @ _cross(f1) @ _right(lag1)
     by_turn = k1_R1 @ (-0.5 * dt * _cross(older1) @ right)
-    by_w0, by_w1 = by_turn + delay * (k0_R0 @ _cross(f0)), by_turn + delay * (k1_R1 @ _cross(f1))
+    by_w = 2 * by_turn + delay * (by_lag0 + by_lag1)
+    off0, off1 = x[B_G] - gyro_a, x[B_G] - gyro_b
+    bent = _bend(dt, delay, gyro_a, gyro_b)
     F = np.zeros((9, 22))
     for i in range(9):
         F[i, i] = 1.0
-    F[P, V] = dt * eye
+    F[P, V] = dt * np.eye(3)
     F[V, THETA] = -R0 @ _cross(k0 * older0 + k1 * (E @ older1))
     F[V, B_A] = -(by_f0 + by_f1) * gain_a
     F[V, S_A] = by_f0 * (x[B_A] - accel_a) + by_f1 * (x[B_A] - accel_b)
-    F[V, B_G] = -(by_w0 + by_w1) * gain_g
-    F[V, S_G] = by_w0 * (x[B_G] - gyro_a) + by_w1 * (x[B_G] - gyro_b)
-    F[V, ACCEL_DELAY] = R1 @ older1 - R0 @ older0 - k0_R0 @ by_delay0 - k1_R1 @ by_delay1
+    F[V, B_G] = -by_w * gain_g
+    F[V, S_G] = by_turn * (off0 + off1) + delay * (by_lag0 * (off0 + bent) + by_lag1 * (off1 + bent))
+    F[V, ACCEL_DELAY] = R1 @ older1 - R0 @ older0 + by_lag0 @ (w0 - 2 * bend) + by_lag1 @ (w1 - 2 * bend)
     F[P, 6:] = 0.5 * dt * F[V, 6:]
     F[THETA, THETA], F[THETA, B_G] = E.T, -dt * right * gain_g
-    F[THETA, S_G] = 0.5 * dt * right * (2 * x[B_G] - gyro_a - gyro_b)
+    F[THETA, S_G] = 0.5 * dt * right * (off0 + off1)
     return F

@@ -29,7 +29,6 @@ from gate_racer.vehicle.rotation import Array, from_euler, matrix
 
 # Column names of public logs, mapped to those below.
 OTHER_NAMES = {
-    **dict.fromkeys(("t_s", "time_s", "time", "timestamp"), "t"),
     **dict.fromkeys(("cmd_thrust", "thrust_cmd", "thrust"), "throttle"),
     **{f"vel_{axis}": f"v_{axis}" for axis in "xyz"},
     **{f"{name}_{axis}": f"a_{axis}" for name in ("acc", "accel") for axis in "xyz"},
@@ -39,6 +38,7 @@ OTHER_NAMES = {
     **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage", "battery": "voltage"},
     **{"p": "w_x", "q": "w_y", "q_raw": "w_y", "r": "w_z", "cmd_p": "w_cmd_x", "cmd_q": "w_cmd_y", "cmd_r": "w_cmd_z"},
 }
+TIME = re.compile(r"(?:t|time|timestamp)(?:_(s|ms|us|ns))?")  # of the first column, its unit behind the name
 COLUMN = re.compile(r"([^\[\]()]*?)\s*(?:\[([^\[\]()]*)\]|\(([^\[\]()]*)\))?")  # name, name [unit] or name (unit)
 UNITS = {
     **dict.fromkeys(("", "-", "s", "m", "m/s", "m/s^2", "m/s2", "rad", "rad/s", "V"), 1.0),
@@ -116,13 +116,14 @@ def table_signals(path: Path) -> LoggedSignals:
         plain = (
             name.lower() if len(name) > 1 else name
         )  # capitals do not matter, but in single letters: T is a temperature
-        ours = name if nanobench else OTHER_NAMES.get(plain, plain)
+        time = TIME.fullmatch(plain)
+        ours = name if nanobench else "t" if time else OTHER_NAMES.get(plain, plain)
         if ours not in used or (ours in columns and name != ours):  # an alias counts less than the name itself
             continue
         if [known for known, _ in parsed].count(name) > 1:
             raise SignalError(f"{path}: column {column} comes twice; leave one")
         values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
-        if ours == "t" and not unit and not plain.endswith("_s") and (unit := _tick(path, column, values)):
+        if time and not unit and not (unit := time[1]) and (unit := _tick(path, column, values)):
             notes.append(f"column {column} is taken in {unit}, by its steps")
         if ours in OMEGA and not unit and (share := float((np.abs(values) > FASTEST_RAD_S).mean())) > SPIKES:
             raise SignalError(

@@ -107,11 +107,11 @@ def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
     assert log.get("omega").values[1] == pytest.approx([0.3, 0, 0])
 
 
-def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(tmp_path):
-    head = HEAD.replace("t,", "time_s,") + ",w_x [deg/s],w_y,w_z"
-    log = read_log_signals(
-        as_table(tmp_path / "a.csv", head, lambda t, *row: ",".join(map(str, (100 * t, *row, 400, 0, 0))))
-    )
+@pytest.mark.parametrize("name, per_s", [("time_s", 1), ("timestamp_ms", 1e3), ("Time_us", 1e6), ("t_ns", 1e9)])
+def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(name, per_s, tmp_path):
+    head = HEAD.replace("t,", f"{name},") + ",w_x [deg/s],w_y,w_z"
+    path = as_table(tmp_path / "a", head, lambda t, *row: ",".join(map(str, (100 * per_s * t, *row, 400, 0, 0))))
+    log = read_log_signals(path)
     assert log.notes == () and log.get("force").t[-1] == pytest.approx(59.0)
     assert log.get("omega").values[0] == pytest.approx([np.radians(400), 0, 0])
 
