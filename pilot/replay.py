@@ -162,7 +162,7 @@ def replay(
     """Run an estimator on the log. Without a detector the detections of the flight are used."""
     associator = Associator(track.gates, vehicle.camera, look)
     phase, released, frames, sightings = "", False, 0, 0
-    states, logged_p, logged_q = [], [], []
+    states, logged_p, logged_q = list[State](), [], []
     from_pad: deque[list[Detection]] = deque(maxlen=FROM_PAD)
     for topic, record, detections in images(log.events, detector):
         if topic == "phase":

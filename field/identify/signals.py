@@ -216,7 +216,6 @@ def read_signals(path: Path) -> Signals:
 def _even(log: LoggedSignals, source: str) -> Signals:
     throttle, velocity, attitude = log.get("throttle"), fresh(log.get("true_v", "v")), log.get("true_q", "q")
     force = fresh(calibrated(log.get("force"), float(throttle.t[0])))
-    _require_gravity(force, source)
     moved = force if len(force) else velocity
     hz = (len(moved) - 1) / max(float(np.ptp(moved.t)), 1e-9)
     if hz < LEAST_HZ:
@@ -293,9 +292,6 @@ UNITS = {  # throttle's range, and how it becomes 0..1
     "16-bit counts": (0.0, 65535.0, "divide it by 65535"),
 }
 
-FORCE_UNITS = (("g", 1.0, "multiply it by 9.81"), ("mg", 1000.0, "multiply it by 0.00981"),
-               ("m/s^2, multiplied by 9.81 twice", GRAVITY**2, "divide it by 9.81"))  # fmt: skip
-
 
 def _require_throttle(throttle: Samples, source: str) -> None:
     """Raise SignalError for a throttle that is not 0..1, with the unit that its range suggests."""
@@ -304,11 +300,3 @@ def _require_throttle(throttle: Samples, source: str) -> None:
     low, high = float(throttle.values.min()), float(throttle.values.max())
     unit = next((f"; in {unit}? {cure}" for unit, (a, b, cure) in UNITS.items() if a <= low and 2.0 < high <= b), "")
     raise SignalError(f"{source}: the throttle lies between {low:g} and {high:g}, but 0..1 is expected{unit}")
-
-
-def _require_gravity(force: Samples, source: str) -> None:
-    """Raise SignalError for an accelerometer whose median is far from gravity, with the unit that it suggests."""
-    weight = float(np.median(np.linalg.norm(force.values, axis=1))) if len(force) else GRAVITY
-    for unit, size, cure in FORCE_UNITS:
-        if abs(weight / size - 1) < 0.2:
-            raise SignalError(f"{source}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")

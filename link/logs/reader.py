@@ -35,7 +35,9 @@ READERS = {  # module and function, by kind
 }
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of ROS 2, TII-RATM, EuRoC and UZH-FPV"
 START_BYTES = 64
-TIME_FIRST = re.compile(rb"(\xef\xbb\xbf)?[# ]*(t|time|timestamp)(_(s|ms|us|ns))?\s*[,;\t\[(]", re.I)  # of a table's header
+TIME_FIRST = re.compile(
+    rb"(\xef\xbb\xbf)?[# ]*(t|time|timestamp)(_(s|ms|us|ns))?\s*[,;\t\[(]", re.I
+)  # of a table's header
 ARDUPILOT_TEXT = re.compile(rb"[\d\s]*(Ardu\w+ V|FMT, )")  # its DataFlash logs as text
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
 
@@ -72,4 +74,6 @@ def read_log_signals(path: Path) -> LoggedSignals:
         module, function = READERS[kind]
         # Loaded when needed, since pymavlink alone takes half a second.
         read: Callable[[Path], LoggedSignals] = getattr(import_module(f"{__package__}.{module}"), function)
-        return usable(read(path))
+        log = usable(read(path))
+    log.require_gravity(path)
+    return log

@@ -74,6 +74,11 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
     ("head", "line", "words"),
     [
         (HEAD, lambda *row: ",".join(map(str, (*row[:4], 9.81))), "a_z is positive for most of the log, so z is up"),
+        (
+            HEAD,
+            lambda *row: ",".join(map(str, (*row[:4], -1.0))),
+            r"force is 1.12 for most .* in g\? multiply it by 9.81",
+        ),
         (HEAD, lambda *row: ",".join(map(str, (*row[:4], "none"))), "column a_z, row 1: none is no number"),
         (
             HEAD,
