@@ -255,6 +255,27 @@ def residual(x: Nominal, context: CameraContext, measured: Measured) -> tuple[Ar
     return (measured.seen_px - px)[measured.used].ravel(), J[measured.used].reshape(-1, N)
 
 
+def tempered(cov: Array, measured: Measured, share: float, gross_px: float) -> Measured:
+    """Return the measurements with the covariance of corners that may be grossly wrong, all of a gate together.
+
+    Errors are drawn from N(0, R), or with the probability `share` from N(0, R + gross_px^2 I). By the residual it is the latter
+    with a probability g, and this mixture has the covariance R + g gross_px^2 I (Bar-Shalom, Li and Kirubarajan 2001, 1.4.16).
+    Where the filter knows what it will see, g is 0 or 1; where it does not yet, no single sighting is trusted to a tenth of a
+    pixel.
+    """
+    S, R = measured.H @ cov @ measured.H.T + measured.R, measured.R.copy()
+    for rows in measured.blocks():
+        r, usual, gross = measured.r[rows], S[rows, rows], gross_px**2 * np.eye(rows.stop - rows.start)
+        try:
+            d2, wide2 = mahalanobis2(r, usual), mahalanobis2(r, usual + gross)
+        except np.linalg.LinAlgError:
+            continue
+        wider = np.linalg.slogdet(usual + gross)[1] - np.linalg.slogdet(usual)[1]
+        odds = math.log(share / (1 - share)) - 0.5 * (wide2 + wider - d2)
+        R[rows, rows] += 0.5 * (1 + math.tanh(odds / 2)) * gross
+    return measured._replace(R=R)
+
+
 def passing(cov: Array, measured: Measured) -> tuple[dict[int, float], int]:
     """Return the gates that pass the chi-square test, each with its NIS, and the number with a singular covariance."""
     S = measured.H @ cov @ measured.H.T + measured.R

@@ -214,6 +214,8 @@ class Noise:
     misaligned: float = KNOWN.misaligned
     map_m: float = KNOWN.map_m
     map_turn: float = KNOWN.map_turn
+    gross: float = KNOWN.gross
+    gross_px: float = KNOWN.gross_px
     pad_lean: float = KNOWN.pad_lean
     pad_yaw: float = KNOWN.pad_yaw
     coast_accel: float = 1.5  # m/s^1.5, of the model that bridges a telemetry gap (chosen)
@@ -222,9 +224,8 @@ class Noise:
     @classmethod
     def of(cls, vehicle: Vehicle, known: Doubt = KNOWN) -> "Noise":
         """Return the noise of a vehicle's sensors under an uncertainty model; the camera's own doubt replaces the model's."""
-        shared = {
-            name: getattr(known, name) for name in ("between", "misaligned", "map_m", "map_turn", "pad_lean", "pad_yaw")
-        }
+        names = ("between", "misaligned", "map_m", "map_turn", "gross", "gross_px", "pad_lean", "pad_yaw")
+        shared = {name: getattr(known, name) for name in names}
         return cls(vehicle.imu, of_camera(vehicle.camera.doubt, table(known)), **shared)
 
     @cached_property

@@ -8,6 +8,7 @@ import pytest
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.imu import REPEATS_S, StandingImu
+from gate_racer.perception.detection import Detection
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
 
 REST, STILL = (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)
@@ -67,6 +68,17 @@ def test_a_bad_sighting_moves_nothing(what, name, vq1, dcl):
     assert flight.estimator.correct(flight.estimator.predict(flight.t), [seen], 0) == 0
     assert flight.estimator.health.gates_refused == 1
     assert np.linalg.norm(flight.estimator.state().p_wb - before.p_wb) < 1e-2
+
+
+@pytest.mark.parametrize("seed", [15, 29])
+def test_a_first_sighting_that_is_grossly_wrong_does_not_make_later_ones_wrong(seed, vq1, dcl):
+    """It passes for an edge or a turn of the gate, and a filter sure of that would refuse what is right for ever."""
+    flight = Flight(vq1, dcl)
+    flight.fly(0.5, every=0)
+    gross = np.random.default_rng(seed).normal(0, 1.5, (4, 2))
+    [right] = flight.detections()
+    assert flight.look(detections=[Detection.whole(right.corners_px + gross, 0.2, 1.0)])
+    assert flight.fly(0.5, every=4) == 15 and flight.error < 0.03
 
 
 SPIKES = {

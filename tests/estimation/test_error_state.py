@@ -9,7 +9,7 @@ import pytest
 from gate_racer.model import measurements
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import FilterState, propagate, update
-from gate_racer.model.reprojection import CameraContext, calibrated, mounted, project, turns
+from gate_racer.model.reprojection import CameraContext, Measured, calibrated, mounted, project, tempered, turns
 from gate_racer.model.states import (
     B_A,
     B_G,
@@ -210,6 +210,34 @@ def test_the_filter_is_consistent(vq1, dcl):
                 known = corrected(known, replace(sighted(gate, true, dcl.camera), corners_px=seen), at)
         nees.append(mahalanobis2(true.minus(known.x), known.cov))
     assert_consistent(nees, N)
+
+
+def corners_of_one_gate(r, sigma_px):
+    """Its eight coordinates, each of which measures one state."""
+    every = np.ones((1, 4), bool)
+    return Measured(
+        FIRST, np.zeros((1, 4, 2)), np.zeros((1, 4, 3)), every, sigma_px**2 * np.eye(8), None, r, np.eye(8, N)
+    )
+
+
+@pytest.mark.parametrize("sigma, wrong", [(3.0, 4.0), (1.0, 1.2)], ids=["a first sighting", "a later one"])
+def test_the_filter_is_consistent_where_some_sightings_are_grossly_wrong(sigma, wrong):
+    """One in 25 gates errs by 2 px and all others by 0.2 px; `wrong` is the least NEES of who takes all for good."""
+    rng, cov, squares, naive = np.random.default_rng(0), sigma**2 * np.eye(N), [], []
+    for gross in rng.random(4000) < 0.04:
+        true = rng.normal(0, sigma, 8)
+        seen = corners_of_one_gate(true + rng.normal(0, np.hypot(0.2, 2.0 * gross), 8), 0.2)
+        for R, into in ((tempered(cov, seen, 0.04, 2.0).R, squares), (seen.R, naive)):
+            gain = sigma**2 * np.linalg.inv(sigma**2 * np.eye(8) + R)
+            error = true - gain @ seen.r
+            into.append(error @ np.linalg.solve((np.eye(8) - gain) * sigma**2, error) / 8)
+    assert 0.8 < np.mean(squares) < 1.2 and np.mean(naive) > wrong
+
+
+def test_a_sighting_as_expected_keeps_its_covariance_and_a_gross_one_counts_little():
+    cov = 0.01**2 * np.eye(N)
+    expected, gross = (tempered(cov, corners_of_one_gate(r * np.ones(8), 0.2), 0.04, 2.0).R for r in (0.1, 3.0))
+    assert expected == pytest.approx(0.2**2 * np.eye(8), rel=1e-6) and gross == pytest.approx(4.04 * np.eye(8))
 
 
 def test_the_covariance_is_carried_as_by_the_whole_transition():

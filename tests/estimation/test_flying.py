@@ -166,7 +166,7 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
 def test_a_filter_whose_next_gate_contradicts_it_finds_back_by_parts_of_that(vq1, dcl):
     flight = Flight(vq1, dcl)
     flight.fly(0.5)
-    flight.astray([0.0, 3.7 * np.sqrt(flight.estimator.delayed.cov[1, 1]), 0.0])
+    flight.astray([0.0, 6 * np.sqrt(flight.estimator.delayed.cov[1, 1]), 0.0])
     for _ in range(5):
         flight.tick()
         shown = np.arange(4) < 2
