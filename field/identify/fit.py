@@ -219,7 +219,7 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     dragged = np.concatenate([force_rows(log, knots, 0.0, LAGS_S[0], drags)[:, 2, len(knots) :] for log in logs])
     shares = [hats(log.throttle, knots) for log in logs]
 
-    @lru_cache(maxsize=len(LAGS_S))  # of the grid, where each lag comes with all delays
+    @lru_cache(maxsize=1)  # a grid tries all delays with one lag
     def slow(lag: float) -> list[Array]:
         return [filtered(share, lag) for share in shares]
 

@@ -150,8 +150,8 @@ def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[f
 
 
 def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> Array:
-    """Return the values (D, L) of a function of delay and lag."""
-    return np.array([[against(delay, lag) for lag in lags] for delay in delays])
+    """Return the values (D, L) of a function of delay and lag, evaluated lag by lag."""
+    return np.array([[against(delay, lag) for delay in delays] for lag in lags]).T
 
 
 def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
