@@ -74,26 +74,30 @@ def never_swallowed() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: after Ctrl-C inside.
     """
-    if threading.current_thread() is not threading.main_thread():
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    if not main or handler in (signal.SIG_IGN, None):  # None: not Python's
         yield
         return
     struck: list[int] = []
+    alarm = getattr(signal, "SIGALRM", None)  # Windows has none: raised at the end instead
+    alarmed = signal.getsignal(alarm) if alarm is not None else None
 
     def strike(number: int, _: object) -> None:
         struck.append(number)
         if alarm is not None:
+            signal.signal(alarm, strike)
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
-    alarm = getattr(signal, "SIGALRM", None)  # Windows has none: raised at the end instead
-    handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, alarm) if number is not None}
+    signal.signal(signal.SIGINT, strike)
     try:
         yield
     finally:
-        if alarm is not None:
+        if struck and alarm is not None:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+            signal.signal(alarm, alarmed or signal.SIG_DFL)
+        signal.signal(signal.SIGINT, handler)
     if struck:
         raise KeyboardInterrupt
 

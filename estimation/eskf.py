@@ -377,7 +377,7 @@ class ErrorStateEstimator(MapEstimator):
         x, omega = self.delayed.x, self.delayed.x.rates(self.delayed.reading)
         context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
         measured = stack(near, self._offsets.slots(gates), x, context)
-        measured = tempered(self.delayed.cov, measured, self.noise.gross, self.noise.gross_px)
+        measured = tempered(self.delayed.cov, measured, self.noise.gross_share, self.noise.gross_px)
         nis, singular = passing(self.delayed.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)

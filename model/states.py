@@ -214,18 +214,20 @@ class Noise:
     misaligned: float = KNOWN.misaligned
     map_m: float = KNOWN.map_m
     map_turn: float = KNOWN.map_turn
-    gross: float = KNOWN.gross
-    gross_px: float = KNOWN.gross_px
     pad_lean: float = KNOWN.pad_lean
     pad_yaw: float = KNOWN.pad_yaw
+    # Of the sightings of a gate, whose corners all err by more: 0.2 to 5 % by 1 to 2.5 px, by size (sim/view/corner_noise.yaml).
+    gross_share: float = 0.04
+    gross_px: float = 2.0
     coast_accel: float = 1.5  # m/s^1.5, of the model that bridges a telemetry gap (chosen)
     coast_gyro: float = 0.15  # rad/s^0.5, likewise
 
     @classmethod
     def of(cls, vehicle: Vehicle, known: Doubt = KNOWN) -> "Noise":
         """Return the noise of a vehicle's sensors under an uncertainty model; the camera's own doubt replaces the model's."""
-        names = ("between", "misaligned", "map_m", "map_turn", "gross", "gross_px", "pad_lean", "pad_yaw")
-        shared = {name: getattr(known, name) for name in names}
+        shared = {
+            name: getattr(known, name) for name in ("between", "misaligned", "map_m", "map_turn", "pad_lean", "pad_yaw")
+        }
         return cls(vehicle.imu, of_camera(vehicle.camera.doubt, table(known)), **shared)
 
     @cached_property

@@ -58,19 +58,23 @@ OLDEST_S = 0.05  # s, length of the history of specific forces
 
 
 class LowPass:
-    """Butterworth filter of second order for a vector: y'' = w^2 (x - y) - sqrt(2) w y'; at rest at its first input."""
+    """Butterworth filter of second order for a vector, y'' = w^2 (x - y) - sqrt(2) w y', at rest at its first input.
+
+    Its exact response to a constant input: with a = w / sqrt(2) the error e = y - x turns and decays at the rate a.
+    """
 
     def __init__(self, cutoff_hz: float):
-        self._w, self._t = 2 * math.pi * cutoff_hz, math.nan
+        self._a, self._t = math.sqrt(2) * math.pi * cutoff_hz, math.nan
         self._y = self._dy = np.zeros(0)
 
     def at(self, t: float, x: Array) -> Array:
-        """Return the output at t, s, a short step after the last, at input x."""
+        """Return the output at t, s, at input x since the last call."""
         if not len(self._y):
             self._y, self._dy, self._t = x, np.zeros_like(x), t
-        dt, self._t = t - self._t, t
-        self._dy = self._dy + dt * self._w * (self._w * (x - self._y) - math.sqrt(2) * self._dy)
-        self._y = self._y + dt * self._dy
+        phi, a, e = self._a * max(t - self._t, 0.0), self._a, self._y - x
+        c, s = math.exp(-phi) * math.cos(phi), math.exp(-phi) * math.sin(phi)
+        self._y, self._dy = x + (c + s) * e + s / a * self._dy, (c - s) * self._dy - 2 * a * s * e
+        self._t = t
         return self._y
 
 

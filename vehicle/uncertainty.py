@@ -49,10 +49,6 @@ class Doubt:
     readout_s: float = 0.006  # s, from the first row to the last: zero in a simulator, 5 to 20 ms in drones' cameras
     # The detector; for systematic errors, which averaging does not reduce, see `model.rims.GateAppearance`.
     corner_px: float = 0.25  # px, of one coordinate of one corner, outliers included
-    gross: float = (
-        0.04  # -, share of the sightings of gates whose corners all err by more: of sim/view/corner_noise.yaml
-    )
-    gross_px: float = 2.0  # px, by which they do
     cut_px: float = 1.0  # px, likewise, of an opening cut by the image border: sides are short, and may be missed
     edge_px: float = 1.0  # px, common offset of all edges of all gates, outward
     edge_m: float = 0.01  # m, likewise, independent per gate

@@ -370,6 +370,8 @@ class Vehicle:
             return accel
         x, y, z = accel
         *_, drag_z = drag((1.0, 0.0, 0.0, 0.0), v_b, self.drag_linear_1_s, self.drag_quadratic_1_m)
+        if not math.isfinite(drag_z):  # an estimate that has failed spoils no measurement
+            return accel
         return x, y, z - self.accel_loss(_interpolated(drag_z - z, self._reads, self.throttle.thrust_m_s2))
 
     @cached_property

@@ -34,10 +34,10 @@ READERS = {  # module and function, by kind
     "betaflight": ("betaflight", "betaflight_signals"),
 }
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of ROS 2, TII-RATM, EuRoC and UZH-FPV"
+UNITS_BY_HABIT = ROS, INERTIAL  # kinds whose drivers may give forces in g
 START_BYTES = 64
-TIME_FIRST = re.compile(
-    rb"(\xef\xbb\xbf)?[# ]*(t|time|timestamp)(_(s|ms|us|ns))?\s*[,;\t\[(]", re.I
-)  # of a table's header
+TIME = r"(?:t|time|timestamp)(?:_(s|sec|ms|us|usec|ns))?|time(us|ms)"  # a column of times, its unit behind the name
+TIME_FIRST = re.compile(rb"(\xef\xbb\xbf)?[# ]*(" + TIME.encode() + rb")\s*[,;\t\[(]", re.I)  # of a table's header
 ARDUPILOT_TEXT = re.compile(rb"[\d\s]*(Ardu\w+ V|FMT, )")  # its DataFlash logs as text
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
 
@@ -75,5 +75,6 @@ def read_log_signals(path: Path) -> LoggedSignals:
         # Loaded when needed, since pymavlink alone takes half a second.
         read: Callable[[Path], LoggedSignals] = getattr(import_module(f"{__package__}.{module}"), function)
         log = usable(read(path))
-    log.require_gravity(path)
+    if kind in UNITS_BY_HABIT:
+        log.require_gravity(path)
     return log

@@ -114,8 +114,9 @@ class LoggedSignals:
 
     def require_gravity(self, path: Path) -> None:
         """Check that the median force is near gravity. Raises SignalError with the unit that it suggests."""
-        force = self.get("force")
-        weight = float(np.median(np.linalg.norm(force.values, axis=1))) if len(force) else GRAVITY
+        sizes = np.linalg.norm(self.get("force").values, axis=1)
+        sizes = sizes[np.isfinite(sizes)]
+        weight = float(np.median(sizes)) if len(sizes) else GRAVITY
         for unit, size, cure in FORCE_UNITS:
             if abs(weight / size - 1) < 0.2:
                 raise SignalError(f"{path}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")

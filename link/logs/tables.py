@@ -4,12 +4,13 @@ NanoBench's columns are known by their names: Crazyflie, x forward, y left, z up
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.files import read_csv, read_start
-from gate_racer.link.logs.reader import TIME_FIRST
+from gate_racer.link.logs.reader import TIME, TIME_FIRST
 from gate_racer.link.logs.samples import (
     RAD,
     LoggedSignals,
@@ -38,14 +39,13 @@ OTHER_NAMES = {
     **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage", "battery": "voltage"},
     **{"p": "w_x", "q": "w_y", "q_raw": "w_y", "r": "w_z", "cmd_p": "w_cmd_x", "cmd_q": "w_cmd_y", "cmd_r": "w_cmd_z"},
 }
-TIME = re.compile(r"(?:t|time|timestamp)(?:_(s|ms|us|ns))?")  # of the first column, its unit behind the name
 COLUMN = re.compile(r"([^\[\]()]*?)\s*(?:\[([^\[\]()]*)\]|\(([^\[\]()]*)\))?")  # name, name [unit] or name (unit)
 UNITS = {
     **dict.fromkeys(("", "-", "s", "m", "m/s", "m/s^2", "m/s2", "rad", "rad/s", "V"), 1.0),
     **{"g": GRAVITY, "mg": 1e-3 * GRAVITY, "deg": RAD, "deg/s": RAD, "mrad/s": 1e-3},
     **{"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "mm": 1e-3, "cm": 0.01, "mm/s": 1e-3, "cm/s": 0.01, "%": 0.01, "mV": 1e-3},
 }
-ANGLES, OMEGA = ("roll", "pitch", "yaw"), xyz("w_{}")
+ANGLES, OMEGA, FORCE = ("roll", "pitch", "yaw"), xyz("w_{}"), xyz("a_{}")
 FASTEST_RAD_S = 35.0  # rad/s, range of usual gyros: 2000 deg/s
 SPIKES = 0.05  # of the samples, that may exceed it (chosen)
 
@@ -107,23 +107,23 @@ def table_signals(path: Path) -> LoggedSignals:
     header, rows = _rows(path)
     if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
         raise SignalError(f"{path}: was made by {made}, which is read itself: give that file")
-    parsed = [_parsed(path, column) for column in header]
+    parsed = [_with_time_unit(path, column) for column in header]
     nanobench = set(MOTORS) <= {name for name, _ in parsed}
     sources = NANOBENCH if nanobench else COLUMNS
     used = {"t", *(field for choices in sources.values() for source in choices for field in source.fields)}
-    columns, notes = dict[str, Array](), list[str]()
+    columns, notes, time = dict[str, Array](), list[str](), _time(parsed)
+    bare = not any(unit for name, unit in parsed if OTHER_NAMES.get(name.lower(), name.lower()) in FORCE)
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
         plain = (
             name.lower() if len(name) > 1 else name
         )  # capitals do not matter, but in single letters: T is a temperature
-        time = TIME.fullmatch(plain)
-        ours = name if nanobench else "t" if time else OTHER_NAMES.get(plain, plain)
+        ours = "t" if k == time else name if nanobench else OTHER_NAMES.get(plain, plain)
         if ours not in used or (ours in columns and name != ours):  # an alias counts less than the name itself
             continue
         if [known for known, _ in parsed].count(name) > 1:
             raise SignalError(f"{path}: column {column} comes twice; leave one")
         values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
-        if time and not unit and not (unit := time[1]) and (unit := _tick(path, column, values)):
+        if k == time and not unit and (unit := _tick(path, column, values)):
             notes.append(f"column {column} is taken in {unit}, by its steps")
         if ours in OMEGA and not unit and (share := float((np.abs(values) > FASTEST_RAD_S).mean())) > SPIKES:
             raise SignalError(
@@ -137,6 +137,8 @@ def table_signals(path: Path) -> LoggedSignals:
     if "t" not in columns:
         raise SignalError(f"{path}: is no log that is read: neither its first bytes nor a column t tell what it is")
     log = found({"": columns}, sources, notes)
+    if bare:
+        log.require_gravity(path)
     force = log.get("force").values
     if len(force) and np.median(np.nan_to_num(force[:, 2])) > GRAVITY / 2:
         turned_too = "y and z of a, w, v and p, and q_y and q_z, take the opposite sign"
@@ -165,6 +167,22 @@ def _parsed(path: Path, column: str) -> tuple[str, str]:
     if parts is None:
         raise SignalError(f"{path}: column {column}: expected a unit in brackets behind the name only, as in a_x [g]")
     return parts[1], (parts[2] or parts[3] or "").strip()
+
+
+def _with_time_unit(path: Path, column: str) -> tuple[str, str]:
+    """Return a column's name and unit, which the name of a time may tell. Raises SignalError where it tells another."""
+    name, unit = _parsed(path, column)
+    found = re.fullmatch(TIME, name.lower())
+    told = (found[1] or found[2] or "").replace("sec", "s") if found else ""
+    if told and unit not in ("", told):
+        raise SignalError(f"{path}: column {column}: is the time in {told} or in {unit}?")
+    return name, unit or told
+
+
+def _time(parsed: Sequence[tuple[str, str]]) -> int | None:
+    """Return the column of times: `t`, else the first whose unit is known, else the first; None without one."""
+    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, name if len(name) == 1 else name.lower())]
+    return min(times, key=lambda k: (parsed[k][0] != "t", not parsed[k][1]), default=None)
 
 
 def _numbers(path: Path, column: str, cells: list[str]) -> Array:

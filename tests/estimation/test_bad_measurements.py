@@ -70,7 +70,7 @@ def test_a_bad_sighting_moves_nothing(what, name, vq1, dcl):
     assert np.linalg.norm(flight.estimator.state().p_wb - before.p_wb) < 1e-2
 
 
-@pytest.mark.parametrize("seed", [15, 29])
+@pytest.mark.parametrize("seed", [15, 199])
 def test_a_first_sighting_that_is_grossly_wrong_does_not_make_later_ones_wrong(seed, vq1, dcl):
     """It passes for an edge or a turn of the gate, and a filter sure of that would refuse what is right for ever."""
     flight = Flight(vq1, dcl)

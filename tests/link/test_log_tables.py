@@ -95,6 +95,7 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
             lambda t, *row: ",".join(map(str, (t, *row, 400 * np.sin(30 * t), 0, 0))),
             r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or w_x \[rad/s\]",
         ),
+        (HEAD.replace("t,", "time_us [ms],"), lambda *row: ",".join(map(str, row)), "is the time in us or in ms"),
         ("timestamp,q[0]", lambda *row: "0,0", "made by ulog2csv from a .ulg, which is read itself"),
         ("timestamp,timestamp_sample,x", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
     ],
@@ -112,13 +113,30 @@ def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
     assert log.get("omega").values[1] == pytest.approx([0.3, 0, 0])
 
 
-@pytest.mark.parametrize("name, per_s", [("time_s", 1), ("timestamp_ms", 1e3), ("Time_us", 1e6), ("t_ns", 1e9)])
+TIMES = {"time_s": 1, "timestamp_ms": 1e3, "TimeUS": 1e6, "time_usec [us]": 1e6, "t_ns": 1e9}
+
+
+@pytest.mark.parametrize("name, per_s", TIMES.items())
 def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(name, per_s, tmp_path):
     head = HEAD.replace("t,", f"{name},") + ",w_x [deg/s],w_y,w_z"
     path = as_table(tmp_path / "a", head, lambda t, *row: ",".join(map(str, (100 * per_s * t, *row, 400, 0, 0))))
     log = read_log_signals(path)
     assert log.notes == () and log.get("force").t[-1] == pytest.approx(59.0)
     assert log.get("omega").values[0] == pytest.approx([np.radians(400), 0, 0])
+
+
+def test_of_several_times_the_one_whose_unit_is_known_counts(tmp_path):
+    head = HEAD.replace("t,", "timestamp,time_us,")
+    path = as_table(tmp_path / "a.csv", head, lambda t, *row: ",".join(map(str, (int(1e3 * t), 1e6 * t, *row))))
+    log = read_log_signals(path)
+    assert log.get("force").t == pytest.approx([row[0] for row in ROWS]) and log.notes == ()
+
+
+def test_a_stated_unit_of_forces_is_believed(tmp_path):
+    """A vehicle in free fall for most of its log."""
+    head = HEAD.replace("a_z", "a_z [m/s^2]")
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: ",".join(map(str, (*row[:4], -1.0)))))
+    assert len(log.get("force")) == len(ROWS)
 
 
 def test_samples_too_rare_for_a_vehicle_are_refused(tmp_path):

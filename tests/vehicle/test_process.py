@@ -35,10 +35,18 @@ def swallowed(seconds):
 
 def test_an_interrupt_that_a_library_swallows_is_raised_after_it():
     with pytest.raises(KeyboardInterrupt), never_swallowed():
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        swallowed(10.0)
+        threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        swallowed(60.0)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0 and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_an_interrupt_that_the_caller_ignores_is_none_and_the_caller_s_alarm_goes_on():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a process in the background
+    signal.setitimer(signal.ITIMER_REAL, 100.0)
+    with never_swallowed():
+        signal.raise_signal(signal.SIGINT)
+    assert 90.0 < signal.setitimer(signal.ITIMER_REAL, 0.0)[0] <= 100.0
 
 
 def test_an_interrupt_while_a_controller_is_made_is_not_lost_within_casadi(sprint, dcl):
