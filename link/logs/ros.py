@@ -34,15 +34,14 @@ from gate_racer.link.logs.samples import (
     found,
     masked,
     same,
-    scaled,
     table,
     turned,
+    turned_q,
 )
 from gate_racer.link.record import MAGIC
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 
-TURNED_Q = scaled(1.0, 1.0, -1.0, -1.0)
 Q, P, V, FORCE, OMEGA = ("qw", "qx", "qy", "qz"), *(tuple(f"{name}{axis}" for axis in "xyz") for name in "pvaw")
 RATES_IGNORED = 7  # bits of type_mask
 ROS1 = b"#ROSBAG V2.0"  # first bytes of a bag of ROS 1
@@ -57,11 +56,11 @@ def _into_world(columns: Array) -> Array:
 MESSAGES: dict[str, tuple[Source, ...]] = {
     "force": (Source("Imu", FORCE, turned),),
     "omega": (Source("Imu", OMEGA, turned),),
-    "q": (Source("Odometry", Q, TURNED_Q), Source("Imu", Q, TURNED_Q)),
+    "q": (Source("Odometry", Q, turned_q), Source("Imu", Q, turned_q)),
     "p": (Source("Odometry", P, turned),),
     "v": (Source("Odometry", (*Q, *V), _into_world),),
     "true_p": (Source("PoseStamped", P, turned),),
-    "true_q": (Source("PoseStamped", Q, TURNED_Q),),
+    "true_q": (Source("PoseStamped", Q, turned_q),),
     "throttle": (Source("AttitudeTarget", ("thrust",), same),),
     "omega_cmd": (Source("AttitudeTarget", ("type_mask", *OMEGA), masked(RATES_IGNORED, False, turned)),),
     "voltage": (Source("BatteryState", ("voltage",), same),),

@@ -223,6 +223,7 @@ def scaled(*factors: float) -> Callable[[Array], Array]:
 
 
 same, turned, turned_gravities = scaled(1.0), scaled(*FRD), scaled(*(GRAVITY * FRD))
+turned_q = scaled(1.0, *FRD)
 
 
 def pulses(values: Array) -> Array:

@@ -23,6 +23,7 @@ from gate_racer.link.logs.samples import (
     scaled,
     turned,
     turned_gravities,
+    turned_q,
     xyz,
 )
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -75,14 +76,13 @@ COLUMNS: dict[str, tuple[Source, ...]] = {
 }
 PWM = scaled(1 / 65535)
 MOTORS = tuple(f"motor_motor_m{k}" for k in range(1, 5))
-TURNED_Q = scaled(1.0, 1.0, -1.0, -1.0)
 NANOBENCH: dict[str, tuple[Source, ...]] = {
     "force": (Source("", xyz("imu_acc_{}"), turned_gravities),),
     "omega": (Source("", xyz("imu_gyro_{}"), turned),),
-    "q": (Source("", xyz("att_stateEstimate_q{}", "wxyz"), TURNED_Q),),
+    "q": (Source("", xyz("att_stateEstimate_q{}", "wxyz"), turned_q),),
     "p": (Source("", xyz("est_stateEstimate_{}"), turned),),
     "v": (Source("", xyz("est_stateEstimate_v{}"), turned),),
-    "true_q": (Source("", xyz("q{}", "wxyz"), TURNED_Q),),
+    "true_q": (Source("", xyz("q{}", "wxyz"), turned_q),),
     "true_p": (Source("", xyz("p{}"), turned),),
     "true_v": (Source("", xyz("v{}"), turned),),
     "motors": (Source("", MOTORS, PWM),),

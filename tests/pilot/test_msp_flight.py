@@ -22,7 +22,8 @@ from gate_racer.sim.betaflight.server import TerminalLine
 from gate_racer.sim.betaflight.station import StationPort
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 from tests.conftest import ROOT, with_plan
 from tests.preflights import made
 from tests.processes import command, few_images, free_port, in_real_time, raced, run, run_here
@@ -96,6 +97,22 @@ def test_a_plan_from_the_floor_rises_before_it_leans(hall):
     rim = archer.contact_radius_m * np.sqrt(1 - cosine**2)
     assert rim.max() > 0.15, "it does lean"
     assert np.all(rim <= start.p_wb[2] - plan.x[early][:, 2] + 0.06)
+
+
+def test_the_accelerometer_is_corrected_by_the_velocity_along_the_body_in_flight_and_in_a_replay(
+    hall, tmp_path, monkeypatch
+):
+    told, correct = list[tuple[float, ...]](), Vehicle.steadied
+    monkeypatch.setattr(Vehicle, "steadied", lambda self, a, v_b: told.append(v_b) or correct(self, a, v_b))
+    raced(tmp_path, hall / "hall.csv", *MSP, "--seed", 3)
+    [log] = tmp_path.glob("*.mcap")
+    states = [record for name, record in read_records(log) if name == "/state"]
+    along = {tuple(np.round(matrix(one["q"]).T @ one["v"], 6)) for one in states}
+    flown = {tuple(np.round(v_b, 6)) for v_b in told}
+    assert len(flown & along) > 0.9 * len(along), "what was measured while a state was the last"
+    told.clear()
+    assert run_here("gate_racer.pilot.replay_flight", log, "--set", f"track={hall}/hall.yaml").returncode == 0
+    assert max(np.linalg.norm(v_b) for v_b in told) > 5.0
 
 
 def test_a_wrong_field_of_view_and_a_long_delay_are_found_before_the_first_gate(hall, tmp_path):
