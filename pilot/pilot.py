@@ -283,7 +283,7 @@ class Pilot(Generic[E]):
         return self.guidance.window(last.state if known and last is not None else None)
 
     def _receive_imu(self, sample: Imu) -> None:
-        if self.go_t is not None:
+        if self.go_t is not None and self._vehicle.imu.accel_loss_m_s2:
             v_b = self.last_command.state.v_b if self.last_command is not None else (0.0, 0.0, 0.0)
             sample = replace(sample, accel=self._vehicle.steadied(sample.accel, v_b))
         missing = self._standing.stands(sample) and self._flight.airborne and self.end is None

@@ -366,8 +366,6 @@ class Vehicle:
 
         The loss is that of the thrust, and the thrust is what remains of the force without drag, at a velocity in m/s, body axes.
         """
-        if not self.imu.accel_loss_m_s2:
-            return accel
         x, y, z = accel
         *_, drag_z = drag((1.0, 0.0, 0.0, 0.0), v_b, self.drag_linear_1_s, self.drag_quadratic_1_m)
         if not math.isfinite(drag_z):  # an estimate that has failed spoils no measurement

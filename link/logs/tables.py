@@ -69,7 +69,7 @@ COLUMNS: dict[str, tuple[Source, ...]] = {
     ),
     "p": (Source("", xyz("p_{}"), same),),
     "q": (Source("", ("q_w", "q_x", "q_y", "q_z"), same), Source("", ANGLES, eulers())),
-    "force": (Source("", xyz("a_{}"), same),),
+    "force": (Source("", FORCE, same),),
     "omega": (Source("", OMEGA, same),),
     "omega_cmd": (Source("", xyz("w_cmd_{}"), same),),
     "voltage": (Source("", ("voltage",), same),),
@@ -107,16 +107,13 @@ def table_signals(path: Path) -> LoggedSignals:
     header, rows = _rows(path)
     if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
         raise SignalError(f"{path}: was made by {made}, which is read itself: give that file")
-    parsed = [_with_time_unit(path, column) for column in header]
+    parsed = [_parsed(path, column) for column in header]
     nanobench = set(MOTORS) <= {name for name, _ in parsed}
     sources = NANOBENCH if nanobench else COLUMNS
     used = {"t", *(field for choices in sources.values() for source in choices for field in source.fields)}
-    columns, notes, time = dict[str, Array](), list[str](), _time(parsed)
-    bare = not any(unit for name, unit in parsed if OTHER_NAMES.get(name.lower(), name.lower()) in FORCE)
+    columns, units, notes, time = dict[str, Array](), dict[str, str](), list[str](), _time(parsed)
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
-        plain = (
-            name.lower() if len(name) > 1 else name
-        )  # capitals do not matter, but in single letters: T is a temperature
+        plain = _plain(name)
         ours = "t" if k == time else name if nanobench else OTHER_NAMES.get(plain, plain)
         if ours not in used or (ours in columns and name != ours):  # an alias counts less than the name itself
             continue
@@ -133,11 +130,11 @@ def table_signals(path: Path) -> LoggedSignals:
         if unit not in UNITS:
             known = ", ".join(filter(None, UNITS))
             raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")
-        columns[ours] = UNITS[unit] * values
+        columns[ours], units[ours] = UNITS[unit] * values, unit
     if "t" not in columns:
         raise SignalError(f"{path}: is no log that is read: neither its first bytes nor a column t tell what it is")
     log = found({"": columns}, sources, notes)
-    if bare:
+    if not any(units.get(name) for name in FORCE):
         log.require_gravity(path)
     force = log.get("force").values
     if len(force) and np.median(np.nan_to_num(force[:, 2])) > GRAVITY / 2:
@@ -162,26 +159,28 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _parsed(path: Path, column: str) -> tuple[str, str]:
-    """Return a column's name and unit. Raises SignalError for a bracket that is not closed."""
+    """Return a column's name and unit, which the name of a time may tell. Raises SignalError where that contradicts a bracket, or
+    one is not closed.
+    """
     parts = COLUMN.fullmatch(column.lstrip("\ufeff"))
     if parts is None:
         raise SignalError(f"{path}: column {column}: expected a unit in brackets behind the name only, as in a_x [g]")
-    return parts[1], (parts[2] or parts[3] or "").strip()
-
-
-def _with_time_unit(path: Path, column: str) -> tuple[str, str]:
-    """Return a column's name and unit, which the name of a time may tell. Raises SignalError where it tells another."""
-    name, unit = _parsed(path, column)
-    found = re.fullmatch(TIME, name.lower())
-    told = (found[1] or found[2] or "").replace("sec", "s") if found else ""
+    name, unit = parts[1], (parts[2] or parts[3] or "").strip()
+    time = re.fullmatch(TIME, _plain(name))
+    told = (time[1] or time[2] or "").replace("sec", "s") if time else ""
     if told and unit not in ("", told):
         raise SignalError(f"{path}: column {column}: is the time in {told} or in {unit}?")
     return name, unit or told
 
 
+def _plain(name: str) -> str:
+    """Return a name without capitals, which do not matter but in single letters: T is a temperature."""
+    return name.lower() if len(name) > 1 else name
+
+
 def _time(parsed: Sequence[tuple[str, str]]) -> int | None:
     """Return the column of times: `t`, else the first whose unit is known, else the first; None without one."""
-    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, name if len(name) == 1 else name.lower())]
+    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, _plain(name))]
     return min(times, key=lambda k: (parsed[k][0] != "t", not parsed[k][1]), default=None)
 
 
