@@ -1,10 +1,11 @@
-"""`import-calibration`: take a camera's lens from a calibration file of OpenCV, Kalibr, ROS or COLMAP into a vehicle's file.
+"""`import-calibration`: take a camera's lens from the calibration file of another program into a vehicle's file.
 
 | file | told by | also taken |
 |---|---|---|
 | OpenCV's FileStorage, ROS `camera_info`, JSON | `camera_matrix`, `distortion_coefficients` or other `NAMES` | |
 | Kalibr `camchain` | `cam0` with `intrinsics`, `distortion_model` | `timeshift_cam_imu`, `line_delay` |
 | COLMAP `cameras.txt` | `ID MODEL WIDTH HEIGHT parameters` | |
+| VINS, ORB-SLAM, Basalt, nerfstudio | names of `SCALARS` under any heading | `td`, `rolling_shutter_tr` |
 
 Coefficients are taken as they stand: the camera has the same models (`vehicle/lens.py`). The mount stays that of the vehicle.
 """
@@ -32,13 +33,19 @@ COEFFICIENTS = {  # of each model, in OpenCV's order
     RADTAN: ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"),
     EQUIDISTANT: ("k1", "k2", "k3", "k4"),
 }
-MODELS = {  # distortion by the names of ROS and Kalibr
-    "plumb_bob": RADTAN,
-    "rational_polynomial": RADTAN,
-    "radtan": RADTAN,
-    "none": RADTAN,
-    "equidistant": EQUIDISTANT,
-    "fisheye": EQUIDISTANT,
+MODELS = {  # of every program, in lower case without underscores
+    **dict.fromkeys(("plumbbob", "rationalpolynomial", "radtan", "none"), RADTAN),
+    **dict.fromkeys(("pinhole", "rectified", "pinhole-radtan8", "opencv"), RADTAN),
+    **dict.fromkeys(("equidistant", "fisheye", "kannalabrandt", "kannalabrandt8", "kb4", "opencvfisheye"), EQUIDISTANT),
+}
+SCALARS = {  # of programs that name every parameter
+    "fx": ("fx", "flx", "mu"),
+    "fy": ("fy", "fly", "mv"),
+    "cx": ("cx", "u0"),
+    "cy": ("cy", "v0"),
+    "width": ("imagewidth", "width", "w"),
+    "height": ("imageheight", "height", "h"),
+    "model": ("modeltype", "cameratype", "cameramodel", "type", "model"),
 }
 NAMES = {  # of OpenCV's samples, ROS 1 and 2, ModalAI and numpy, in lower case without underscores
     "camera_matrix": ("cameramatrix", "k", "m", "m1", "mtx"),
@@ -73,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         prog="import-calibration", description="Take a camera's lens from a calibration file into a vehicle's file."
     )
     p.add_argument(
-        "file", type=Path, help="calibration of OpenCV, ROS (camera_info), Kalibr (camchain) or COLMAP (cameras.txt)"
+        "file", type=Path, help="calibration of OpenCV, ROS, Kalibr, COLMAP, VINS, ORB-SLAM, Basalt or nerfstudio"
     )
     p.add_argument("vehicle", nargs="?", default="dcl", help="vehicle of all else, the mount included (default: dcl)")
     p.add_argument("--out", type=Path, help="vehicle file to write; else the camera is only shown")
@@ -112,7 +119,7 @@ def read_calibration(file: Path) -> dict[str, Any]:
     import cv2
 
     text = read_text(file, LARGEST)
-    with reading(file, "not a calibration of OpenCV, ROS, Kalibr or COLMAP"):
+    with reading(file, "not a calibration that can be taken"):
         if "opencv-matrix" in text or "<opencv_storage" in text:
             try:
                 storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
@@ -125,7 +132,10 @@ def read_calibration(file: Path) -> dict[str, Any]:
             fields = parse_value(_first_document(text), str(file))
         if not isinstance(fields, dict):
             raise ValueError("it has no named fields")
-        return _kalibr(fields["cam0"]) if "cam0" in fields else _matrices(fields)
+        if "cam0" in fields:
+            return _kalibr(fields["cam0"])
+        named = _named(fields)
+        return _scalars(named) if named.keys() & SCALARS["fx"] else _matrices(fields)
 
 
 def _plain(node: Any) -> Any:
@@ -167,16 +177,53 @@ def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
     return _fields((told["image_width"], told["image_height"]), (fx, fy, cx, cy), _model(model), D)
 
 
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return all values by the last part of their names, without underscores; of several cameras the first."""
+    named = dict[str, Any]()
+    for name, value in fields.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict) and name != "frames":
+            value = value[0]
+        inner = _named(value) if isinstance(value, dict) else {name.rpartition(".")[2].lower().replace("_", ""): value}
+        named = inner | named
+    return named
+
+
+def _scalars(named: dict[str, Any], corner: bool = False) -> dict[str, Any]:
+    """Return the fields of a camera whose parameters have a name each; `corner`: pixels begin at their corners."""
+    if "resolution" in named:  # Basalt: of each camera
+        named |= dict(zip(("width", "height"), named["resolution"][0], strict=True))
+    given = {name: named[alias] for name, aliases in SCALARS.items() for alias in reversed(aliases) if alias in named}
+    if missing := [name for name in SCALARS if name not in given and name != "model"]:
+        raise ValueError(f"it lacks {', '.join(missing)}; add them to the file, in px")
+    if named.get("camtimeoffsetns"):
+        raise ValueError("cam_time_offset_ns is not taken: set it to 0, and delay_s in the vehicle's file")
+    lens = _model(given.get("model", "pinhole"))
+    half = 0.5 if corner or "flx" in named else 0.0  # COLMAP's pixels begin at their corners, so do nerfstudio's
+    first = 2 if "mu" in named else 1  # of the coefficients; VINS counts from 2 for KANNALA_BRANDT
+    names = [f"k{k + first}" for k in range(4)] if lens == EQUIDISTANT else COEFFICIENTS[lens]
+    found = _fields(
+        (given["width"], given["height"]),
+        (given["fx"], given["fy"], given["cx"] - half, given["cy"] - half),
+        lens,
+        [named.get(name, 0.0) for name in names],
+    )
+    return found | _times(named.get("td"), named.get("rollingshuttertr"))
+
+
 def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
     if cam.get("camera_model", "pinhole") != "pinhole":
         raise ValueError(f"camera_model {cam['camera_model']!r}: only pinhole, radtan or equidistant, is known")
     found = _fields(cam["resolution"], cam["intrinsics"], _model(cam["distortion_model"]), cam["distortion_coeffs"])
-    if "timeshift_cam_imu" in cam:
-        found["delay_s"] = float(cam["timeshift_cam_imu"])
-    if "line_delay" in cam:
-        found["readout_s"] = float(cam["line_delay"]) * found["height_px"]
+    readout_s = cam["line_delay"] * found["height_px"] if "line_delay" in cam else None
+    return found | _times(cam.get("timeshift_cam_imu"), readout_s)
+
+
+def _times(delay_s: float | None, readout_s: float | None) -> dict[str, Any]:
+    found = {
+        name: float(value) for name, value in (("delay_s", delay_s), ("readout_s", readout_s)) if value is not None
+    }
     if not (abs(found.get("delay_s", 0.0)) < LATEST_S and 0 <= found.get("readout_s", 0.0) < LATEST_S):
-        raise ValueError(f"timeshift_cam_imu and line_delay must give less than {LATEST_S:g} s")
+        raise ValueError(f"time offset and readout must be less than {LATEST_S:g} s")
     return found
 
 
@@ -190,18 +237,17 @@ def _colmap(text: str) -> dict[str, Any]:
     if model not in COLMAP:
         raise ValueError(f"camera model {model!r}: must be one of {', '.join(COLMAP)}")
     given = dict(zip(COLMAP[model].split(), map(float, values), strict=True))
-    focal = given.get("fx", given.get("f", np.nan)), given.get("fy", given.get("f", np.nan))
-    lens = EQUIDISTANT if model.endswith("FISHEYE") else RADTAN
-    # COLMAP's pixels begin at their corners, so that its centres are at one half.
-    centre = given["cx"] - 0.5, given["cy"] - 0.5
-    coefficients = [given.get(name, 0.0) for name in COEFFICIENTS[lens]]
-    return _fields((int(width_px), int(height_px)), (*focal, *centre), lens, coefficients)
+    if "f" in given:
+        given |= dict.fromkeys(("fx", "fy"), given["f"])
+    lens = "fisheye" if model.endswith("FISHEYE") else "opencv"
+    return _scalars({"w": int(width_px), "h": int(height_px), "model": lens} | given, corner=True)
 
 
 def _model(name: str) -> str:
-    if name.lower() not in MODELS:
-        raise ValueError(f"distortion model {name!r}: must be one of {', '.join(MODELS)}")
-    return MODELS[name.lower()]
+    plain = str(name).lower().replace("_", "")
+    if plain not in MODELS:
+        raise ValueError(f"camera or distortion model {name!r}: must be one of {', '.join(MODELS)}")
+    return MODELS[plain]
 
 
 def _fields(

@@ -58,6 +58,46 @@ def open_vins(path):
     kalibr(path, head="%YAML:1.0 # as OpenCV reads it\n\n")
 
 
+def vins(path):
+    names = zip(("k1", "k2", "p1", "p2"), D[:4], strict=True)
+    distortion, projection = (
+        "".join(f"   {name}: {value}\n" for name, value in given)
+        for given in (names, zip(("fx", "fy", "cx", "cy"), K, strict=True))
+    )
+    path.write_text(
+        "%YAML:1.0\n---\nmodel_type: PINHOLE\ncamera_name: camera\nimage_width: 640\nimage_height: 360\n"
+        f"distortion_parameters:\n{distortion}projection_parameters:\n{projection}td: 0.0031\n"
+    )
+
+
+def orb_slam(path, number=""):
+    values = zip(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), (*K, *D), strict=True)
+    one = "".join(f"Camera{number}.{name}: {value}\n" for name, value in values)
+    other = "Camera2.fx: 1.0\nCamera2.k1: 1.0\n" if number else ""
+    path.write_text(
+        f'%YAML:1.0\n\nCamera.type: "PinHole"\n{one}{other}Camera.width: 640\nCamera.height: 360\nCamera.fps: 30\n'
+        "Tbc: !!opencv-matrix\n   rows: 1\n   cols: 2\n   dt: f\n   data: [0.1, 0.2]\n"
+    )
+
+
+def orb_slam3(path):
+    orb_slam(path, "1")
+
+
+def basalt(path):
+    values = dict(zip(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), (*K, *D), strict=True))
+    cameras = [{"camera_type": "pinhole-radtan8", "intrinsics": values | other} for other in ({}, {"fx": 1.0})]
+    path.write_text(
+        json.dumps({"value0": {"intrinsics": cameras, "resolution": [[640, 360], [1, 1]], "cam_time_offset_ns": 0}})
+    )
+
+
+def nerfstudio(path):
+    values = zip(("fl_x", "fl_y", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), (*K, *D), strict=True)
+    told = dict(values) | {"cx": K[2] + 0.5, "cy": K[3] + 0.5, "w": 640, "h": 360, "camera_model": "OPENCV"}
+    path.write_text(json.dumps(told | {"frames": [{"fl_x": 1.0, "file_path": "images/0.png"}]}))
+
+
 def colmap(path):
     fx, fy, cx, cy = K
     path.write_text(
@@ -70,7 +110,8 @@ def colmap(path):
     [
         (opencv, "cal.yaml"), (opencv, "cal.xml"), (opencv, "cal.json"), (opencv2, "out.xml"), (modalai, "voxl.yml"),
         (json_of_numpy, "calib.json"), (ros, "info.yaml"), (echoed, "echo.yaml"), (kalibr, "chain.yaml"),
-        (open_vins, "chain.yaml"), (colmap, "cameras.txt"),
+        (open_vins, "chain.yaml"), (colmap, "cameras.txt"), (vins, "cam0_pinhole.yaml"), (orb_slam, "EuRoC.yaml"),
+        (orb_slam3, "RealSense.yaml"), (basalt, "calibration.json"), (nerfstudio, "transforms.json"),
     ],
 )  # fmt: skip
 def test_one_camera_is_the_same_by_every_tool(tmp_path, capsys, write, name):
@@ -78,11 +119,11 @@ def test_one_camera_is_the_same_by_every_tool(tmp_path, capsys, write, name):
     out, told = tmp_path / "mine.yaml", tmp_path / "told.json"
     assert run(parser().parse_args([str(tmp_path / name), "--out", str(out), "--json", str(told)])) == 0
     camera = load_vehicle(str(out)).camera
-    of_kalibr = write in (kalibr, open_vins)
-    k3 = 0.0 if of_kalibr else D[4]
+    timed = write in (kalibr, open_vins, vins)  # they know four coefficients
+    k3 = 0.0 if timed else D[4]
     found = [getattr(camera, name) for name in ("fx_px", "fy_px", "cx_px", "cy_px", "k1", "k2", "p1", "p2", "k3")]
     np.testing.assert_allclose(found, (*K, *D[:4], k3), atol=1e-9)
-    assert camera.delay_s == pytest.approx(0.0031 if of_kalibr else load_vehicle("dcl").camera.delay_s)
+    assert camera.delay_s == pytest.approx(0.0031 if timed else load_vehicle("dcl").camera.delay_s)
     assert json.loads(told.read_text())["residual_px"] < 1e-8
     assert camera.tilt_deg == load_vehicle("dcl").camera.tilt_deg
 
@@ -93,6 +134,8 @@ TAGGED = (
     f"width: 640\nheight: 360\nK: !!opencv-matrix\n  rows: 3\n  cols: 3\n  dt: d\n  data: {MATRIX}\n"
     f"D: !!opencv-matrix\n  rows: 4\n  cols: 1\n  dt: d\n  data: {list(FISHEYE)}\n"
 )
+KANNALA_BRANDT = ("k2", "k3", "k4", "k5", "mu", "mv", "u0", "v0")
+NAMED = dict(zip(("k1", "k2", "k3", "k4", "fx", "fy", "cx", "cy"), (*FISHEYE, *K), strict=True))
 CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coeffs: {list(FISHEYE)}"
 
 
@@ -108,6 +151,22 @@ CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coef
         (
             "of OpenCV with a flag of text.json",
             json.dumps({"image_width": 640, "image_height": 360, "K": MATRIX, "D": FISHEYE, "fisheye_model": "true"}),
+        ),
+        (
+            "of VINS.yaml",
+            "%YAML:1.0\n---\nmodel_type: KANNALA_BRANDT\nimage_width: 640\nimage_height: 360\nprojection_parameters:\n"
+            + "".join(f"   {name}: {value}\n" for name, value in zip(KANNALA_BRANDT, (*FISHEYE, *K), strict=True)),
+        ),
+        (
+            "of ORB-SLAM3.yaml",
+            'Camera.type: "KannalaBrandt8"\nCamera.width: 640\nCamera.height: 360\n'
+            + "".join(f"Camera1.{name}: {value}\n" for name, value in NAMED.items()),
+        ),
+        (
+            "of Basalt.json",
+            json.dumps(
+                {"value0": {"resolution": [[640, 360]], "intrinsics": [{"camera_type": "kb4", "intrinsics": NAMED}]}}
+            ),
         ),
         ("of COLMAP.txt", "1 OPENCV_FISHEYE 640 360 424 426 322.5 168.5 -0.01 0.02 -0.01 0.003\n"),
         ("simple, of COLMAP.txt", "1 SIMPLE_RADIAL_FISHEYE 640 360 424 322.5 168.5 -0.01\n"),
@@ -144,7 +203,14 @@ def test_a_picture_folded_in_a_corner_is_not_told_as_whole(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("file.yaml", "hello: world\n", "not a calibration of OpenCV, ROS, Kalibr or COLMAP"),
+        (
+            "orb.yaml",
+            "Camera.fx: 424\nCamera.fy: 426\nCamera.cx: 322\nCamera.cy: 168\n",
+            "lacks width, height; add them",
+        ),
+        ("cam0_mei.yaml", "model_type: MEI\nw: 640\nh: 360\nfx: 424\nfy: 426\ncx: 322\ncy: 168\n", "model 'MEI'"),
+        ("basalt.json", '{"value0": {"fx": 1, "resolution": []}}', "not a calibration"),
+        ("file.yaml", "hello: world\n", "not a calibration that can be taken"),
         ("file.yaml", "hello\n", "it has no named fields"),
         (
             "file.yaml",
