@@ -120,6 +120,11 @@ class LoggedSignals:
         for unit, size, cure in FORCE_UNITS:
             if abs(weight / size - 1) < 0.2:
                 raise SignalError(f"{path}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")
+        if weight < GRAVITY / 2:
+            raise SignalError(
+                f"{path}: the specific force is {weight:.3g} m/s^2 for most of the log: is gravity subtracted? expected is"
+                " what an accelerometer measures"
+            )
 
 
 def usable(log: LoggedSignals) -> LoggedSignals:

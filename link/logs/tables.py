@@ -5,6 +5,7 @@ NanoBench's columns are known by their names: Crazyflie, x forward, y left, z up
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from gate_racer.common.files import read_csv, read_start
 from gate_racer.link.logs.reader import TIME, TIME_FIRST
 from gate_racer.link.logs.samples import (
+    FRD,
     RAD,
     LoggedSignals,
+    Samples,
     SignalError,
     Source,
     eulers,
@@ -30,11 +33,11 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_euler, matrix
 
 # Column names of public logs, mapped to those below.
+PREFIXES = {"pos": "p", "vel": "v", "quat": "q", "acc": "a", "accel": "a", "gyro": "w", "ang_vel": "w"}
 OTHER_NAMES = {
     **dict.fromkeys(("cmd_thrust", "thrust_cmd", "thrust"), "throttle"),
-    **{f"vel_{axis}": f"v_{axis}" for axis in "xyz"},
-    **{f"{name}_{axis}": f"a_{axis}" for name in ("acc", "accel") for axis in "xyz"},
-    **{f"gyro_{axis}": f"w_{axis}" for axis in "xyz"},
+    **{f"{name}_{axis}": f"{ours}_{axis}" for name, ours in PREFIXES.items() for axis in "wxyz"},
+    **{f"{ours}{axis}": f"{ours}_{axis}" for ours in "apqvw" for axis in "wxyz"},
     **{f"a{axis}_b": f"a_{axis}" for axis in "xyz"},
     **{"vx_b": "u_b", "vy_b": "v_b", "vz_b": "w_b"},
     **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage", "battery": "voltage"},
@@ -73,7 +76,7 @@ COLUMNS: dict[str, tuple[Source, ...]] = {
     "omega": (Source("", OMEGA, same),),
     "omega_cmd": (Source("", xyz("w_cmd_{}"), same),),
     "voltage": (Source("", ("voltage",), same),),
-}
+}  # axes FRD and NED, or with z up, as their forces tell
 PWM = scaled(1 / 65535)
 MOTORS = tuple(f"motor_motor_m{k}" for k in range(1, 5))
 NANOBENCH: dict[str, tuple[Source, ...]] = {
@@ -102,7 +105,7 @@ def table_signals(path: Path) -> LoggedSignals:
 
     Raises:
         FileError: the file cannot be read.
-        SignalError: it has no header or time, a used column holds a text or has an unknown unit, or z is up.
+        SignalError: it has no header or time, a used column holds a text or has an unknown unit, or z is up in one frame only.
     """
     header, rows = _rows(path)
     if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
@@ -136,12 +139,31 @@ def table_signals(path: Path) -> LoggedSignals:
     log = found({"": columns}, sources, notes)
     if not any(units.get(name) for name in FORCE):
         log.require_gravity(path)
-    force = log.get("force").values
-    if len(force) and np.median(np.nan_to_num(force[:, 2])) > GRAVITY / 2:
-        turned_too = "y and z of a, w, v and p, and q_y and q_z, take the opposite sign"
-        why = "a_z is positive for most of the log, so z is up, but FRD and NED are expected"
-        raise SignalError(f"{path}: {why}: {turned_too}")
-    return log
+    return log if nanobench else _down(path, log)
+
+
+def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
+    """Return a log in FRD and NED, turned about x where its forces tell that z is up.
+
+    Raises SignalError where body and world disagree: an attitude by which the vehicle flies upside down for most of the log.
+    """
+    force = log.get("force")
+    f_z = float(np.nanmedian(force.values[:, 2])) if len(force) else -GRAVITY
+    if "q" in log.signals and len(force):
+        w, x, y, z = log.get("q").values.T
+        down = np.column_stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x**2 + y**2)])  # last row of R_wb
+        world_f_z = float(np.nanmedian((down * force.values).sum(axis=1)))
+        if f_z * world_f_z < 0 and min(abs(f_z), abs(world_f_z)) > GRAVITY / 2:
+            raise SignalError(
+                f"{path}: z is {'up' if f_z > 0 else 'down'} by a_z, but the other way in the world by the attitude;"
+                " expected are FRD and NED, or x forward, y left, z up in a world of z up"
+            )
+    if f_z < GRAVITY / 2:
+        return log
+    turns = {4: scaled(1.0, *FRD), 3: turned, 1: same}
+    signals = {name: Samples(one.t, turns[one.values.shape[1]](one.values)) for name, one in log.signals.items()}
+    note = "a_z is positive for most of the log: z is taken as up, y as left, in all columns"
+    return replace(log, signals=signals, notes=(*log.notes, note))
 
 
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -174,8 +196,8 @@ def _parsed(path: Path, column: str) -> tuple[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Return a name without capitals, which do not matter but in single letters: T is a temperature."""
-    return name.lower() if len(name) > 1 else name
+    """Return a name without spaces, and without capitals, which do not matter but in single letters: T is a temperature."""
+    return name.lower().replace(" ", "_") if len(name) > 1 else name
 
 
 def _time(parsed: Sequence[tuple[str, str]]) -> int | None:

@@ -54,6 +54,7 @@ HEAD = "t,throttle,a_x,a_y,a_z"
         (f"# {HEAD}", lambda *row: ",".join(map(str, row)), ""),
         (f"# time, then; the; rest; in; SI\n{HEAD}", lambda *row: ",".join(map(str, row)), ""),
         (f"\ufeff{HEAD}", lambda *row: ",".join(map(str, row)), ""),
+        ("t,throttle,ax,ay,az", lambda *row: ",".join(map(str, row)), ""),
         ("t,throttle,ax_b,ay_b,az_b", lambda *row: ",".join(map(str, row)), ""),
         (HEAD.replace(",", ";"), lambda *row: ";".join(map(str, row)).replace(".", ","), ""),
         (HEAD.replace(",", "\t"), lambda *row: "\t".join(map(str, row)), ""),
@@ -73,7 +74,16 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
 @pytest.mark.parametrize(
     ("head", "line", "words"),
     [
-        (HEAD, lambda *row: ",".join(map(str, (*row[:4], 9.81))), "a_z is positive for most of the log, so z is up"),
+        (
+            f"{HEAD},roll,pitch,yaw",
+            lambda *row: ",".join(map(str, (*row[:4], 9.81, 3.1, 0, 0))),
+            "z is up by a_z, but the other way in the world",
+        ),
+        (
+            HEAD,
+            lambda *row: ",".join(map(str, (*row[:4], 0.3))),
+            "is 0.583 m/s.2 for most of the log: is gravity subtracted",
+        ),
         (
             HEAD,
             lambda *row: ",".join(map(str, (*row[:4], -1.0))),
@@ -103,6 +113,24 @@ def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
 def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
     with pytest.raises(UserError, match=words):
         read_log_signals(as_table(tmp_path / "a.csv", head, line))
+
+
+Z_UP = {
+    "p_x": 1, "p_y": -2, "p_z": -3, "vel x": 4, "vel y": -5, "vel z": -6, "quat w": 0.9, "quat x": 0.1, "quat y": -0.2,
+    "quat z": -0.3, "acc x": 0.5, "acc y": -0.6, "acc z": -9.81, "ang vel x": 7, "ang vel y": -8, "ang vel z": -9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("up", [1, -1])
+def test_axes_with_z_up_are_turned_into_frd_and_ned(up, tmp_path):
+    told = [value * (up if name[-1] in "yz" else 1) for name, value in Z_UP.items()]
+    rows = [",".join(map(str, (0.01 * k, 0.3, *told))) for k in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join([",".join(("t", "throttle", *Z_UP)), *rows]))
+    log = read_log_signals(tmp_path / "a.csv")
+    assert len(log.notes) == (up < 0) and log.get("throttle").values[0] == 0.3
+    for name, values in {"p": (1, -2, -3), "v": (4, -5, -6), "q": (0.9, 0.1, -0.2, -0.3), "omega": (7, -8, -9)}.items():
+        assert tuple(log.get(name).values[5]) == pytest.approx(values)
+    assert tuple(log.get("force").values[5]) == pytest.approx((0.5, -0.6, -9.81))
 
 
 def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
