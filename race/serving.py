@@ -255,9 +255,8 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
         if sitl is not None and isinstance(station.controller, SitlController):
             if why := station.controller.arming.disarmed_by:
                 remark(f"the firmware disarmed: {why.name}")
-            remark(
-                f"the firmware answered {sitl.answers} of {sitl.asked} packets{'' if sitl.alive else ', and has died'}"
-            )
+            if not sitl.alive:
+                remark("the firmware has died")
     return 0
 
 

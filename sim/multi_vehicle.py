@@ -20,7 +20,6 @@ from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.traffic import CollidingBody, Traffic, TrafficView, impact, rotors_of
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import SPACING_M, place
-from gate_racer.vehicle.rotation import Array
 
 APART_S = 0.25  # s without contact after which the next contact of a pair counts as another encounter
 NEXT_SEED = 1000  # offset between the seeds of consecutive vehicles
@@ -51,26 +50,22 @@ class MultiVehicleRace:
     """Race of several vehicles. Deterministic for a seed; vehicle i (from 0) has the noise of seed + 1000 i."""
 
     def __init__(self, world: World, profile: Profile, seed: int, setup: MultiVehicleSetup):
-        """Place copies of the world's vehicle side by side at its start.
-
-        Raises:
-            UserError: a place lies outside the bounds, or the vehicle does not support the setting.
-        """
+        """Place copies of the world's vehicle side by side at its start. Raises UserError for a place outside the bounds, and as
+        `Simulator`."""
         n = setup.pilots
         self.traffic = Traffic(world.vehicle, rotors_of(world.vehicle, setup.rotor_radius_m), setup.publish_states)
         self.worlds = [on_grid(world, k, n, setup.spacing_m, 0.0 if k else setup.ahead_m) for k in range(n)]
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
-        self.simulators: list[Simulator] = []
-        for k in range(n):
-            around = TrafficView(self.traffic, k) if n > 1 else None
-            self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], setup, around))
+        self.simulators = [
+            Simulator(here, profile, own, setup, TrafficView(self.traffic, k) if n > 1 else None)
+            for k, (here, own) in enumerate(zip(self.worlds, self.seeds, strict=True))
+        ]
         self.profile, self.encounters = profile, list[Encounter]()
         self._touched: dict[tuple[int, int], float] = {}  # s, time of the last contact of each pair
         self._ready()
 
     @property
-    def t(self) -> float:
-        """Time on the common clock, s."""
+    def t(self) -> float:  # s, on the common clock
         return self.simulators[0].t
 
     @property
@@ -84,10 +79,9 @@ class MultiVehicleRace:
 
     def settle(self) -> None:
         """Resolve contacts after a tick of every vehicle, update the traffic, and release GO once all clients are present."""
-        self._before = [
-            before if resets == simulator.resets else simulator.truth.p_wb
-            for (before, resets), simulator in zip(self._last_poses, self.simulators, strict=True)
-        ]
+        for i, simulator in enumerate(self.simulators):
+            if self._resets[i] != simulator.resets:  # it was moved, not flown
+                self.traffic.truths[i] = simulator.truth
         for pair in combinations(range(len(self.simulators)), 2):
             self._meet(*pair)
         self._observe()
@@ -95,7 +89,6 @@ class MultiVehicleRace:
             self._gather()
 
     def reset(self) -> None:
-        """Return all vehicles to their pads for another race."""
         for simulator in self.simulators:
             simulator.reset()
         self._ready()
@@ -108,15 +101,12 @@ class MultiVehicleRace:
         self._observe()
 
     def _observe(self) -> None:
-        truths = [simulator.truth for simulator in self.simulators]
-        self.traffic.truths = truths
-        self._last_poses: list[tuple[Array, int]] = [
-            (truth.p_wb, simulator.resets) for truth, simulator in zip(truths, self.simulators, strict=True)
-        ]
+        self.traffic.truths = [simulator.truth for simulator in self.simulators]
+        self._resets = [simulator.resets for simulator in self.simulators]
 
     def _gather(self) -> None:
         """Hold the start until every client is present; then set the same GO for all."""
-        counts_down = self.simulators[0].clock.counts_down
+        counts_down = self.profile.race is not None
         if not all(s.ready or s.clock.go_t is not None for s in self.simulators):
             for simulator in self.simulators:
                 simulator.clock.wait(simulator.t)
@@ -130,7 +120,11 @@ class MultiVehicleRace:
                 simulator.command(Arm(True))
 
     def _meet(self, i: int, k: int) -> None:
-        hit = impact(self._mover(i), self._mover(k), 1 / self.profile.physics_hz)
+        def mover(j: int) -> CollidingBody:
+            one = self.simulators[j]
+            return CollidingBody(one.body, self.traffic.truths[j].p_wb, one.truth.x[:13], one.landed)
+
+        hit = impact(mover(i), mover(k), 1 / self.profile.physics_hz)
         if hit is None:
             return
         a, b = self.simulators[i], self.simulators[k]
@@ -140,10 +134,6 @@ class MultiVehicleRace:
         if racing and self.t - self._touched.get((i, k), -np.inf) > APART_S:
             self.encounters.append(Encounter(self.t, (i, k), hit.approach_m_s, hit.impulse))
         self._touched[i, k] = self.t
-
-    def _mover(self, i: int) -> CollidingBody:
-        simulator = self.simulators[i]
-        return CollidingBody(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
 
 
 def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
@@ -188,9 +178,9 @@ def standings(race: MultiVehicleRace) -> list[Standing]:
 
     found = []
     for rank, k in enumerate(sorted(range(len(referees)), key=order), 1):
-        run, passed, total = referees[k].race, len(referees[k].race.gate_times_s), len(referees[k].course)
-        result = run.status.value, run.cause, passed, total, referees[k].elapsed_s, race.contacts(k)
-        found.append(Standing(rank, k + 1, *result, list(run.gate_times_s), list(run.gate_margins_m)))
+        run, times_s = referees[k].race, list(referees[k].race.gate_times_s)
+        passed = len(times_s), len(referees[k].course), referees[k].elapsed_s, race.contacts(k)
+        found.append(Standing(rank, k + 1, run.status.value, run.cause, *passed, times_s, list(run.gate_margins_m)))
     return found
 
 
@@ -211,7 +201,6 @@ class Commentator:
         """Reset for another race."""
         n = len(self._race.simulators)
         self._passed, self._over, self._touched = [0] * n, [False] * n, 0
-        self._first: dict[int, float] = {}  # s, time of the first passage of each gate
 
     def news(self) -> list[str]:
         """Return the lines for events since the last call."""
@@ -221,21 +210,13 @@ class Commentator:
             said.append(f"{encounter.t:8.2f} s  pilots {i} and {k} touch at {encounter.approach_m_s:.1f} m/s")
         self._touched = len(self._race.encounters)
         for k, simulator in enumerate(self._race.simulators):
-            said += self._gates(k)
-            race = simulator.referee.race
+            race, total = simulator.referee.race, len(simulator.referee.course)
+            for gate, time_s in enumerate(race.gate_times_s[self._passed[k] :], self._passed[k] + 1):
+                t = time_s + (race.go_t or 0.0)
+                said.append(f"{t:8.2f} s  pilot {k + 1} gate {gate}/{total} at {time_s:.3f} s")
+            self._passed[k] = len(race.gate_times_s)
             if race.over and not self._over[k]:
                 cause = f": {race.cause}" if race.cause else ""
                 said.append(f"{simulator.t:8.2f} s  pilot {k + 1} {race.status.value}{cause}")
             self._over[k] = race.over
-        return said
-
-    def _gates(self, k: int) -> list[str]:
-        simulator, said = self._race.simulators[k], list[str]()
-        race, total = simulator.referee.race, len(simulator.referee.course)
-        for gate in range(self._passed[k], len(race.gate_times_s)):
-            t = race.gate_times_s[gate] + (race.go_t or 0.0)
-            behind = t - self._first.setdefault(gate, t)
-            gap = f", {behind:.3f} s behind" if behind > 0 else ""
-            said.append(f"{t:8.2f} s  pilot {k + 1} gate {gate + 1}/{total} at {race.gate_times_s[gate]:.3f} s{gap}")
-        self._passed[k] = len(race.gate_times_s)
         return said

@@ -23,8 +23,6 @@ NEAR_M = 1e-3  # m, beyond an opening's reach, from where a step comes near enou
 
 
 class RunStatus(enum.StrEnum):
-    """Status of a run."""
-
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
@@ -47,7 +45,6 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """Whether the run has ended, for whatever reason."""
         return self.status not in (RunStatus.WAITING, RunStatus.RUNNING)
 
 
@@ -73,7 +70,7 @@ class Referee:
         self.track, self.course = track, track.course(laps)
         self.race = Race()
         self.violations: dict[str, Violation] = {}  # by rule, in this run and the wait before it
-        self._limit_s, self._strict = limit_s, strict
+        self._limit_s, self._strict, self._too_late = limit_s, strict, f"no finish within {limit_s:g} s"
         self._ahead = tuple(self._later(k, len(track.gates)) for k in range(len(self.course)))
         self._centres = np.array([gate.p_wg for gate in self.course]).reshape(-1, 3)
         self._reach_m = np.array([gate.reach_m for gate in self.course]) + NEAR_M
@@ -85,7 +82,6 @@ class Referee:
         return self.track.elapsed(self.race.gate_times_s) if self.race.gate_times_s else None
 
     def go(self, t: float) -> None:
-        """Start the run at time t, s."""
         self.race = Race(RunStatus.RUNNING, go_t=t)
         self._before = None
 
@@ -102,17 +98,15 @@ class Referee:
         """Count a violation of `rule` at time t, s; ignored once the run is over."""
         if self.race.over:
             return
-        known = self.violations.get(rule)
-        self.violations[rule] = (
-            replace(known, count=known.count + 1) if known else Violation(rule, t, reason, lawful=lawful)
-        )
+        known = self.violations.get(rule, Violation(rule, t, reason, 0, lawful))
+        self.violations[rule] = replace(known, count=known.count + 1)
         if self._strict and not lawful:
-            self.race.status, self.race.cause = RunStatus.DISQUALIFIED, str(self.violations[rule])
+            self._end(RunStatus.DISQUALIFIED, str(known))
 
     def abort(self, cause: str) -> None:
         """End the run on behalf of the pilot or the operator."""
         if self.race.status is RunStatus.RUNNING:
-            self.race.status, self.race.cause = RunStatus.ABORTED, cause
+            self._end(RunStatus.ABORTED, cause)
 
     def watch(self, truth: Truth, contacts: tuple[Contact, ...]) -> None:
         """Judge the step from the last tick to this one, with its contacts."""
@@ -121,13 +115,17 @@ class Referee:
         solid = [contact for contact in contacts if contact.kind is not ColliderKind.RIVAL]
         if race.status is not RunStatus.RUNNING or before is None or race.go_t is None:
             return
-        self._gates(before, truth)
-        if race.status is RunStatus.RUNNING and solid:
-            race.status, race.cause = RunStatus.CRASHED, _cause(solid[0])
-        elif race.status is RunStatus.RUNNING and truth.t - race.go_t > self._limit_s:
-            self._timeout()
+        self._gates(before, truth, race.go_t)
+        if race.status is not RunStatus.RUNNING:
+            return
+        if solid and solid[0].kind is ColliderKind.BOUNDS:
+            self._end(RunStatus.CRASHED, f"left the bounds along {'xyz'[solid[0].index]}")
+        elif solid:
+            self._end(RunStatus.CRASHED, f"hit {solid[0].kind} {solid[0].index}")
+        elif truth.t - race.go_t > self._limit_s:
+            self._end(RunStatus.TIMEOUT, self._too_late)
 
-    def _gates(self, a: Truth, b: Truth) -> None:
+    def _gates(self, a: Truth, b: Truth, go_t: float) -> None:
         race = self.race
         passed = len(race.gate_times_s)
         to_gates_m = np.linalg.norm(self._centres - a.p_wb, axis=1)
@@ -136,21 +134,20 @@ class Referee:
         due = self.course[passed]
         crossing = due.crossing(a.p_wb, b.p_wb, a.v_w, b.v_w)
         if crossing is not None and crossing.margin > 0:
-            assert race.go_t is not None
-            time = a.t + crossing.s * (b.t - a.t) - race.go_t
+            time = a.t + crossing.s * (b.t - a.t) - go_t
             if time > self._limit_s:
-                self._timeout()
+                self._end(RunStatus.TIMEOUT, self._too_late)
                 return
             race.gate_times_s.append(time)
             race.gate_margins_m.append(crossing.margin)
             if passed + 1 == len(self.course):
                 race.status = RunStatus.FINISHED
         elif not (due.is_ball or (passed and due.same_frame(self.course[passed - 1]))) and _through(due, b, a):
-            self._miss(f"gate {passed} was passed in the wrong direction")
+            self._end(RunStatus.MISSED_GATE, f"gate {passed} was passed in the wrong direction")
         else:
             early = next((k for k in self._ahead[passed] if _through(self.course[k], a, b)), None)
             if early is not None:
-                self._miss(f"gate {early} was passed before gate {passed}")
+                self._end(RunStatus.MISSED_GATE, f"gate {early} was passed before gate {passed}")
 
     def _later(self, due: int, lap: int) -> tuple[int, ...]:
         """Return the gates of the lap ahead whose passing is a miss while `due` is next: other frames than it and the last."""
@@ -158,20 +155,11 @@ class Referee:
         ahead = range(due + 1, min(due + lap, len(self.course)))
         return tuple(k for k in ahead if not any(self.course[k].same_frame(gate) for gate in near))
 
-    def _miss(self, cause: str) -> None:
-        self.race.status, self.race.cause = RunStatus.MISSED_GATE, cause
-
-    def _timeout(self) -> None:
-        self.race.status, self.race.cause = RunStatus.TIMEOUT, f"no finish within {self._limit_s:g} s"
+    def _end(self, status: RunStatus, cause: str) -> None:
+        self.race.status, self.race.cause = status, cause
 
 
 def _through(gate: Gate, a: Truth, b: Truth) -> bool:
     """Check whether the step from a to b passes the opening in the direction of flight."""
     crossing = gate.crossing(a.p_wb, b.p_wb, a.v_w, b.v_w)
     return crossing is not None and crossing.margin > 0
-
-
-def _cause(contact: Contact) -> str:
-    if contact.kind is ColliderKind.BOUNDS:
-        return f"left the bounds along {'xyz'[contact.index]}"
-    return f"hit {contact.kind} {contact.index}"

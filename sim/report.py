@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gate_racer.link.messages import Command
 from gate_racer.link.record import RecordFile, record, scalar, vector
 from gate_racer.sim.referee import Violation
 from gate_racer.sim.simulator import Simulator, Tick
+from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import Array
 
 
@@ -31,25 +33,15 @@ class RunReport:
 
 def report(simulator: Simulator) -> RunReport:
     """Return the report of the current run."""
-    race = simulator.referee.race
-    return RunReport(
-        status=race.status.value,
-        cause=race.cause,
-        go_t=race.go_t,
-        gate_times_s=list(race.gate_times_s),
-        gate_margins_m=list(race.gate_margins_m),
-        gates_total=len(simulator.referee.course),
-        violations=list(simulator.referee.violations.values()),
-        t=np.array([t for t, _ in simulator.path]),
-        x=np.array([x for _, x in simulator.path]).reshape(-1, 14),
-    )
+    referee, race, path = simulator.referee, simulator.referee.race, simulator.path
+    gates = list(race.gate_times_s), list(race.gate_margins_m), len(referee.course)
+    flown = np.array([t for t, _ in path]), np.array([x for _, x in path]).reshape(-1, 14)
+    return RunReport(race.status.value, race.cause, race.go_t, *gates, list(referee.violations.values()), *flown)
 
 
 def write_report(path: Path, result: RunReport) -> None:
     """Write the report as JSON, atomically."""
-    fields = {**result.__dict__, "t": result.t.tolist(), "x": result.x.tolist()}
-    fields["violations"] = [asdict(violation) for violation in result.violations]
-    write_file(path, json.dumps(fields))
+    write_file(path, json.dumps({**asdict(result), "t": result.t.tolist(), "x": result.x.tolist()}))
 
 
 def read_report(path: Path) -> RunReport:
@@ -98,24 +90,22 @@ class SimulatorRecord:
         self._file.add_raw(self._received, t, datagram)
 
     def commanded(self, t: float, command: Command) -> None:
-        self._file.add(
-            self._channels["command"], t, {"t": t, "kind": type(command).__name__, "values": asdict(command)}
-        )
+        self._add("command", t, kind=type(command).__name__, values=asdict(command))
 
     def ticked(self, simulator: Simulator, tick: Tick) -> None:
-        truth, race = simulator.truth, simulator.referee.race
-        x = {"p": truth.x[:3], "q": truth.x[3:7], "v": truth.x[7:10], "w": truth.x[10:13], "accel": truth.accel_b}
-        self._file.add(self._channels["truth"], tick.t, {"t": tick.t, **x, "armed": simulator.armed})
+        truth, race, t = simulator.truth, simulator.referee.race, tick.t
+        moving = {name: truth.x[RATES_X[name].at] for name in "pqvw"}
+        self._add("truth", t, **moving, accel=truth.accel_b, armed=simulator.armed)
         for contact in tick.contacts:
-            struck = {"t": tick.t, "struck": contact.kind.value, "impulse": contact.impulse}
-            self._file.add(self._channels["contact"], tick.t, struck)
+            self._add("contact", t, struck=contact.kind.value, impulse=contact.impulse)
         verdict = race.status.value, len(race.gate_times_s)
         if verdict != self._verdict:
             self._verdict = verdict
-            row = {"status": race.status.value, "cause": race.cause, "gate_times_s": race.gate_times_s}
-            self._file.add(
-                self._channels["referee"], tick.t, {"t": tick.t, **row, "gate_margins_m": race.gate_margins_m}
-            )
+            gates = {"gate_times_s": race.gate_times_s, "gate_margins_m": race.gate_margins_m}
+            self._add("referee", t, status=race.status.value, cause=race.cause, **gates)
 
     def close(self) -> None:
         self._file.close()
+
+    def _add(self, topic: str, t: float, **row: Any) -> None:
+        self._file.add(self._channels[topic], t, {"t": t, **row})

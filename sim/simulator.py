@@ -39,7 +39,7 @@ from gate_racer.link.messages import (
 )
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.sim.physics.contact import Body, ColliderKind, Colliders, Contact
-from gate_racer.sim.physics.plant import Q, Truth, UnmodelledAcceleration, V, W
+from gate_racer.sim.physics.plant import P, Q, Truth, UnmodelledAcceleration, V, W
 from gate_racer.sim.physics.plants import MotorSource, Setting, make_plant, natural
 from gate_racer.sim.physics.residual import together
 from gate_racer.sim.referee import Referee, RunStatus
@@ -47,9 +47,8 @@ from gate_racer.sim.traffic import Rival, StateChange, TrafficView
 from gate_racer.sim.wire.position import PositionControl
 from gate_racer.sim.wire.race import RaceClock, track_map
 from gate_racer.sim.worlds.forces import forces_of
-from gate_racer.sim.worlds.world import ImuDeviation, VideoTransport, World, rotation_vector
+from gate_racer.sim.worlds.world import ImuDeviation, VideoTransport, World
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import Array, as_vector, exp, matrix, normalised, product
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -94,19 +93,18 @@ class Sensors:
         self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3) + errors.gyro_bias_rad_s
         self._accel_noise = errors.noise_scale * self._imu.accel_noise_m_s2
         self._gyro_noise = errors.noise_scale * self._imu.gyro_noise_rad_s
-        R_sb = matrix(exp(rotation_vector(errors.misalignment_deg))).T
+        R_sb = matrix(exp(np.radians(errors.misalignment_deg))).T
         self._accel_axes = np.diag(1 + np.array(errors.accel_scale)) @ R_sb
         self._gyro_axes = np.diag(1 + np.array(errors.gyro_scale)) @ R_sb
-        self._attitude_error = exp(rotation_vector(errors.attitude_deg))
+        self._attitude_error = exp(np.radians(errors.attitude_deg))
         self._low_pass = LowPass(lpf_hz) if lpf_hz else None
         self._forces: deque[tuple[float, Array]] = deque()  # time and filtered specific force, body axes
 
     def follow(self, truth: Truth) -> None:
         """Store the specific force of a tick, for samples that are filtered or lag it."""
-        if self._low_pass is not None:
-            self._forces.append((truth.t, self._low_pass.at(truth.t, self._felt(truth))))
-        elif self._age_s:
-            self._forces.append((truth.t, self._felt(truth)))
+        if self._low_pass is not None or self._age_s:
+            felt = self._felt(truth)
+            self._forces.append((truth.t, self._low_pass.at(truth.t, felt) if self._low_pass is not None else felt))
         while self._forces and self._forces[0][0] < truth.t - OLDEST_S:
             self._forces.popleft()
 
@@ -114,16 +112,13 @@ class Sensors:
         """Return the specific force (3,), m/s^2, body FRD, with the loss by vibration."""
         return truth.accel_b + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
 
-    def _force(self, truth: Truth) -> Array:
-        """Return that force behind the accelerometer's filter and lag."""
-        if not self._forces:
-            return self._felt(truth)
-        t, forces = zip(*self._forces, strict=True)
-        return np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
-
     def imu(self, truth: Truth) -> Imu:
         """Return one HIGHRES_IMU sample at the time of `truth`."""
-        accel = self._accel_axes @ self._force(truth) + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
+        force = self._felt(truth)
+        if self._forces:  # behind the accelerometer's filter and lag
+            t, forces = zip(*self._forces, strict=True)
+            force = np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
+        accel = self._accel_axes @ force + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
         gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
         return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
 
@@ -196,9 +191,11 @@ class Reporter:
                 output = max(IDLE, self._vehicle.throttle.throttle(float(then.x[13]))) if armed else 0.0
                 messages.append(Motors(t, (output,) * 4))
             if self._position(n):
-                messages.append(LocalPosition(t, as_vector(then.p_wb), as_vector(then.x[V])))
+                messages.append(LocalPosition(t, as_vector(then.p_wb), as_vector(then.v_w)))
             if self._odometry(n):
-                messages.append(_odometry(then, resets))
+                w, x, y, z = then.q_wb.tolist()
+                v_b, omega_b = as_vector(matrix(then.q_wb).T @ then.v_w), as_vector(then.x[W])
+                messages.append(Odometry(t, as_vector(then.p_wb), (w, x, y, z), v_b, omega_b, resets))
             if self._image(n):
                 self._images += 1
                 exposures.append((self._images, then))
@@ -224,18 +221,6 @@ class Reporter:
     def forget(self) -> None:
         """Discard the last state after the vehicle was moved, so that no sample is interpolated across the jump."""
         self._before = None
-
-
-def _odometry(truth: Truth, resets: int) -> Odometry:
-    v_b = matrix(truth.q_wb).T @ truth.x[V]
-    q = truth.q_wb.tolist()
-    return Odometry(
-        truth.t, as_vector(truth.p_wb), (q[0], q[1], q[2], q[3]), as_vector(v_b), as_vector(truth.x[W]), resets
-    )
-
-
-def _struck(contact: Contact) -> Struck:
-    return Struck.GATE if contact.kind is ColliderKind.GATE else Struck.ENVIRONMENT
 
 
 RIVALS_HZ = 40.0  # Hz, rate of the reports on rivals
@@ -322,9 +307,8 @@ class Simulator:
         self._traffic, self._struck = around, list[Contact]()
         stirred = around.air_w if around is not None and around.traffic.rotors is not None else None
         unknown = together(setup.residual, forces_of(world, seed, stirred))
-        self._plant = make_plant(
-            vehicle, track.start, setup.setting or natural(vehicle), Colliders(track), unknown, motors
-        )
+        setting = setup.setting or natural(vehicle)
+        self._plant = make_plant(vehicle, track.start, setting, Colliders(track), unknown, motors)
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
         self._reporter = Reporter(profile, vehicle, track.start, sensors, setup.pose, off.link.imu_drift_ppm)
@@ -353,7 +337,6 @@ class Simulator:
 
     @property
     def truth(self) -> Truth:
-        """True state of the vehicle at the current tick."""
         return self._plant.truth
 
     @property
@@ -363,12 +346,10 @@ class Simulator:
 
     @property
     def armed(self) -> bool:
-        """Whether the motors are armed."""
         return self._plant.armed
 
     @property
     def body(self) -> Body:
-        """Colliding box of the vehicle."""
         return self._plant.body
 
     def strike(self, knock: StateChange, contact: Contact) -> None:
@@ -402,7 +383,7 @@ class Simulator:
         self._position.follow(PositionTarget(UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
 
     def _arm(self, arm: bool) -> None:
-        if arm and self.waits and not self.clock.counts_down:
+        if arm and self.waits and self.profile.race is None:
             self.ready = True
             return
         accepted = not (arm and self.referee.race.over)
@@ -411,7 +392,7 @@ class Simulator:
             self.referee.abort("disarmed in flight")
         elif accepted and not self._plant.armed:
             self._plant.armed = True
-            if not self.clock.counts_down:
+            if self.profile.race is None:
                 self._go(self.t)
         self._answers.append(Ack(self.t, accepted))
 
@@ -462,7 +443,9 @@ class Simulator:
             self._disarm()
         messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
         telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
-        telemetry += [Collision(self.t, _struck(contact), contact.impulse) for contact in contacts]
+        for contact in contacts:
+            struck = Struck.GATE if contact.kind is ColliderKind.GATE else Struck.ENVIRONMENT
+            telemetry.append(Collision(self.t, struck, contact.impulse))
         if self._traffic is not None and self._rivals_due(self.count):
             telemetry += self._traffic.rival_states(self.t)
         self._answers.clear()
@@ -471,21 +454,19 @@ class Simulator:
         exposure = None
         for number, seen in exposures:
             transport = self._video(seen.t)
-            p_wb, q_wb, v_w, omega_b = (seen.x[RATES_X[name].at].copy() for name in "pqvw")
             rivals = self._traffic.seen(seen.t) if self._traffic is not None else ()
-            pose_and_motion = seen.t, p_wb, q_wb, v_w, omega_b
-            exposure = Exposure(number, *pose_and_motion, *transport, rivals) if transport is not None else None
+            p_wb, q_wb, v_w, omega_b = (seen.x[part].copy() for part in (P, Q, V, W))
+            if transport is not None:
+                exposure = Exposure(number, seen.t, p_wb, q_wb, v_w, omega_b, *transport, rivals)
         return Tick(self.t, arrived, exposure, contacts)
 
     def _start(self) -> None:
         """Start the run when the race clock reaches GO."""
-        race = self.profile.race
-        if race is None or self.referee.race.status is not RunStatus.WAITING or not self.clock.gone(self.t):
-            return
-        if race.disarm_at_go:
-            self._disarm()
-        assert self.clock.go_t is not None
-        self._go(self.clock.go_t)
+        race, go_t = self.profile.race, self.clock.go_t
+        if race is not None and self.referee.race.status is RunStatus.WAITING and go_t is not None and self.t >= go_t:
+            if race.disarm_at_go:
+                self._disarm()
+            self._go(go_t)
 
     def _race_news(self) -> list[Telemetry]:
         """Return the track map and the race status that are due, if the profile has a race."""

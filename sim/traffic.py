@@ -74,10 +74,8 @@ def downwash(x: Array, rotors: Rotors, p_w: Array) -> Array:
     v_i = induced(rotors.mass_kg * float(x[-1]), rotors.area_m2, R_wb.T @ v_w)
     left = 2 * v_i * down - v_w  # velocity of the jet relative to the vehicle, m/s
     speed = float(np.linalg.norm(left))
-    if v_i == 0 or speed == 0:
-        return np.zeros(3)
-    z = float(away @ left) / speed
-    if z <= 0:
+    z = float(away @ left) / max(speed, 1e-9)
+    if v_i == 0 or z <= 0:
         return np.zeros(3)
     narrow = math.sqrt(rotors.area_m2 / (2 * math.pi))
     wide = narrow + SPREAD * z
@@ -99,14 +97,26 @@ class CollidingBody:
         """Inverse mass, 1/kg; 0 where the body is fixed."""
         return 0.0 if self.fixed else 1 / self.body.mass
 
+    def velocity(self, arm_w: Array) -> Array:
+        """Return the velocity (3,) m/s, world, of the body's point at arm_w (3,) m from its centre."""
+        return np.asarray(self.x[V] + np.cross(matrix(self.x[Q]) @ self.x[W], arm_w))
+
+    def turn(self, arm_w: Array, push_w: Array) -> tuple[Array, float]:
+        """Return the change of the body rates (3,) by an impulse push_w at arm_w, and of the point's velocity along push_w."""
+        if self.fixed:
+            return np.zeros(3), 0.0
+        moment_b = matrix(self.x[Q]).T @ np.cross(arm_w, push_w)
+        turned = moment_b / np.array(self.body.inertia)
+        return turned, float(moment_b @ turned)
+
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """Change of one body's state by a collision: position (3,) m, velocity (3,) m/s, body rates (3,) rad/s."""
+    """Change of one body's state by a collision."""
 
-    shift_w: Array
-    dv_w: Array
-    domega_b: Array
+    shift_w: Array  # (3,) m
+    dv_w: Array  # (3,) m/s
+    domega_b: Array  # (3,) rad/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +136,10 @@ def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
     """
     d = r1 - r0
     a, b, c = float(d @ d), float(r0 @ d), float(r0 @ r0) - reach**2
-    if b >= 0:
-        return None
-    if c <= 0:
-        return 0.0
     root = b * b - a * c
-    if root < 0:
+    if b >= 0 or (c > 0 and root < 0):
         return None
-    s = (-b - math.sqrt(root)) / a
+    s = (-b - math.sqrt(root)) / a if c > 0 else 0.0
     return s if s <= 1 else None
 
 
@@ -146,66 +152,31 @@ def impact(a: CollidingBody, b: CollidingBody, dt: float) -> Impact | None:
         return None
     r = r0 + s * (r1 - r0)
     n = r / max(float(np.linalg.norm(r)), 1e-9)
-    arms = (a.body.radius * n, -b.body.radius * n)
-    slip = _velocity(b, arms[1]) - _velocity(a, arms[0])
-    approach = -float(slip @ n)
-    if approach <= 0 or a.inverse_mass + b.inverse_mass == 0:
-        return None
-    impulse = _impulse(a, b, n, arms, slip, approach)
-    later = (1 - s) * dt
-    on_a, on_b = _apart(a, b, _knock(a, -impulse, arms[0], later), _knock(b, impulse, arms[1], later), reach)
-    return Impact(approach, float(np.linalg.norm(impulse)), on_a, on_b)
-
-
-def _velocity(mover: CollidingBody, arm_w: Array) -> Array:
-    """Return the velocity (3,) m/s, world, of the body's point at arm_w (3,) m from its centre."""
-    return np.asarray(mover.x[V] + np.cross(matrix(mover.x[Q]) @ mover.x[W], arm_w))
-
-
-def _impulse(
-    a: CollidingBody, b: CollidingBody, n: Array, arms: tuple[Array, Array], slip: Array, approach: float
-) -> Array:
-    """Return the impulse (3,) on b, world; a receives the opposite."""
     loose = a.inverse_mass + b.inverse_mass
+    arm_a, arm_b = a.body.radius * n, -b.body.radius * n
+    slip = b.velocity(arm_b) - a.velocity(arm_a)
+    approach = -float(slip @ n)
+    if approach <= 0 or loose == 0:
+        return None
     bounce = (a.body.restitution + b.body.restitution) / 2 if approach > REST_M_S else 0.0
     along = (1 + bounce) * approach / loose
+    impulse = along * n  # on b; a receives the opposite
     across = slip + approach * n
     speed = float(np.linalg.norm(across))
-    if speed < 1e-9:
-        return along * n
-    t = across / speed
-    yielding = loose + sum(float(_turn(mover, arm, t)[1]) for mover, arm in zip((a, b), arms, strict=True))
-    friction = (a.body.friction + b.body.friction) / 2
-    return along * n - min(friction * along, speed / yielding) * t
-
-
-def _turn(mover: CollidingBody, arm_w: Array, push_w: Array) -> tuple[Array, float]:
-    """Return the change of the body rates (3,) by an impulse push_w at arm_w, and of the point's velocity along push_w."""
-    if mover.fixed:
-        return np.zeros(3), 0.0
-    moment_b = matrix(mover.x[Q]).T @ np.cross(arm_w, push_w)
-    turned = moment_b / np.array(mover.body.inertia)
-    return turned, float(moment_b @ turned)
-
-
-def _knock(mover: CollidingBody, push_w: Array, arm_w: Array, later_s: float) -> StateChange:
-    dv_w = mover.inverse_mass * push_w
-    return StateChange(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
-
-
-def _apart(
-    a: CollidingBody, b: CollidingBody, on_a: StateChange, on_b: StateChange, reach: float
-) -> tuple[StateChange, StateChange]:
-    """Separate bodies that still overlap, in proportion to their inverse masses."""
-    r = b.x[P] + on_b.shift_w - a.x[P] - on_a.shift_w
+    if speed >= 1e-9:
+        t = across / speed
+        stop = speed / (loose + a.turn(arm_a, t)[1] + b.turn(arm_b, t)[1])
+        impulse = impulse - min((a.body.friction + b.body.friction) / 2 * along, stop) * t
+    dv_a, dv_b, later = -a.inverse_mass * impulse, b.inverse_mass * impulse, (1 - s) * dt
+    shift_a, shift_b = later * dv_a, later * dv_b
+    r = b.x[P] + shift_b - a.x[P] - shift_a
     gap = float(np.linalg.norm(r))
-    if gap >= reach or gap == 0:
-        return on_a, on_b
-    out = (reach - gap) / (gap * (a.inverse_mass + b.inverse_mass)) * r
-    return (
-        StateChange(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
-        StateChange(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
-    )
+    if 0 < gap < reach:  # they still overlap
+        out = (reach - gap) / (gap * loose) * r
+        shift_a, shift_b = shift_a - a.inverse_mass * out, shift_b + b.inverse_mass * out
+    on_a = StateChange(shift_a, dv_a, a.turn(arm_a, -impulse)[0])
+    on_b = StateChange(shift_b, dv_b, b.turn(arm_b, impulse)[0])
+    return Impact(approach, float(np.linalg.norm(impulse)), on_a, on_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +215,11 @@ class TrafficView:
 
     def seen(self, t: float) -> tuple[Rival, ...]:
         """Return the other vehicles at t (s), extrapolated from the last tick."""
-        found, vehicle = [], self.traffic.vehicle
+        size, found = (self.traffic.vehicle.body_m, self.traffic.vehicle.half_diagonal), []
         for k, truth in enumerate(self.traffic.truths):
             if k != self.i:
                 x = truth.x.copy()
-                rival = Rival(k + 1, x[P], x[Q], x[V], x[W], vehicle.body_m, vehicle.half_diagonal)
-                found.append(rival.at(t - truth.t))
+                found.append(Rival(k + 1, x[P], x[Q], x[V], x[W], *size).at(t - truth.t))
         return tuple(found)
 
     def rival_states(self, t: float) -> list[RivalState]:

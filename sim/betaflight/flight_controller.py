@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gate_racer.link.messages import AttitudeTarget, Imu
+from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.msp.messages import (
     LETTERS,
     Altitude,
@@ -92,7 +92,6 @@ class Receiver:
             self.companion_t = t
 
     def active(self, aux: AuxRange) -> bool:
-        """Check whether a mode is switched on."""
         return aux.on(self.channels)
 
     @property
@@ -103,7 +102,9 @@ class Receiver:
     def update(self, t: float) -> None:
         """Sample the channels at t, s."""
         low, high = self._profile.valid_us
-        samples = [self._sample(k) for k in range(CHANNELS)]
+        mask = self._profile.override_mask if self.overridden else 0
+        pilot = [*self.pilot, *[float(NO_PULSE)] * (CHANNELS - len(self.pilot))]
+        samples = [self._companion[k] if mask >> k & 1 else pilot[k] for k in range(CHANNELS)]
         valid = [low <= sample <= high for sample in samples]
         if all(valid[:STICKS]):
             self.lost_t, self.lost = t, False
@@ -111,15 +112,8 @@ class Receiver:
             self.lost = True
         if self.lost:
             self.channels[:STICKS] = self._centred
-            return
-        for k, sample in enumerate(samples):
-            if valid[k]:
-                self.channels[k] = sample
-
-    def _sample(self, k: int) -> float:
-        if self.overridden and self._profile.override_mask >> k & 1:
-            return self._companion[k]
-        return self.pilot[k] if k < len(self.pilot) else float(NO_PULSE)
+        else:
+            self.channels = [new if good else old for new, good, old in zip(samples, valid, self.channels, strict=True)]
 
 
 class Arming:
@@ -130,7 +124,6 @@ class Arming:
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        """Power on at t, s."""
         self._booted, self.armed, self.disabled = t, False, DisableFlag.BOOT_GRACE_TIME
         self._refused = False
 
@@ -143,22 +136,19 @@ class Arming:
         """Follow the switch at t, s."""
         if self.armed and receiver.lost and t - receiver.lost_t > self._profile.failsafe.motors_off_s:
             self.disarm()
-        against = self._against(receiver, t)
-        if not receiver.active(self._profile.aux.arm):
-            self.armed = self._refused = False
-        elif not self.armed:
-            self.armed = not (against or self._refused)
-            self._refused = not self.armed
-        self.disabled = against | (DisableFlag.ARM_SWITCH if self._refused else DisableFlag(0))
-
-    def _against(self, receiver: Receiver, t: float) -> DisableFlag:
         throttle = receiver.channels[self._profile.channel("T")]
         flags = {
             DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
             DisableFlag.RX_FAILSAFE: receiver.lost,
             DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
         }
-        return DisableFlag(sum(flag for flag, holds in flags.items() if holds))
+        against = DisableFlag(sum(flag for flag, holds in flags.items() if holds))
+        if not receiver.active(self._profile.aux.arm):
+            self.armed = self._refused = False
+        elif not self.armed:
+            self.armed = not (against or self._refused)
+            self._refused = not self.armed
+        self.disabled = against | (DisableFlag.ARM_SWITCH if self._refused else DisableFlag(0))
 
 
 BITS = 10  # of a byte on the line: one start bit, eight of data, one stop bit
@@ -239,7 +229,6 @@ class Setpoints:
         self.reset()
 
     def reset(self) -> None:
-        """Reset the filter to zero input."""
         self._stages, self._t = np.zeros((STAGES, VALUES)), 0.0
         self._channels: list[float] = []  # of which _asked are the set-points
         self._asked = np.zeros(VALUES)
@@ -250,21 +239,16 @@ class Setpoints:
             self._channels = list(receiver.channels)
             rates, angles = self._profile.asked_rates(self._channels), self._profile.asked_angles(self._channels)
             self._asked = np.array([*rates.turn, rates.throttle, *angles.turn[:2]])
-        self._filter(self._asked, t - self._t)
-        self._t = t
+        # The exact response of three equal poles to a constant input: a polynomial x exp(-dt / tau).
+        s = max(t - self._t, 0.0) / self._tau_s
+        first, second, third = self._stages - self._asked  # of each stage from where all will come to rest
+        moved = np.array([first, second + s * first, third + s * second + s * s / 2 * first])
+        self._stages, self._t = self._asked + math.exp(-s) * moved, t
         x, y, z, throttle, roll, pitch = self._stages[-1].tolist()
         if not receiver.active(self._profile.aux.angle):
             return AttitudeTarget(LEVEL, (x, y, z), throttle)
         a, b, c, d = from_euler(roll, pitch, to_euler(q_wb)[2]).tolist()
         return AttitudeTarget((a, b, c, d), (0.0, 0.0, z), throttle, by_rates=False)
-
-    def _filter(self, asked: Array, dt: float) -> None:
-        """Advance the cascade by dt (s) at constant input: exact response of three equal poles, polynomial x exp(-dt / tau)."""
-        s = max(dt, 0.0) / self._tau_s
-        decay = math.exp(-s)
-        off = self._stages - asked  # of each stage from where all will come to rest
-        first, second, third = off
-        self._stages = asked + decay * np.array([first, second + s * first, third + s * second + s * s / 2 * first])
 
 
 LONGEST = 0x7FFF
@@ -287,7 +271,7 @@ class SimulatedSensing:
             self._attitude, self._attitude_t = self._raw_attitude(), self._attitude_t + 1 / self._profile.attitude_hz
 
     def imu(self) -> RawImu:
-        sample: Imu = self._sensors.imu(self._simulator.truth)
+        sample = self._sensors.imu(self._simulator.truth)
         x, y, z = sample.accel
         lost = self._profile.accel_loss_m_s2 if self._simulator.armed else 0.0
         return self._profile.raw_imu((x, y, z + lost), sample.gyro)
@@ -300,8 +284,7 @@ class SimulatedSensing:
         height = self._pad_z - float(x[P][2]) + self._rng.normal(0.0, barometer.noise_m)
         if self._simulator.armed:
             height -= barometer.fall_m
-        climb = min(max(round(-100 * float(x[V][2])), -LONGEST), LONGEST)
-        return Altitude(round(100 * height), climb)
+        return Altitude(round(100 * height), min(max(round(-100 * float(x[V][2])), -LONGEST), LONGEST))
 
     def _raw_attitude(self) -> RawAttitude:
         return self._profile.raw_attitude(np.array(self._sensors.attitude(self._simulator.truth).q_wb))
@@ -316,41 +299,22 @@ def settings(profile: BetaflightProfile) -> dict[int, Message]:
     low, high = profile.valid_us
     switches = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
     modes = tuple(ModeRange(mode, aux.channel, aux.low_us, aux.high_us) for mode, aux in switches)
+    tuning = dict[str, int]()
+    for axis, curve in zip(("roll", "pitch", "yaw"), profile.rates.axes, strict=True):
+        tuning |= {f"rc_rate_{axis}": curve.rc_rate, f"expo_{axis}": curve.expo, f"rate_{axis}": curve.rate}
+        tuning[f"limit_{axis}_deg_s"] = curve.limit_deg_s
+    tuning |= {"throttle_mid": profile.throttle.mid, "throttle_expo": profile.throttle.expo, "throttle_limit_type": 0}
+    tuning |= {"throttle_limit": 100, "tpa_rate": 65, "tpa_breakpoint": 1350}
     return {
         Code.API_VERSION: ApiVersion(0, 1, 45),
         Code.FC_VARIANT: FcVariant("BTFL"),
         Code.FC_VERSION: FcVersion(4, 4, 3),
         Code.BOARD_INFO: BoardInfo("SH74", target="STM32H743"),
-        Code.RC_TUNING: _tuning(profile),
+        Code.RC_TUNING: RcTuning(**tuning, rates_type=RATES_TYPE[profile.rates.kind]),
         Code.RX_CONFIG: RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),
         Code.RX_MAP: RxMap(profile.channel_map + LETTERS[len(LEAST_MAP) :]),
         Code.MODE_RANGES: ModeRanges(modes),
     }
-
-
-def _tuning(profile: BetaflightProfile) -> RcTuning:
-    roll, pitch, yaw = profile.rates.axes
-    return RcTuning(
-        rc_rate_roll=roll.rc_rate,
-        expo_roll=roll.expo,
-        rate_roll=roll.rate,
-        rate_pitch=pitch.rate,
-        rate_yaw=yaw.rate,
-        tpa_rate=65,
-        throttle_mid=profile.throttle.mid,
-        throttle_expo=profile.throttle.expo,
-        tpa_breakpoint=1350,
-        expo_yaw=yaw.expo,
-        rc_rate_yaw=yaw.rc_rate,
-        rc_rate_pitch=pitch.rc_rate,
-        expo_pitch=pitch.expo,
-        throttle_limit_type=0,
-        throttle_limit=100,
-        limit_roll_deg_s=roll.limit_deg_s,
-        limit_pitch_deg_s=pitch.limit_deg_s,
-        limit_yaw_deg_s=yaw.limit_deg_s,
-        rates_type=RATES_TYPE[profile.rates.kind],
-    )
 
 
 RX_BUFFER_BYTES = 256
@@ -368,7 +332,6 @@ class FlightController(Uart):
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        """Power on at t, s."""
         self._parser, self._buffer = Parser((Direction.REQUEST,)), bytearray()
         self.receiver.boot(t)
         self.arming.boot(t)
@@ -397,16 +360,11 @@ class FlightController(Uart):
         """Read bytes up to the end of one command and answer it."""
         self._buffer += self._in.arrived(t)[: RX_BUFFER_BYTES - len(self._buffer)]
         while self._buffer:
-            frames = self._parser.feed(bytes((self._buffer.pop(0),)))
-            for frame in frames:
-                self._out.send(pack(self._answer(frame, t)), t)
-            if frames:
+            for frame in self._parser.feed(bytes((self._buffer.pop(0),))):  # one at most
+                payload = self._payload(frame, t)
+                direction = Direction.ERROR if payload is None else Direction.ANSWER
+                self._out.send(pack(Frame(frame.command, payload or b"", direction)), t)
                 return
-
-    def _answer(self, frame: Frame, t: float) -> Frame:
-        payload = self._payload(frame, t)
-        direction = Direction.ERROR if payload is None else Direction.ANSWER
-        return Frame(frame.command, payload or b"", direction)
 
     def _payload(self, frame: Frame, t: float) -> bytes | None:
         """Return the reply's payload; None for an error reply."""
@@ -431,18 +389,11 @@ class FlightController(Uart):
             case Code.ALTITUDE:
                 return self._sensing.altitude()
             case Code.RC:
-                return Channels(tuple(round(us) for us in self._in_its_own_order()))
+                us = self.receiver.channels
+                sticks = [us[self.profile.channel(letter)] for letter in OWN_ORDER]
+                return Channels(tuple(map(round, [*sticks, *us[STICKS:]])))
             case Code.STATUS_EX:
-                return self._status()
+                on = self.armed, self.receiver.active(self.profile.aux.angle), self.receiver.overridden
+                modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
+                return StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
         return self._settings.get(command)
-
-    def _in_its_own_order(self) -> list[float]:
-        """Return roll, pitch, yaw, throttle and the AUX channels, us."""
-        channels = self.receiver.channels
-        return [*(channels[self.profile.channel(letter)] for letter in OWN_ORDER), *channels[STICKS:]]
-
-    def _status(self) -> StatusEx:
-        aux = self.profile.aux
-        on = self.armed, self.receiver.active(aux.angle), self.receiver.overridden
-        modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
-        return StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)

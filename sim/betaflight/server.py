@@ -24,7 +24,7 @@ class TerminalLine:
     """Simulator's end of a pseudo-terminal, which a client opens by its name like a serial port."""
 
     def __init__(self) -> None:
-        """Open a pseudo-terminal. Raises LinkError where the system has none."""
+        """Raises LinkError where the system has none."""
         try:
             import tty
 
@@ -55,7 +55,7 @@ class TcpLine:
     """TCP server for one client at a time; the next is accepted once it has disconnected."""
 
     def __init__(self, address: str):
-        """Bind the address. Raises LinkError when it cannot be bound."""
+        """Raises LinkError when the address cannot be bound."""
         host, port = parse_address(address, SITL_PORT)
         try:
             self._server = socket.create_server((host, port), backlog=1)
@@ -74,14 +74,14 @@ class TcpLine:
             self._client.setblocking(False)
             self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return b""
-        with contextlib.suppress(BlockingIOError):
-            try:
-                data = self._client.recv(AT_ONCE)
-            except ConnectionError:
-                data = b""
-            if not data:
-                self._hang_up()
-            return data
+        try:
+            if data := self._client.recv(AT_ONCE):
+                return data
+        except BlockingIOError:
+            return b""
+        except ConnectionError:
+            pass
+        self._hang_up()
         return b""
 
     def write(self, data: bytes) -> None:
@@ -137,24 +137,16 @@ class BetaflightServer:
                 said = b""
                 while station.tick_t <= now and not self.stopped:
                     said += station.serve(station.tick_t)
-                    self._tick(now, report)
-                    if self._done(once):
-                        return
+                    lag = max(0.0, now - station.tick_t)
+                    self.worst_lag_s = max(self.worst_lag_s, lag)
+                    exposure = station.tick()
+                    if exposure is not None:
+                        self._expose(exposure)
+                    report(lag)
+                    if self._aftermath.passed(station.simulator):
+                        if once:
+                            return
+                        station.reset()
                 said += station.serve(now)
                 if said:
                     self._line.write(said)
-
-    def _tick(self, now: float, report: ReportTick) -> None:
-        lag = max(0.0, now - self._station.tick_t)
-        self.worst_lag_s = max(self.worst_lag_s, lag)
-        exposure = self._station.tick()
-        if exposure is not None:
-            self._expose(exposure)
-        report(lag)
-
-    def _done(self, once: bool) -> bool:
-        """Check whether to stop after a finished run; otherwise reset the station once the aftermath has passed."""
-        over = self._aftermath.passed(self._station.simulator)
-        if over and not once:
-            self._station.reset()
-        return over and once

@@ -69,17 +69,12 @@ def set_up(profile: BetaflightProfile) -> list[str]:
         f"set rx_min_usec = {profile.valid_us[0]}",
         f"set rx_max_usec = {profile.valid_us[1]}",
         f"set rates_type = {profile.rates.kind.upper()}",
-        *(line for axis, rates in names for line in (
-            f"set {axis}_rc_rate = {rates.rc_rate}",
-            f"set {axis}_srate = {rates.rate}",
-            f"set {axis}_expo = {rates.expo}",
-            f"set {axis}_rate_limit = {rates.limit_deg_s}",
+        *(f"set {axis}_{name} = {value}" for axis, rates in names for name, value in (
+            ("rc_rate", rates.rc_rate), ("srate", rates.rate), ("expo", rates.expo), ("rate_limit", rates.limit_deg_s),
         )),
         f"set level_limit = {profile.angle_limit_deg:.0f}",
         f"set msp_override_channels_mask = {profile.override_mask}",
-        f"set rc_smoothing_setpoint_cutoff = {profile.smoothing_hz:.0f}",
-        f"set rc_smoothing_feedforward_cutoff = {profile.smoothing_hz:.0f}",
-        f"set rc_smoothing_throttle_cutoff = {profile.smoothing_hz:.0f}",
+        *(f"set rc_smoothing_{k}_cutoff = {profile.smoothing_hz:.0f}" for k in ("setpoint", "feedforward", "throttle")),
         f"set pwr_on_arm_grace = {profile.boot_s:.0f}",
         "set motor_pwm_protocol = MULTISHOT",  # others slow the rate loop down to what they can send
         "set min_throttle = 1000",  # the vehicle's curve is thrust over the stick
@@ -123,9 +118,7 @@ def order(rotors: Rotors) -> list[int]:
     """Return the packet's motor index for each of the vehicle's rotors. Raises UserError unless the rotors form an X of four."""
     places = [(int(math.copysign(1, x)), int(math.copysign(1, y))) for x, y in zip(rotors.x_m, rotors.y_m, strict=True)]
     if sorted(places) != sorted(CORNERS):
-        raise UserError(
-            "link.sitl: flies a quadrotor with one rotor in each corner; this vehicle's `rotors` are others"
-        )
+        raise UserError("link.sitl: flies a quadrotor with one rotor in each corner, which this vehicle is not")
     return [CORNERS.index(place) for place in places]
 
 
@@ -141,8 +134,7 @@ class Sitl:
     def __init__(self, binary: Path, folder: Path, profile: BetaflightProfile, rotors: Rotors):
         """Start the firmware twice, to configure it and to fly, with its settings in `folder`.
 
-        Raises:
-            UserError: no such program, it ends or does not answer, ports are in use, or the rotors do not form an X.
+        Raises UserError: no such program, it ends or does not answer, ports are in use, or the rotors do not form an X.
         """
         self._binary, self._folder, self._profile, self._order = binary, folder, profile, order(rotors)
         require_program(binary)
@@ -153,7 +145,6 @@ class Sitl:
         self._clock.settimeout(ANSWER_S)
         self._granted_ns = self._boot_ns = self._wakes_ns = 0
         self._runs = True
-        self.answers = self.asked = 0
         try:
             self._configure(set_up(profile))
             self._start(clocked=True)
@@ -167,19 +158,16 @@ class Sitl:
     def outputs(self, sample: Imu, attitude: Attitude) -> Array:
         """Return the newest motor outputs (4,), 0..1, in the order of the vehicle's rotors."""
         self._motors.sendto(motion(self._profile, sample, attitude), (LOOPBACK, MOTION_PORT))
-        self.asked += 1
         self._run_to(self._boot_ns + round(1e9 * sample.t))
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while True:
                 packet = self._motors.recv(MOTORS.size + 1)
                 if len(packet) == MOTORS.size:
                     self._speeds = np.array(MOTORS.unpack(packet))
-                    self.answers += 1
         return np.clip(np.nan_to_num(self._speeds[self._order]), 0.0, 1.0)
 
     @property
     def spins(self) -> bool:
-        """Whether a motor was turning at the last report."""
         return bool(self._speeds.any())
 
     @property
@@ -187,7 +175,6 @@ class Sitl:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the program and close all sockets."""
         for uart in getattr(self, "uarts", []):
             uart.close()
         if hasattr(self, "_process"):
@@ -220,16 +207,11 @@ class Sitl:
             shutil.copy(clock_library(), self._folder)  # in LD_PRELOAD, a blank in the cache's path would end a name
             env = {"LD_PRELOAD": f"./{CLOCK}", "SITL_CLOCK_FD": str(clock)}
         with (self._folder / LOG).open("ab") as log:
-            try:
+            try:  # in a session of its own, since Ctrl-C is for the pilot, who lands
                 self._process = subprocess.Popen(
-                    [self._binary],
-                    cwd=self._folder,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(clock,),
-                    env=os.environ | env,
-                    start_new_session=True,  # Ctrl-C is for the pilot, who lands
-                )
+                    [self._binary], cwd=self._folder, stdout=log, stderr=log, pass_fds=(clock,), env=os.environ | env,
+                    start_new_session=True,
+                )  # fmt: skip
             except OSError as error:
                 raise UserError(f"link.sitl {self._binary}: cannot be run ({error.strerror})") from None
 
@@ -290,11 +272,7 @@ class Sitl:
 
 @contextlib.contextmanager
 def firmware(binary: Path, profile: BetaflightProfile, vehicle: Vehicle) -> Iterator[Sitl]:
-    """Run Betaflight's own program, with temporary settings, within the context.
-
-    Raises:
-        UserError: as `Sitl`, or the vehicle has no `rotors`.
-    """
+    """Run Betaflight's own program, with temporary settings. Raises UserError as `Sitl`, or for a vehicle without `rotors`."""
     _ = vehicle.rotors_parameters
     assert vehicle.rotors is not None
     with (
@@ -324,7 +302,7 @@ class SitlMotors:
     """`MotorSource` of the firmware, which receives the vehicle's measurements."""
 
     def __init__(self, sitl: Sitl, sensors: Sensors, loss_m_s2: float):
-        """Set up the source. `loss_m_s2`: reduction of the measured gravity by spinning propellers."""
+        """`loss_m_s2`: reduction of the measured gravity by spinning propellers."""
         self._sitl, self._sensors, self._loss_m_s2 = sitl, sensors, loss_m_s2
 
     def outputs(self, truth: Truth) -> Array:

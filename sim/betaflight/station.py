@@ -8,7 +8,7 @@ import numpy as np
 from gate_racer.link.messages import Arm
 from gate_racer.link.msp.messages import DisableFlag
 from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
-from gate_racer.sim.betaflight.flight_controller import CHANNELS, FlightController, Receiver, SimulatedSensing
+from gate_racer.sim.betaflight.flight_controller import CHANNELS, FlightController, SimulatedSensing
 from gate_racer.sim.betaflight.sitl import Sitl, SitlController, SitlMotors
 from gate_racer.sim.simulator import USUAL, Exposure, RunSetup, Sensors, Simulator
 from gate_racer.sim.worlds.world import World
@@ -50,14 +50,17 @@ class SafetyPilot:
     def channels(self, controller: FlightController | SitlController, t: float) -> list[float]:
         """Return the transmitter's channels at t, us. After the end of a flight the pilot does not arm again."""
         aux, receiver = self._profile.aux, controller.receiver
+        ended = t - receiver.companion_last_t > ENDED_S
         if self._armed_t is None:
-            if not _streamed(receiver, t) or controller.arming.disabled != DisableFlag(0):
+            first = receiver.companion_t
+            streamed = first is not None and t - first >= STREAM_S and not ended
+            if not streamed or controller.arming.disabled != DisableFlag(0):
                 return switched(self._profile)
             self._armed_t = t
         if receiver.channels[self._profile.channel("T")] >= self._profile.throttle.min_check_us:
             self._flown, self._thrust_t = True, t
         handed_s = t - self._armed_t - HANDOVER_S
-        if self._taken_back_t is None and not self._flown and (_ended(receiver, t) or handed_s > self._patience_s):
+        if self._taken_back_t is None and not self._flown and (ended or handed_s > self._patience_s):
             self._taken_back_t = t
         self._done |= handed_s > 0 and not controller.armed
         self._done |= self._flown and t - self._thrust_t > LANDED_S
@@ -66,17 +69,6 @@ class SafetyPilot:
             return switched(self._profile)
         over = [aux.override] if handed_s >= 0 and self._taken_back_t is None else []
         return switched(self._profile, aux.arm, *over)
-
-
-def _streamed(receiver: Receiver, t: float) -> bool:
-    """Check whether the companion has sent sticks for at least STREAM_S and still does."""
-    first = receiver.companion_t
-    return first is not None and t - first >= STREAM_S and not _ended(receiver, t)
-
-
-def _ended(receiver: Receiver, t: float) -> bool:
-    """Check whether the companion has stopped sending sticks."""
-    return t - receiver.companion_last_t > ENDED_S
 
 
 MOTION_HZ = 480.0  # of the physics: rates that are read are at most 2 ms old; a real rate loop's are fresh
@@ -95,26 +87,20 @@ class BetaflightStation:
         pilot: SafetyPilot | None = None,
         sitl: Sitl | None = None,
     ):
-        """Set up the aircraft; with `sitl` the firmware itself controls a plant of four rotors.
-
-        Raises:
-            UserError: the vehicle does not support the setting.
-        """
+        """Set up the aircraft, with `sitl` four rotors that the firmware itself controls. Raises UserError as `Simulator`."""
         # The vehicle's delays are of all there is, and the filters of the flight controller are part of it.
-        vehicle, wire = world.vehicle, profile.wire
+        vehicle = world.vehicle
         rest_s = max(0.0, vehicle.command_delay_s - profile.smoothing_delay_s)
-        read_s = max(0.0, vehicle.imu.accel_delay_s - profile.accel_delay_s)
-        imu = replace(vehicle.imu, accel_delay_s=read_s)
+        imu = replace(vehicle.imu, accel_delay_s=max(0.0, vehicle.imu.accel_delay_s - profile.accel_delay_s))
         world = replace(world, vehicle=replace(vehicle, command_delay_s=rest_s, imu=imu))
         least_hz = MOTION_HZ if sitl is None else SITL_HZ
-        wire = replace(wire, physics_hz=math.ceil(least_hz / profile.stick_hz) * profile.stick_hz)
+        wire = replace(profile.wire, physics_hz=math.ceil(least_hz / profile.stick_hz) * profile.stick_hz)
         lpf_hz = profile.accel_lpf_hz if sitl is None else None  # which the firmware has of its own
         sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu, lpf_hz)
         self.controller: FlightController | SitlController
         if sitl is not None:
-            self.simulator = Simulator(
-                world, wire, seed, setup, motors=SitlMotors(sitl, sensors, profile.accel_loss_m_s2)
-            )
+            motors = SitlMotors(sitl, sensors, profile.accel_loss_m_s2)
+            self.simulator = Simulator(world, wire, seed, setup, motors=motors)
             self.controller = SitlController(profile, sitl)
         else:
             self.simulator = Simulator(world, wire, seed, setup)
@@ -132,12 +118,10 @@ class BetaflightStation:
         return min(self.controller.next_t, self.tick_t)
 
     @property
-    def tick_t(self) -> float:
-        """Time of the next physics step, s."""
+    def tick_t(self) -> float:  # s, of the next physics step
         return (self.simulator.count + 1) / self.simulator.profile.physics_hz
 
     def receive(self, data: bytes, t: float) -> None:
-        """Receive bytes that the companion sends at t, s."""
         self.controller.receive(data, t)
 
     def serve(self, t: float) -> bytes:
@@ -159,7 +143,6 @@ class BetaflightStation:
         return exposure
 
     def reset(self) -> None:
-        """Return the vehicle to its pad for another run."""
         self.simulator.reset()
         self.controller.boot(self.t)
         self.pilot.reset()
@@ -173,7 +156,6 @@ class StationPort:
         self._exposures: list[Exposure] = []
 
     def clock(self) -> float:
-        """Return the simulator's time, s."""
         return self.t
 
     def read(self, timeout_s: float) -> bytes:
@@ -188,8 +170,7 @@ class StationPort:
                 return said
         return b""
 
-    def exposures(self) -> list[Exposure]:
-        """Return the exposures since the last call."""
+    def exposures(self) -> list[Exposure]:  # since the last call
         taken, self._exposures = self._exposures, []
         return taken
 
@@ -200,4 +181,4 @@ class StationPort:
         return -1
 
     def close(self) -> None:
-        """Do nothing: there are no resources to release."""
+        """Do nothing."""

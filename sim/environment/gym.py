@@ -26,24 +26,25 @@ class GymRacing(gymnasium.vector.VectorEnv):
 
     def __init__(self, vehicle: Vehicle, track: Track, n: int, options: Options | None = None, **more: Any):
         """Set up as `RacingEnvironment`; `reset` takes the seed."""
-        self._given, self._more = (vehicle, track, n), {"options": options, **more}
+
+        def make() -> RacingEnvironment:
+            return RacingEnvironment(vehicle, track, n, self.np_random, options, **more)
+
+        self._make = make
         self._np_random, self._np_random_seed = seeding.np_random(0)
-        self._environment = self._made()
+        self._environment = make()
         self.num_envs = n
         self.single_observation_space, self.single_action_space = OBSERVATIONS, ACTIONS
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
         self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
 
-    def _made(self) -> RacingEnvironment:
-        return RacingEnvironment(*self._given, self.np_random, **self._more)
-
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
         """Begin new episodes; with a seed, the stored start states are discarded too."""
         super().reset(seed=seed)
         if seed is not None:
             self._environment.close()
-            self._environment = self._made()
+            self._environment = self._make()
         return self._environment.reset(), {"state": self._environment.state.copy()}
 
     def step(self, actions: Any) -> tuple[Array, Array, Mask, Mask, dict[str, Any]]:
@@ -56,7 +57,6 @@ class GymRacing(gymnasium.vector.VectorEnv):
         return step.observation, step.reward, step.terminated, step.truncated, info
 
     def close_extras(self, **_: Any) -> None:
-        """Shut down the threads."""
         self._environment.close()
 
 
@@ -64,7 +64,6 @@ class GymRace(gymnasium.Env[Array, Array]):
     """Environment of a single vehicle, for learners without support for vector environments."""
 
     def __init__(self, vehicle: Vehicle, track: Track, options: Options | None = None, **more: Any):
-        """Set up as `RacingEnvironment`; `reset` takes the seed."""
         self._races = GymRacing(vehicle, track, 1, options, **more)
         self._np_random, self._np_random_seed = self._races.np_random, 0
         self.observation_space, self.action_space = OBSERVATIONS, ACTIONS
@@ -82,7 +81,6 @@ class GymRace(gymnasium.Env[Array, Array]):
         return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {"passed": bool(info["passed"][0])}
 
     def close(self) -> None:
-        """Shut down the threads."""
         self._races.close()
 
 

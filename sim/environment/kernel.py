@@ -41,15 +41,13 @@ class ErrorTables:
         size = model.x[:, P].max(axis=0) + AROUND_M - self._low
         self._spacing_m = max(SPACING_M, float(np.prod(size) / NODES) ** (1 / 3))
         counts = np.ceil(size / self._spacing_m).astype(int) + 1
-        at = self._low + self._spacing_m * np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), -1).reshape(
-            -1, 3
-        )
+        at = self._low + self._spacing_m * np.indices(counts).reshape(3, -1).T
         x = model.x[KDTree(model.x[:, P]).query(at)[1]].copy()
         x[:, P] = at
         parts = [x[i : i + AT_ONCE] for i in range(0, len(x), AT_ONCE)]
         drawn = [model.sample(rng) for _ in range(realisations)]
-        self._tables = np.array([np.concatenate([one.errors(part) for part in parts]) for one in drawn])
-        self._tables = self._tables.reshape(realisations, *counts, ERRORS)
+        tables = [np.concatenate([one.errors(part) for part in parts]) for one in drawn]
+        self._tables = np.reshape(tables, (realisations, *counts, ERRORS))
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -93,13 +91,6 @@ class Reward(NamedTuple):
     crash: float = -5.0
 
 
-@inlined
-def rewarded(by, nearer_m, delta_rad, rates_rad_s, change, crashed):
-    """Return the reward of a step from progress, angle of gate off the optical axis, |body rates| and |action change|^2."""
-    seen = by.perception * math.exp(by.sharpness_rad4 * delta_rad**4)
-    return by.progress * nearer_m + seen + by.rates * rates_rad_s + by.change * change + by.crash * crashed
-
-
 class CourseArrays(NamedTuple):
     """Gates and bounds of a course, world NED, and the camera's optical axis, body FRD."""
 
@@ -129,12 +120,6 @@ class CourseArrays(NamedTuple):
 
 
 @inlined
-def three(a, i):
-    """Return the first three entries of row i of a (N, >= 3)."""
-    return a[i, 0], a[i, 1], a[i, 2]
-
-
-@inlined
 def turned(phi, q):
     """Return the attitude q (4), wxyz, rotated by a rotation vector phi (3), rad, world."""
     angle = math.sqrt(phi[0] ** 2 + phi[1] ** 2 + phi[2] ** 2)
@@ -151,6 +136,14 @@ def pose_and_speed(p, q, v, scales, out):
     ex, ey, ez = rotate(q, (1.0, 0.0, 0.0)), rotate(q, (0.0, 1.0, 0.0)), rotate(q, (0.0, 0.0, 1.0))
     for k in range(3):
         out[6 + 3 * k], out[7 + 3 * k], out[8 + 3 * k] = ex[k], ey[k], ez[k]
+
+
+@inlined
+def zero_unless_finite(out):
+    """Replace the entries of a row that are not finite by 0."""
+    for k in range(len(out)):
+        if not math.isfinite(out[k]):
+            out[k] = 0.0
 
 
 @njit
@@ -171,9 +164,7 @@ def observe(which, x, error, gate, action, course, scales, seen):
                 out[15 + 3 * c + k] = b[k] / course.reach_m
         for k in range(4):
             out[27 + k] = action[i, k]
-        for k in range(31):
-            if not math.isfinite(out[k]):
-                out[k] = 0.0
+        zero_unless_finite(out)
 
 
 @njit
@@ -181,10 +172,8 @@ def observe_truth(x, scales, known):
     """Fill true positions, velocities and rotation matrices (N, 15), scaled as in an observation."""
     for i in range(len(x)):
         out = known[i]
-        pose_and_speed(three(x, i), (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (x[i, 7], x[i, 8], x[i, 9]), scales, out)
-        for k in range(15):
-            if not math.isfinite(out[k]):
-                out[k] = 0.0
+        pose_and_speed(x[i, 0:3], (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), x[i, 7:10], scales, out)
+        zero_unless_finite(out)
 
 
 @inlined
@@ -210,7 +199,7 @@ def judge(x, before, hit, gate, action, last, course, scales, by, reward, crashe
     action, last (N, 4): this action and the previous one.
     """
     for i in range(len(x)):
-        a, b, k = three(before, i), three(x, i), gate[i]
+        a, b, k = before[i], x[i], gate[i]
         finite, outside = True, False
         for j in range(x.shape[1]):
             finite = finite and math.isfinite(x[i, j])
@@ -234,7 +223,9 @@ def judge(x, before, hit, gate, action, last, course, scales, by, reward, crashe
             looks = rotate((x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (axis[0], axis[1], axis[2]))
             cosine = (looks[0] * to[0] + looks[1] * to[1] + looks[2] * to[2]) / distance
             delta = math.acos(min(max(cosine, -1.0), 1.0))
-        reward[i] = rewarded(by, nearer, delta, math.sqrt(rates), change, crashed[i])
+        seen = by.perception * math.exp(by.sharpness_rad4 * delta**4)
+        paid = by.progress * nearer + seen + by.rates * math.sqrt(rates) + by.change * change
+        reward[i] = paid + by.crash * crashed[i]
 
 
 @njit

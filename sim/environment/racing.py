@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.transform import Rotation
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key
@@ -23,7 +24,7 @@ from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAc
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import Array, Indices, Mask, from_euler, product
+from gate_racer.vehicle.rotation import Array, Indices, Mask, from_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
 SLOTS = 64  # passages stored per gate (chosen)
@@ -41,32 +42,24 @@ class Perturbation:
     attitude_rad: float = 0.1
 
 
-def turned(phi: Array, q: Array) -> Array:
-    """Return attitudes q (N, 4), wxyz, rotated by rotation vectors phi (N, 3), rad, world."""
-    angle = np.sqrt((phi**2).sum(1))
-    axis = phi * (0.5 * np.sinc(angle / (2 * np.pi)))[:, None]
-    return np.stack(product((np.cos(angle / 2), *axis.T), q.T), axis=1)
+def on_axis(gate: Gate, along_m: float) -> Array:
+    """Return the state (13,) on the axis of a gate, `along_m` beyond its centre, level, at SPEED_M_S."""
+    x, along = np.zeros(13), gate.R_wg[:, 0]
+    x[P], x[Q] = gate.p_wg + along_m * along, from_euler(0.0, 0.0, np.arctan2(along[1], along[0]))
+    x[V] = SPEED_M_S * along
+    return x
 
 
 class StartStates:
     """Buffer of start states (13,), the first blocks of RATES_X, by next gate, and on the pad."""
 
     def __init__(self, track: Track, radius_m: float, perturbation: Perturbation, approaches: float):
-        """Fill the buffer with states behind the centre of each gate, level, at SPEED_M_S.
-
-        Args:
-            radius_m: of the body.
-            approaches: share of starts that lie on the axis before the next gate, level and at SPEED_M_S.
-        """
+        """Fill the buffer with states behind each gate. `radius_m`: of the body; `approaches`: share of starts before a gate."""
         n = len(track.gates)
         self._perturbation, self._approaches, self._track = perturbation, approaches, track
         self.states = np.zeros((n + 1, SLOTS, 13))
         for k, gate in enumerate(track.gates):
-            along, yaw = gate.R_wg[:, 0], np.arctan2(gate.R_wg[1, 0], gate.R_wg[0, 0])
-            behind = max(gate.depth_m, gate.tunnel_m) / 2 + radius_m + CLEAR_M
-            first = self.states[(k + 1) % n]
-            first[:, P], first[:, Q] = gate.p_wg + behind * along, from_euler(0.0, 0.0, yaw)
-            first[:, V] = SPEED_M_S * along
+            self.states[(k + 1) % n] = on_axis(gate, max(gate.depth_m, gate.tunnel_m) / 2 + radius_m + CLEAR_M)
         pad = track.start.p_wb - (radius_m + CLEAR_M) * np.array([0.0, 0.0, 1.0])
         self.states[n][:, P], self.states[n][:, Q] = pad, track.start.q_wb
         self._places = np.arange(0 if track.closed else 1, n + 1)  # an open course has no gate after its last
@@ -81,21 +74,15 @@ class StartStates:
         x, by = self.states[place, rng.integers(self.states.shape[1], size=n)], self._perturbation
         gate = place % (len(self.states) - 1)
         if self._approaches:
+            low, high = np.add(self._track.bounds.low_m, CLEAR_M), np.subtract(self._track.bounds.high_m, CLEAR_M)
             for i in np.flatnonzero(rng.random(n) < self._approaches):
-                ahead = self._track.gates[gate[i]]
-                x[i] = self._before(ahead, rng.uniform(*APPROACH_M))
+                x[i] = on_axis(self._track.gates[gate[i]], -rng.uniform(*APPROACH_M))
+                x[i, P] = np.clip(x[i, P], low, high)
         x[:, P] += rng.uniform(-by.position_m, by.position_m, (n, 3))
         x[:, V] += rng.uniform(-by.velocity_m_s, by.velocity_m_s, (n, 3))
-        x[:, Q] = turned(rng.uniform(-by.attitude_rad, by.attitude_rad, (n, 3)), x[:, Q])
+        turn = Rotation.from_rotvec(rng.uniform(-by.attitude_rad, by.attitude_rad, (n, 3)))
+        x[:, Q] = (turn * Rotation.from_quat(x[:, Q], scalar_first=True)).as_quat(scalar_first=True)
         return x, gate
-
-    def _before(self, gate: Gate, distance_m: float) -> Array:
-        """Return the state (13,) at a distance before a gate, no nearer to the bounds than the body."""
-        along, (low, high) = gate.R_wg[:, 0], (self._track.bounds.low_m, self._track.bounds.high_m)
-        x = np.zeros(13)
-        x[P] = np.clip(gate.p_wg - distance_m * along, np.add(low, CLEAR_M), np.subtract(high, CLEAR_M))
-        x[Q], x[V] = from_euler(0.0, 0.0, np.arctan2(along[1], along[0])), SPEED_M_S * along
-        return x
 
 
 TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled
@@ -167,9 +154,7 @@ class RacingEnvironment:
         """
         for i, gate in enumerate(track.gates):
             if gate.is_ball or gate.polygon_m is not None:
-                raise UserError(
-                    f"{track.name}: gates[{i}]: the observation needs four corners: only square openings are possible"
-                )
+                raise UserError(f"{track.name}: gates[{i}]: the observation needs four corners of a square opening")
         self.options = options = options or Options()
         self.n, self._vehicle, self._track, self._rng = n, vehicle, track, rng
         self._batch = Batch(vehicle, options.setting, n, Colliders(track), threads)
@@ -235,8 +220,7 @@ class RacingEnvironment:
         truncated: Mask = ~crashed & (done | (self._steps >= self.options.episode_steps))
         terminated = crashed | (~truncated & (self._since_gate >= self.options.gate_steps))
         final = self._observe(self._everyone)
-        ended = np.flatnonzero(terminated | truncated)
-        observation = final
+        ended, observation = np.flatnonzero(terminated | truncated), final
         if len(ended):
             self._begin(ended)
             observation = final.copy()
@@ -244,11 +228,9 @@ class RacingEnvironment:
         return EnvironmentStep(observation, reward, terminated, truncated, final, passed)
 
     def close(self) -> None:
-        """Shut down the threads."""
         self._batch.close()
 
     def _begin(self, which: Indices) -> None:
-        """Begin new episodes of vehicles `which` (k,)."""
         x, self.next_gate[which] = self._starts.draw(len(which), self._rng)
         self._batch.reset(which, x)
         self._batch.carry(which)
@@ -274,7 +256,6 @@ class RacingEnvironment:
         return hit
 
     def _act(self, acting: Array, dt: float) -> None:
-        """Advance by dt (s) with actions (N, 4)."""
         thrust = 0.5 * (acting[:, 0] + 1) * self._vehicle.thrust_max
         curve = self._vehicle.throttle
         throttle = np.interp(thrust, curve.thrust_m_s2, curve.command)
@@ -291,7 +272,6 @@ class RacingEnvironment:
         return found
 
     def _observe(self, which: Indices) -> Array:
-        """Return the observations (k, 31) of vehicles `which` (k,)."""
         error, seen = self._error, np.empty((len(which), OBSERVATION.size))
         if self._tables is not None:
             error = error + self._tables.errors(self.state, self._drawn)

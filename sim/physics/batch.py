@@ -4,6 +4,7 @@ Commands act without delay; a caller that models the command delay has to buffer
 within a step are integrated in SIMD lanes, the others one by one; the results are bit-identical.
 """
 
+import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -114,16 +115,16 @@ class Batch:
         """
         if min(n, threads) < 1:
             raise ValueError(f"{n} vehicles on {threads} threads: expected at least one of each")
-        setting = setting or natural(vehicle)
-        curve, self._aerodynamic = vehicle.throttle, setting.aerodynamic
+        self._aerodynamic, curve = (setting or natural(vehicle)).aerodynamic, vehicle.throttle
         self._curve = np.array(curve.command), np.array(curve.thrust_m_s2)
         self._limit = np.array(vehicle.rate_max_rad_s)
         self._body = boxed(body_of(vehicle))
         self._solids = colliders.solids if colliders else NOTHING
         self.impulses = np.zeros((n, len(colliders.things) if colliders else 0))
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._parts = [part for part in np.array_split(np.arange(n), threads) if len(part)]
-        if setting.aerodynamic:
+        ends = np.linspace(0, n, threads + 1).astype(int).tolist()
+        self._parts = [slice(begin, end) for begin, end in itertools.pairwise(ends)]
+        if self._aerodynamic:
             self._par = boxed(swift.parameters(vehicle))
             self._rest = swift.at_rest(self._par[0])
         else:
@@ -173,14 +174,11 @@ class Batch:
         n = len(self._x)
         unknown = np.zeros((n, 3)) if residual is None else np.ascontiguousarray(residual, float)
         if np.shape(omega) != (n, 3) or np.shape(throttle) != (n,) or unknown.shape != (n, 3) or not dt > 0:
-            shapes = f"{np.shape(omega)}, {np.shape(throttle)}, {unknown.shape}"
-            raise ValueError(
-                f"omega, throttle, residual of {shapes} and dt {dt:g}: expected ({n}, 3), ({n},), ({n}, 3), dt > 0"
-            )
+            raise ValueError(f"expected omega ({n}, 3), throttle ({n},), residual ({n}, 3) and dt > 0")
         self.impulses[:] = 0.0
         u = np.empty((n, 4))
-        np.minimum(np.maximum(omega, -self._limit), self._limit, out=u[:, :3])
-        commanded = np.minimum(np.maximum(throttle, 0.0), 1.0)
+        np.clip(omega, -self._limit, self._limit, out=u[:, :3])
+        commanded = np.clip(throttle, 0.0, 1.0)
         u[:, 3] = commanded if self._aerodynamic else np.interp(commanded, *self._curve)
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         law = advance_swift if self._aerodynamic else advance_rates
@@ -192,9 +190,8 @@ class Batch:
         if self._pool is None:
             fly(slice(None))
         else:
-            list(self._pool.map(fly, [slice(part[0], part[-1] + 1) for part in self._parts]))
+            list(self._pool.map(fly, self._parts))
 
     def close(self) -> None:
-        """Shut down the threads."""
         if self._pool is not None:
             self._pool.shutdown()

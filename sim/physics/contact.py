@@ -20,6 +20,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 WALL_M = 5.0  # m, thickness of the walls of the bounds
 REST_M_S = 0.2  # m/s, approach speed below which the restitution is zero
 TOLERANCE_M = 2e-3  # m, gap between the closest points below which two boxes are in contact
+SIGNS = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])  # of the corners of a box
 
 
 class ColliderKind(enum.StrEnum):
@@ -72,26 +73,23 @@ class Colliders:
         boxes: list[tuple[Array, Array, Array, int]] = []
         self._low, self._high = low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
         for axis in range(3):
-            thing = self._thing(ColliderKind.BOUNDS, axis)
+            self.things.append((ColliderKind.BOUNDS, axis))
             for face, sign in ((low, -1), (high, 1)):
                 centre, half = (low + high) / 2, (high - low) / 2 + 2 * WALL_M
                 centre[axis], half[axis] = face[axis] + sign * WALL_M / 2, WALL_M / 2
-                boxes.append((centre, np.eye(3), half, thing))
+                boxes.append((centre, np.eye(3), half, axis))
         self.walls = len(boxes)
-        for i in sorted(set(track.landmarks)):
-            if solids := gate_solids(track, i):
-                thing = self._thing(ColliderKind.GATE, i)
-                boxes += [(*solid, thing) for solid in solids]
-        for i, obstacle in enumerate(track.obstacles):
-            boxes.append((*of_obstacle(obstacle), self._thing(ColliderKind.OBSTACLE, i)))
+        solids = [(ColliderKind.GATE, i, gate_solids(track, i)) for i in sorted(set(track.landmarks))]
+        solids += [(ColliderKind.OBSTACLE, i, [of_obstacle(box)]) for i, box in enumerate(track.obstacles)]
+        for kind, i, parts in solids:
+            if parts:
+                boxes += [(*part, len(self.things)) for part in parts]
+                self.things.append((kind, i))
         self.solids = Solids(*(np.array(column) for column in zip(*boxes, strict=True)))
 
-    def _thing(self, kind: ColliderKind, index: int) -> int:
-        self.things.append((kind, index))
-        return len(self.things) - 1
-
-    def inside(self, points: Array, margin_m: float) -> bool:
-        """Check whether all world points (n, 3) lie inside the bounds by at least `margin_m`."""
+    def inside(self, body: Body, p_wb: Array, q_wb: Array, margin_m: float) -> bool:
+        """Check whether a body at this pose lies inside the bounds by at least `margin_m`."""
+        points = p_wb + (SIGNS * np.array(body.half)) @ matrix(q_wb).T
         return bool(((points > self._low + margin_m) & (points < self._high - margin_m)).all())
 
     def contacts(self, t: float, impulses: Array) -> tuple[Contact, ...]:
@@ -100,11 +98,9 @@ class Colliders:
 
     def touched(self, body: Body, p_wb: Array, q_wb: Array) -> list[tuple[ColliderKind, int]]:
         """Return the objects that a body at this pose overlaps."""
-        x, found = np.concatenate([p_wb, q_wb]), []
-        for i in range(len(self.solids.half)):
-            if contact_with(x, self.solids, i, body)[0] > 0:
-                found.append(self.things[self.solids.thing[i]])
-        return sorted(set(found))
+        x, solids = np.concatenate([p_wb, q_wb]), self.solids
+        hit = [i for i in range(len(solids.half)) if contact_with(x, solids, i, body)[0] > 0]
+        return sorted({self.things[solids.thing[i]] for i in hit})
 
 
 def body_of(vehicle: Vehicle) -> Body:
@@ -130,13 +126,11 @@ def far(x, solids, i, radius):
 
 @njit
 def dot(a, b):
-    """Return the scalar product of a (3) and b (3)."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
 @njit
 def cross(a, b):
-    """Return the vector product of a (3) and b (3)."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
@@ -154,7 +148,6 @@ def clamp(p, half):
 
 @njit
 def column(A, k):
-    """Return column k of A (3, 3): an axis of a box, world."""
     return (A[0, k], A[1, k], A[2, k])
 
 
@@ -276,12 +269,6 @@ def collide(x, solids, first, body, impulses):
                 x[k] += depth * normal[k]
 
 
-def corners_w(vehicle: Vehicle, p_wb: Array, q_wb: Array) -> Array:
-    """Return the corners (8, 3) of the body, m, world."""
-    signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])
-    return p_wb + (signs * np.array(vehicle.body_m) / 2) @ matrix(q_wb).T
-
-
 NO_RAY = -1  # index of a ray without a hit
 
 
@@ -321,12 +308,8 @@ def _cast(p, directions, solids, near, offset, radius, distance, box, range_m):
 
 
 def cast(solids: Solids, p_w: Array, directions_w: Array, range_m: float) -> tuple[Array, np.ndarray]:
-    """Cast rays from p_w (3,) m along unit vectors (N, 3), world, and return the nearest hits within the range.
-
-    Returns:
-        distance: (N,) m, infinite without a hit.
-        box: (N,) index into the solids, or -1 without a hit.
-    """
+    """Cast rays from p_w (3,) m along unit vectors (N, 3), world, and return distances (N,), m, of the nearest hits within the
+    range, infinite without one, and indices (N,) of the boxes hit, or NO_RAY."""
     distance, box = np.empty(len(directions_w)), np.empty(len(directions_w), np.int64)
     offset, radius = solids.centre - p_w, np.linalg.norm(solids.half, axis=1) * (1 + 1e-9)
     near = np.flatnonzero(np.linalg.norm(offset, axis=1) - radius <= range_m)

@@ -23,30 +23,16 @@ def four(x, k, i, n):
 
 
 @inlined
-def put_three(x, values, k, i, n):
-    """Store three values in entries k to k + 2 of vehicle i of n."""
-    x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i] = values
-
-
-@inlined
-def put_four(x, values, k, i, n):
-    """Store four values in entries k to k + 3 of vehicle i of n."""
-    x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i], x[(k + 3) * n + i] = values
-
-
-@inlined
 def rigid(x, i, n):
     """Return pose and motion (13) of vehicle i of n."""
     return (*three(x, 0, i, n), *four(x, 3, i, n), *three(x, 7, i, n), *three(x, 10, i, n))
 
 
 @inlined
-def put_rigid(x, values, i, n):
-    """Store pose and motion (13) of vehicle i of n."""
-    put_three(x, values[:3], 0, i, n)
-    put_four(x, values[3:7], 3, i, n)
-    put_three(x, values[7:10], 7, i, n)
-    put_three(x, values[10:13], 10, i, n)
+def put(x, values, first, i, n):
+    """Store values in the entries from `first` on of vehicle i of n."""
+    for k in range(len(values)):
+        x[(first + k) * n + i] = values[k]
 
 
 @inlined
@@ -76,18 +62,14 @@ def add_scaled_with_four(x, h, k):
 
 
 @inlined
-def slopes(slope, add_scaled, x, u, residual, par, dt):
-    """Return the four slopes of a Runge-Kutta step of length dt at constant u; add_scaled (x, h, k) returns x + h k."""
+def runge_kutta(slope, add_scaled, begin, x, u, residual, par, dt):
+    """Return `begin` + dt (k1 + 2 k2 + 2 k3 + k4) / 6 of a step from x at constant u; add_scaled (x, h, k) returns x + h k."""
     k1 = slope(x, u, residual, par)
     k2 = slope(add_scaled(x, dt / 2, k1), u, residual, par)
     k3 = slope(add_scaled(x, dt / 2, k2), u, residual, par)
-    return k1, k2, k3, slope(add_scaled(x, dt, k3), u, residual, par)
-
-
-@inlined
-def summed(add_scaled, x, k, dt):
-    """Return x + dt (k1 + 2 k2 + 2 k3 + k4) / 6 of slopes k."""
-    return add_scaled(add_scaled(add_scaled(add_scaled(x, dt / 6, k[0]), dt / 3, k[1]), dt / 3, k[2]), dt / 6, k[3])
+    k4 = slope(add_scaled(x, dt, k3), u, residual, par)
+    half = add_scaled(add_scaled(begin, dt / 6, k1), dt / 3, k2)
+    return add_scaled(add_scaled(half, dt / 3, k3), dt / 6, k4)
 
 
 @inlined

@@ -1,15 +1,13 @@
 """Plants that a user brings: their equations of motion, in our air, among our gates, behind our rate commands.
 
-By name there are those of RotorPy (UPenn) and crazyflow (TUM), with their own vehicles. Rigid body, rotors, their lag,
-allocation and aerodynamics are theirs, with the published numbers of the AscTec Hummingbird and of the Crazyflie 2.1 Brushless.
-Two numbers are ours, so that the vehicles can fly the same courses: their rotors may turn as fast as the largest thrust over mass
-of our vehicle needs, and their rate loop has our vehicle's rate lag. Command delay, throttle curve, sensors, wind and contacts
-are those of any plant here.
+By name there are those of RotorPy (UPenn) and crazyflow (TUM), with their own vehicles, but two numbers of ours, so that they can
+fly the same courses: the largest rotor speed and the rate lag (docs/parts.md).
 """
 
 import math
 import os
 from typing import Any, Protocol
+from unittest import mock
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from gate_racer.sim.physics.contact import collide
 from gate_racer.sim.physics.plant import P, Q, V, W
 from gate_racer.sim.physics.plants import RatesPlant
 from gate_racer.vehicle.dynamics import G_W, RATES_X
-from gate_racer.vehicle.rotation import Array, exp, matrix, product
+from gate_racer.vehicle.rotation import Array, as_vector, exp, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle
 
 # From NED to NWU, and from FRD to FLU: half a turn about x.
@@ -51,11 +49,9 @@ class RotorPy:
         self.reset()
 
     def reset(self) -> None:
-        """Stop the rotors."""
         self._rotors = np.zeros(4)  # rad/s
 
     def step(self, x: Array, u: Array, dt: float) -> Array:
-        """Return the state (14,) dt (s) later, as `sim.physics.part.Plant`."""
         state = {"x": NWU * x[P], "q": (NWU_Q * x[Q])[XYZW], "v": NWU * x[V], "w": NWU * x[W], "wind": np.zeros(3)}
         asked = {"cmd_thrust": self._quad.mass * u[3], "cmd_w": NWU * u[:3]}
         after = self._quad.step(state | {"rotor_speeds": self._rotors}, asked, dt)
@@ -73,16 +69,10 @@ class Crazyflow:
 
     def __init__(self, vehicle: Vehicle):
         """Load the model; limit the rotors."""
-        before = os.environ.get(ARRAYS)
-        os.environ[ARRAYS] = "1"
-        try:
+        with mock.patch.dict(os.environ, {ARRAYS: "1"}):
             from drone_controllers.mellinger.control import force_torque2rotor_vel
             from drone_models.core import load_params, parametrize
             from drone_models.first_principles import dynamics
-        finally:
-            del os.environ[ARRAYS]
-            if before is not None:
-                os.environ[ARRAYS] = before
         self._par = par = load_params("first_principles", CRAZYFLIE)
         self._slope = parametrize(dynamics, CRAZYFLIE)
         names = ("thrust_min", "L", "rpm2thrust", "thrust2torque", "mixing_matrix")
@@ -91,11 +81,9 @@ class Crazyflow:
         self.reset()
 
     def reset(self) -> None:
-        """Stop the rotors."""
         self._rotors, self._turn = np.zeros(4), np.zeros(3)  # rpm; rad/s^2
 
     def step(self, x: Array, u: Array, dt: float) -> Array:
-        """Return the state (14,) dt (s) later, as `sim.physics.part.Plant`."""
         p, q, v, w = NWU * x[P], NWU_Q * x[Q], NWU * x[V], NWU * x[W]
         asked = self._gain_1_s * (NWU * u[:3] - w - MOTOR_S * self._turn)
         torque = self._par["J"] @ asked
@@ -106,9 +94,6 @@ class Crazyflow:
         self._rotors = self._rotors + dt * spin
         turned = np.array(product(q, exp(dt * w)))
         return _state(p + dt * v, turned[XYZW], v + dt * acceleration, w + dt * self._turn, thrust)
-
-
-NEEDED = ("step",)
 
 
 class Plant(Protocol):
@@ -140,7 +125,7 @@ class PartPlant(RatesPlant):
 
     def __init__(self, name: str, vehicle: Vehicle, *given: Any):
         """Make it. Raises UserError where the class cannot be loaded or made."""
-        self._part = Part(name, "plant", NEEDED, (vehicle,))
+        self._part = Part(name, "plant", ("step",), (vehicle,))
         super().__init__(vehicle, *given)
 
     def reset(self, t: float) -> None:
@@ -156,14 +141,13 @@ class PartPlant(RatesPlant):
         thrust = self._vehicle.throttle.thrust(throttle) if self._active is not None else 0.0
         u, force_b = np.array([*omega.tolist(), thrust]), (0.0, 0.0, 0.0)
         for _ in range(substeps):
-            before, after = self.x.copy(), self._after(u, dt)
+            v_w, after = self.x[V].copy(), self._after(u, dt)
             if after is None:
                 force_b = super()._step(omega, throttle, 1, dt)
                 continue
             self.x[:] = after
             self.x[V] += self._unknown_w * dt
-            force = matrix(after[Q]).T @ ((after[V] - before[V]) / dt - G_W)
-            force_b = float(force[0]), float(force[1]), float(force[2])
+            force_b = as_vector(matrix(after[Q]).T @ ((after[V] - v_w) / dt - G_W))
             solids, first, body, impulses = self._surroundings()
             collide(self.x, solids, first, body[0], impulses)
         return force_b

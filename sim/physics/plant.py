@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, corners_w
+from gate_racer.sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of
 from gate_racer.sim.physics.jit import boxed, inlined
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import G_W, GRAVITY, RATES_X, RatesParameters, authority
@@ -89,18 +89,15 @@ class Truth:
     accel_b: Array  # (3,) specific force, m/s^2
 
     @property
-    def p_wb(self) -> Array:
-        """Position (3,) m, world; a view of x."""
+    def p_wb(self) -> Array:  # (3,) m; a view of x, like the others
         return self.x[P]
 
     @property
-    def v_w(self) -> Array:
-        """Velocity (3,) m/s, world; a view of x."""
+    def v_w(self) -> Array:  # (3,) m/s
         return self.x[V]
 
     @property
-    def q_wb(self) -> Array:
-        """Attitude (4,), body to world, wxyz; a view of x."""
+    def q_wb(self) -> Array:  # (4,) wxyz
         return self.x[Q]
 
 
@@ -146,7 +143,6 @@ class Plant(ABC):
 
     @property
     def body(self) -> Body:
-        """Colliding box of the vehicle."""
         return cast(Body, self._boxed_body[0])
 
     def knock(self, shift_w: Array, dv_w: Array, domega_b: Array) -> None:
@@ -158,13 +154,9 @@ class Plant(ABC):
     @property
     def truth(self) -> Truth:
         """True state at the current time; a copy."""
-        return Truth(self.t, self._rates_x(), self._force_b.copy())
-
-    def _rates_x(self) -> Array:
-        """Return the state (14,) as RATES_X."""
         x = np.empty(RATES_X.size)
         x[RIGID], x[-1] = self.x[RIGID], self.thrust
-        return x
+        return Truth(self.t, x, self._force_b.copy())
 
     def command(self, t: float, target: AttitudeTarget) -> None:
         """Queue a command received at time t (s); ignored while disarmed."""
@@ -195,8 +187,7 @@ class Plant(ABC):
         """Rotor thrust over mass along -z of the body, m/s^2."""
 
     @abstractmethod
-    def _parameters(self) -> Any:
-        """Return the model's parameters, a NamedTuple."""
+    def _parameters(self) -> Any: ...
 
     @abstractmethod
     def _at_rest(self) -> Array:
@@ -223,7 +214,7 @@ class Plant(ABC):
             return
         omega, throttle = self._input()
         if self._residual is not None:
-            self._unknown_w = self._residual(t, self._rates_x(), self._vehicle.throttle.thrust(throttle))
+            self._unknown_w = self._residual(t, self.truth.x, self._vehicle.throttle.thrust(throttle))
         before = self.x[RIGID].copy()
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         force_b = self._step(omega, throttle, substeps, dt / substeps)
@@ -236,16 +227,12 @@ class Plant(ABC):
             self._force_b += matrix(self.x[Q]).T @ self._unknown_w
         if self._impulses.any():  # what carries or strikes it is felt, on average over the step
             self._force_b = matrix(self.x[Q]).T @ ((self.x[V] - before[V]) / dt - G_W)
-        if not self.clear:
-            self._leave_pad()
-
-    def _leave_pad(self) -> None:
-        """Mark the vehicle as clear once off the ground; before that, sinking back returns it to its pad."""
-        if self.x[P][2] > self._start.p_wb[2] and self.x[V][2] > 0:
+        if self.clear:
+            return
+        if self.x[P][2] > self._start.p_wb[2] and self.x[V][2] > 0:  # it sinks back before it is off the ground
             self._rest()
         elif self._colliders is not None:
-            corners = corners_w(self._vehicle, self.x[P], self.x[Q])
-            self.clear = self._colliders.inside(corners, CLEAR_M)
+            self.clear = self._colliders.inside(self.body, self.x[P], self.x[Q], CLEAR_M)
 
     def _rest(self) -> None:
         self.on_pad, self.clear = True, self._colliders is None

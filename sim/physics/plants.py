@@ -1,19 +1,9 @@
 """The plants, with contacts: the `rates` model, the grey-box quadrotor, and four rotors driven by another flight controller.
 
-The four settings of Swift's simulation study (Kaufmann et al. 2023, Methods, "Simulation results"; Extended Data Table 1c):
-
-| setting | dynamics | observation handed to the controller |
-|---|---|---|
-| 1 | the planner's and the controller's own model | true state |
-| 2 | the same | truth plus one realisation of the residual observation model |
-| 3 | grey-box aerodynamic simulation | true state |
-| 4 | the same | truth plus one realisation of the residual observation model |
-
-In the paper no camera and no IMU take part: the controller is given position, velocity and attitude, and the noise does
-not depend on what the camera would see. "The dynamics model used by the trajectory generation and the MPC controller
-matches the simulated dynamics of experimental setting (1)": here that is the vehicle's `rates` model. A setting therefore
-selects the plant of a simulator, and for a benchmark whether `ObservationModel` comes between truth and controller;
-a pilot that flies by IMU and camera makes its own observations, so that only the plant affects it.
+The settings are the four of Swift's simulation study (Kaufmann et al. 2023, Methods, "Simulation results"): in 1 and 2 the
+controller's own model, here `rates`, in 3 and 4 the grey-box plant; in 2 and 4 the controller is given, instead of the true
+state, the truth plus one realisation of the residual observation model. There no camera and no IMU take part; a pilot that flies
+by them makes its own observations, so that of a setting only the plant affects it.
 """
 
 from dataclasses import dataclass
@@ -59,17 +49,14 @@ def rates_slope(x, u, residual, par):
 @inlined
 def rates_stepped(x, u, residual, par, dt):
     """Return the state (14) as RATES_X after one Runge-Kutta step. `residual`: acceleration (3), m/s^2, world."""
-    k = lanes.slopes(rates_slope, rates_add_scaled, x, u, residual, par, dt)
-    return lanes.with_unit_attitude(lanes.summed(rates_add_scaled, x, k, dt))
+    return lanes.with_unit_attitude(lanes.runge_kutta(rates_slope, rates_add_scaled, x, x, u, residual, par, dt))
 
 
 @inlined
 def rates_substep(x, u, residual, par, dt, i, n):
     """Advance vehicle i of n by one sub-step."""
     state = (*lanes.rigid(x, i, n), x[13 * n + i])
-    state = rates_stepped(state, lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n), par, dt)
-    lanes.put_rigid(x, state, i, n)
-    x[13 * n + i] = state[13]
+    lanes.put(x, rates_stepped(state, lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n), par, dt), 0, i, n)
 
 
 @njit
@@ -93,9 +80,7 @@ def fly_rates_lanes(x, u, residual, par, substeps, dt):
     x, u, residual: (14 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
     """
     for _ in range(substeps):
-        for i in range(
-            lanes.LANES
-        ):  # a compile-time constant, so that the compiler can prove that lanes do not overlap
+        for i in range(lanes.LANES):  # a constant, so that the compiler can prove that lanes do not overlap
             rates_substep(x, u, residual, par, dt, i, lanes.LANES)
 
 
@@ -125,18 +110,13 @@ class RatesPlant(Plant):
 def swift_substep(x, u, armed, residual, par, share, dt, i, n):
     """Advance vehicle i of n by one sub-step. share: from `swift.shares`."""
     motion = (*lanes.rigid(x, i, n), *lanes.four(x, 13, i, n))
-    loop, pack = (
-        (*lanes.three(x, 17, i, n), *lanes.three(x, 20, i, n), *lanes.three(x, 23, i, n)),
-        lanes.three(x, 26, i, n),
-    )
+    loop = (*lanes.three(x, 17, i, n), *lanes.three(x, 20, i, n), *lanes.three(x, 23, i, n))
+    pack = lanes.three(x, 26, i, n)
     commanded, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
     motion, loop, pack = swift.stepped(motion, loop, pack, commanded, armed, unknown, par, share, dt)
-    lanes.put_rigid(x, motion, i, n)
-    lanes.put_four(x, motion[13:], 13, i, n)
-    lanes.put_three(x, loop[:3], 17, i, n)
-    lanes.put_three(x, loop[3:6], 20, i, n)
-    lanes.put_three(x, loop[6:], 23, i, n)
-    lanes.put_three(x, pack, 26, i, n)
+    lanes.put(x, motion, 0, i, n)
+    lanes.put(x, loop, 17, i, n)
+    lanes.put(x, pack, 26, i, n)
 
 
 @njit
@@ -200,12 +180,8 @@ class MotorSource(Protocol):
 def rotors_slope(x, wanted, residual, par):
     """Return d/dt of pose, motion and thrusts (17 scalars). `residual`: acceleration (3), m/s^2, world."""
     k = rotors(x, (x[13], x[14], x[15], x[16]), par.rotors)
-    rise = (
-        (wanted[0] - x[13]) / par.lag,
-        (wanted[1] - x[14]) / par.lag,
-        (wanted[2] - x[15]) / par.lag,
-        (wanted[3] - x[16]) / par.lag,
-    )
+    off = (wanted[0] - x[13], wanted[1] - x[14], wanted[2] - x[15], wanted[3] - x[16])
+    rise = (off[0] / par.lag, off[1] / par.lag, off[2] / par.lag, off[3] / par.lag)
     return (*k[:7], k[7] + residual[0], k[8] + residual[1], k[9] + residual[2], *k[10:], *rise)
 
 
@@ -213,17 +189,11 @@ def rotors_slope(x, wanted, residual, par):
 def fly_rotors(x, wanted, residual, pars, substeps, dt, solids, first, bodies, impulses):
     """`fly_rates` of four rotors, x (17,), at constant target thrusts (4,), N."""
     par, body = pars[0], bodies[0]
-    commanded, unknown, add_scaled = (
-        lanes.four(wanted, 0, 0, 1),
-        lanes.three(residual, 0, 0, 1),
-        lanes.add_scaled_with_four,
-    )
+    commanded, unknown = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
         now = (*lanes.rigid(x, 0, 1), *lanes.four(x, 13, 0, 1))
-        k = lanes.slopes(rotors_slope, add_scaled, now, commanded, unknown, par, dt)
-        y = lanes.with_unit_attitude(lanes.summed(add_scaled, now, k, dt))
-        lanes.put_rigid(x, y, 0, 1)
-        lanes.put_four(x, y[13:], 13, 0, 1)
+        y = lanes.runge_kutta(rotors_slope, lanes.add_scaled_with_four, now, now, commanded, unknown, par, dt)
+        lanes.put(x, lanes.with_unit_attitude(y), 0, 0, 1)
         collide(x, solids, first, body, impulses)
     f = drag_force(x, par.rotors)
     return f[0], f[1], f[2] - (x[13] + x[14] + x[15] + x[16]) / par.rotors.mass

@@ -1,16 +1,13 @@
 """Residual models of observation and dynamics, learned from flights with ground truth (Swift, Methods, eq. 10 and 11).
 
-Gaussian processes over several flights have hyperparameters by marginal likelihood. Swift (Kaufmann et al. 2023, Methods, eq.
-10) has k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2 with L diagonal. Here the error at one state may
-differ between flights, or between passes of a course, as drift does:
+Nine one-dimensional Gaussian processes of the true state give the errors of position, velocity and attitude. The error at one
+state may differ between flights, or between passes of a course, as drift does; with one flight this is eq. (10):
 
     k = (shared + own [same flight]) exp(-1/2 (z - z')' L^-2 (z - z')) + noise [same sample],   shared + own + noise = 1
 
-for targets of unit variance, so that samples keep the variance of the data. With one flight it is eq. (10).
-Samples by pathwise conditioning (Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020).
-
-Nine one-dimensional Gaussian processes of the true state give the errors of position, velocity and attitude. A realisation
-is sampled as a function, so that a revisited state has the same error at any time.
+for targets of unit variance, with hyperparameters by marginal likelihood. A realisation is sampled as a function, so that a
+revisited state has the same error: by pathwise conditioning (Wilson et al., "Efficiently sampling functions from Gaussian
+process posteriors", ICML 2020).
 
 `residual_accelerations` steps a plant along a flight, each tick from the true state with the recorded commands; the difference
 in velocity gives the residual acceleration. It is specific to that plant, so that modelled aerodynamics are not counted twice.
@@ -40,7 +37,7 @@ STEPS = 100  # iteration limit of the hyperparameter search
 
 @dataclass(frozen=True)
 class Kernel:
-    """Length scales (d,) in standard deviations of the features, and shares of the variance; the remainder is noise."""
+    """Length scales (d,) in standard deviations of the features, and shares of the variance; the remainder is white noise."""
 
     lengths: Array
     shared: float  # share of the variance that is a function of the state common to all flights
@@ -48,7 +45,6 @@ class Kernel:
 
     @property
     def noise(self) -> float:
-        """Share of the variance that is independent from sample to sample."""
         return 1.0 - self.shared - self.own
 
     def correlation(self, a: Array, b: Array) -> Array:
@@ -214,19 +210,14 @@ class ObservationModel:
 
     def __init__(self, x: Array, errors: Array, flight: Indices, kernels: list[Kernel]):
         """Store true states (n, >= 10), errors (n, 9), passes (n,) counted from 0, and one kernel per column of the errors.
-
-        Raises:
-            ValueError: shapes do not match, or a value is not finite.
-        """
-        n, kinds = len(x), {np.shape(kernel.lengths) for kernel in kernels}
-        if np.shape(errors) != (n, ERRORS) or np.shape(flight) != (n,) or len(kernels) != ERRORS or kinds != {(15,)}:
+        Raises ValueError where shapes do not match, or a value is not finite."""
+        n, kinds = len(x), [np.shape(kernel.lengths) for kernel in kernels]
+        if np.shape(errors) != (n, ERRORS) or np.shape(flight) != (n,) or kinds != [(15,)] * ERRORS or n < 2:
             raise ValueError(
-                f"{n} states: expected errors ({n}, {ERRORS}), flights ({n},) and {ERRORS} kernels of 15 lengths"
+                f"expected 2 or more states (n, 10), errors (n, {ERRORS}), flights (n,) and {ERRORS} kernels of 15"
             )
-        if n < 2 or not (np.isfinite(x).all() and np.isfinite(errors).all()):
-            raise ValueError(f"{n} states: expected at least 2, all states and errors finite")
-        if not 0 <= flight.min() <= flight.max() < n:
-            raise ValueError(f"flights {flight.min()} to {flight.max()}: expected numbers from 0 to {n - 1}")
+        if not (np.isfinite(x).all() and np.isfinite(errors).all() and 0 <= flight.min() <= flight.max() < n):
+            raise ValueError(f"{n} states: expected finite states and errors, and flights from 0 to {n - 1}")
         z = features(x)
         self._scaler, self._targets = Scaler.of(z), Scaler.of(errors)
         self._z = self._scaler(z)
@@ -234,15 +225,10 @@ class ObservationModel:
 
     @classmethod
     def fit(cls, x: Array, errors: Array, flight: Indices | None = None, samples: int = SAMPLES) -> "ObservationModel":
-        """Fit to true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time.
+        """Fit to true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time, by `samples` of them.
 
-        Args:
-            flight: (N,) flight number of each state (None: a single flight). A sample has its own realisation of the part
-                that differs between passes of the course, within a flight or across flights.
-            samples: number of states used, evenly spaced.
-
-        Raises:
-            ValueError: as the constructor.
+        flight: (N,) flight number of each state (None: a single flight). A sample has its own realisation of the part that
+        differs between passes of the course, within a flight or across flights.
         """
         pick = np.unique(np.linspace(0, len(x) - 1, min(samples, len(x))).round().astype(int))
         flight = np.zeros(len(x), int) if flight is None else flight
@@ -281,10 +267,8 @@ class ObservationModel:
     @classmethod
     def from_arrays(cls, x: Array, errors: Array, flight: Array, lengths: Array, shares: Array) -> "ObservationModel":
         """Build the model from `arrays`. Raises ValueError, TypeError or IndexError for arrays that do not form one."""
-        if not (lengths > 0).all() or not (shares >= 0).all() or not (shares.sum(axis=1) <= 1).all():
-            raise ValueError(
-                "lengths must be positive, and the shares of a variance must lie between 0 and 1, as must their sum"
-            )
+        if not ((lengths > 0).all() and (shares >= 0).all() and (shares.sum(axis=1) <= 1).all()):
+            raise ValueError("lengths must be positive, shares of a variance and their sum between 0 and 1")
         kernels = [Kernel(length, *map(float, share)) for length, share in zip(lengths, shares, strict=True)]
         return cls(x, errors, flight.astype(int), kernels)
 
@@ -319,16 +303,10 @@ class ResidualAcceleration:
 
     def __init__(self, x: Array, c: Array, accel: Array):
         """Store states x (N, >= 10), commanded thrusts c (N,) and accelerations (N, 3), measured minus modelled, m/s^2.
-
-        Raises:
-            ValueError: too few samples, shapes do not match, or a value is not finite.
-        """
-        if len(x) < NEIGHBOURS:
-            raise ValueError(f"{len(x)} samples: expected at least {NEIGHBOURS}")
-        if np.shape(c) != (len(x),) or np.shape(accel) != (len(x), 3) or not np.isfinite(accel).all():
-            raise ValueError(
-                f"{len(x)} states: expected thrusts ({len(x)},) and accelerations ({len(x)}, 3), all finite"
-            )
+        Raises ValueError where there are too few samples, shapes do not match, or a value is not finite."""
+        n = len(x)
+        if n < NEIGHBOURS or np.shape(c) != (n,) or np.shape(accel) != (n, 3) or not np.isfinite(accel).all():
+            raise ValueError(f"{n} samples: expected at least {NEIGHBOURS}, thrusts and accelerations (N, 3), finite")
         from scipy.spatial import KDTree  # slow to load, and most simulators have no residual
 
         self.x, self.c, self.accel = x, c, accel
@@ -353,30 +331,20 @@ def together(*parts: UnmodelledAcceleration | None) -> UnmodelledAcceleration | 
     return lambda t, x, c: np.sum([part(t, x, c) for part in found], axis=0)
 
 
-class _CommandedThrustProbe:
-    """Zero residual that records the commanded thrust, m/s^2."""
-
-    c = 0.0
-
-    def __call__(self, _: float, __: Array, c: float) -> Array:
-        self.c = c
-        return np.zeros(3)
-
-
 def residual_accelerations(
     t: Array, x: Array, commands: Iterable[tuple[float, AttitudeTarget]], vehicle: Vehicle, setting: Setting
 ) -> tuple[Array, Array, Array]:
     """Return states (N, 13), commanded thrusts (N,) and residual accelerations (N, 3) of a setting's plant, m/s^2, world.
 
-    Args:
-        t: (M,) s, increasing times of the true states.
-        x: (M, 13) true pose and motion, as the first blocks of RATES_X.
-        commands: commands of that flight with the time of their reception.
-
-    Raises:
-        UserError: the vehicle cannot fly in this setting.
+    t (M,): s, increasing. x (M, 13): true pose and motion then. commands: those of that flight, with the time of reception, s.
+    Raises UserError where the vehicle cannot fly in this setting.
     """
-    probe = _CommandedThrustProbe()
+    commanded = [0.0]  # m/s^2, at every advance
+
+    def probe(_: float, __: Array, c: float) -> Array:
+        commanded.append(c)
+        return np.zeros(3)
+
     plant = make_plant(vehicle, Start((0.0, 0.0, 0.0), 0.0), setting, None, probe)
     plant.reset(float(t[0]))
     plant.armed = True
@@ -389,7 +357,7 @@ def residual_accelerations(
         plant.x[RIGID] = x[i]
         plant.advance(float(t[i + 1]))
         missed += x[i + 1, V] - plant.x[V]
-        window.append((x[i], probe.c))
+        window.append((x[i], commanded[-1]))
         if t[i + 1] - begin < WINDOW_S - 1e-6:
             continue
         accel = missed / (t[i + 1] - begin)
@@ -434,9 +402,8 @@ class Residuals:
         with reading(path, "no residual file; make one with race-bench fit-residuals"):
             acceleration = None
             if "acceleration" in file:
-                acceleration = ResidualAcceleration(
-                    file["acceleration_x"], file["acceleration_c"], file["acceleration"]
-                )
+                given = (file[name] for name in ("acceleration_x", "acceleration_c", "acceleration"))
+                acceleration = ResidualAcceleration(*given)
             seen = {name.removeprefix("observation_"): a for name, a in file.items() if name.startswith("observation_")}
             observation = ObservationModel.from_arrays(**seen) if seen else None
             return cls(str(file["vehicle"]), bool(file["aerodynamic"]), acceleration, observation)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gate_racer.sim.physics.jit import inlined
-from gate_racer.sim.physics.lanes import add_scaled_with_four, slopes, summed, with_unit_attitude
+from gate_racer.sim.physics.lanes import add_scaled_with_four, runge_kutta, with_unit_attitude
 from gate_racer.vehicle.dynamics import GRAVITY, RotorsParameters, layout
-from gate_racer.vehicle.rotation import Array, conjugate, rate, rotate
+from gate_racer.vehicle.rotation import Array, as_vector, conjugate, rate, rotate
 from gate_racer.vehicle.vehicle import Aero, Battery, FlightControllerParameters, MotorParameters, Rotors, Vehicle
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
@@ -51,8 +51,7 @@ def rate_loop(x, omega, u, par, smooth, dt):
 
     x: state (9). omega: body rates (3), rad/s, FRD. u: commanded rates (3) and throttle. smooth: from `smoothing`.
     """
-    roll = axis_torque(x, 0, omega, u, par, smooth, dt)
-    pitch = axis_torque(x, 1, omega, u, par, smooth, dt)
+    roll, pitch = axis_torque(x, 0, omega, u, par, smooth, dt), axis_torque(x, 1, omega, u, par, smooth, dt)
     yaw = axis_torque(x, 2, omega, u, par, smooth, dt)
     then = (roll[0], pitch[0], yaw[0], roll[1], pitch[1], yaw[1], roll[2], pitch[2], yaw[2])
     return then, motor_outputs((roll[3], pitch[3], yaw[3]), u[3], par)
@@ -104,9 +103,9 @@ def controller_parameters(controller: FlightControllerParameters, rotors: Rotors
     )
     signs = zip(rotors.x_m, rotors.y_m, rotors.torque_m, strict=True)
     return ControllerParameters(
-        kp=_scaled(controller.kp, P_SCALE),
-        ki=_scaled(controller.ki, I_SCALE),
-        kd=_scaled(controller.kd, D_SCALE),
+        kp=as_vector(P_SCALE * np.array(controller.kp)),
+        ki=as_vector(I_SCALE * np.array(controller.ki)),
+        kd=as_vector(D_SCALE * np.array(controller.kd)),
         integral_limit=controller.integral_limit,
         gyro_lowpass=2 * math.pi * controller.gyro_lowpass_hz,
         dterm_lowpass=2 * math.pi * controller.dterm_lowpass_hz,
@@ -114,10 +113,6 @@ def controller_parameters(controller: FlightControllerParameters, rotors: Rotors
         high=high,
         mix=tuple((-math.copysign(1, y), math.copysign(1, x), math.copysign(1, torque)) for x, y, torque in signs),
     )
-
-
-def _scaled(gains: tuple[float, float, float], scale: float) -> tuple[float, float, float]:
-    return gains[0] * scale, gains[1] * scale, gains[2] * scale
 
 
 ENERGY, SLOW, FAST = range(3)
@@ -262,12 +257,8 @@ def derivative(x, omega_ss, residual, par):
     J, k_mot = par.rotors.inertia, par.motors.time_constant_s
     a, tau_aero = translation_and_torque(x, par)
     dq = rate((x[3], x[4], x[5], x[6]), w)
-    dm = (
-        (omega_ss[0] - x[13]) / k_mot,
-        (omega_ss[1] - x[14]) / k_mot,
-        (omega_ss[2] - x[15]) / k_mot,
-        (omega_ss[3] - x[16]) / k_mot,
-    )
+    off = (omega_ss[0] - x[13], omega_ss[1] - x[14], omega_ss[2] - x[15], omega_ss[3] - x[16])
+    dm = (off[0] / k_mot, off[1] / k_mot, off[2] / k_mot, off[3] / k_mot)
     torque = with_rotor(0, (0.0, 0.0, 0.0), x, dm, par)
     torque = with_rotor(1, torque, x, dm, par)
     torque = with_rotor(2, torque, x, dm, par)
@@ -318,8 +309,8 @@ def stepped(x, loop, pack, u, armed, residual, par, share, dt):
     u: commanded body rates (3) in rad/s and throttle 0..1. share: from `shares`.
     """
     then, omega_ss = steady_speeds(loop, pack, (x[10], x[11], x[12]), u, armed, par, share[0], dt)
-    k = slopes(derivative, add_scaled_with_four, x, omega_ss, residual, par, dt)
-    y = with_unit_attitude(add_scaled_with_four(x, 1.0, summed(add_scaled_with_four, STILL, k, dt)))
+    step = runge_kutta(derivative, add_scaled_with_four, STILL, x, omega_ss, residual, par, dt)
+    y = with_unit_attitude(add_scaled_with_four(x, 1.0, step))
     return y, then, discharged(pack, motor_power(y[13:], par.motors), par.battery, share[1], dt)
 
 

@@ -43,24 +43,23 @@ class Feed:
     def frame(self, exposure: Exposure) -> VideoFrame:
         """Render and compress one exposure."""
         seen = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t, exposure.rivals
-        image = self._camera.expose(*seen)
-        ok, jpeg = cv2.imencode(".jpg", image, self._quality)
-        assert ok, "a BGR image of 8 bit can always be compressed"
+        _, jpeg = cv2.imencode(".jpg", self._camera.expose(*seen), self._quality)
         return VideoFrame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())
 
     def close(self) -> None:
-        """Release the camera."""
         self._camera.close()
 
 
+Drawn = list[tuple[bytes, Address]]  # datagrams of an image, each with its target
+
+
 class Outlet(Protocol):
-    """Video stream of one protocol: converts exposures to datagrams and their targets."""
+    """Video stream of one protocol."""
 
-    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
-        """Render an exposure and return its datagrams, each with its target address."""
+    def datagrams(self, exposure: Exposure) -> Drawn:
+        """Render an exposure and return its datagrams."""
 
-    def close(self) -> None:
-        """Release the camera."""
+    def close(self) -> None: ...
 
 
 class VideoOutlet:
@@ -73,7 +72,7 @@ class VideoOutlet:
         self._feed, self._profile, self._target = Feed(track, vehicle, style, seed), profile, target
         self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
 
-    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
+    def datagrams(self, exposure: Exposure) -> Drawn:
         return [(datagram, self._target) for datagram in datagrams(self._feed.frame(exposure), self._profile)]
 
     def close(self) -> None:
@@ -102,15 +101,10 @@ class FeedProcess:
     def trouble(self) -> str:
         """Message for the user when too many images were dropped; empty otherwise."""
         drawn, due = self._drawn.value, self._due
-        if drawn >= ENOUGH * due:
-            return ""
-        return (
-            f"only {drawn} of {due} images were rendered: this machine is too slow to render this world in real time;"
-            " use --lockstep or a smaller --realtime"
-        )
+        slow = f"only {drawn} of {due} images were rendered: this machine is too slow for this world in real time"
+        return "" if drawn >= ENOUGH * due else f"{slow}; use --lockstep or a smaller --realtime"
 
     def close(self) -> None:
-        """End the process."""
         self._worker.close(2.0)
 
 
@@ -123,7 +117,7 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> No
         pipe.send(error)
         return
     pipe.send("open")
-    coming: queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]] = queue.SimpleQueue()
+    coming: queue.SimpleQueue[tuple[float, Drawn]] = queue.SimpleQueue()
     threading.Thread(target=_send, args=(coming,), name="sender", daemon=True).start()
     try:
         while True:
@@ -137,7 +131,7 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> No
         outlet.close()
 
 
-def _send(coming: "queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]]") -> None:
+def _send(coming: "queue.SimpleQueue[tuple[float, Drawn]]") -> None:
     """Send images in order, each at its due time."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
         while True:

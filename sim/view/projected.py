@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gate_racer.common.config import load
+from gate_racer.sim.physics.contact import Colliders, Solids, cast
 from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view.scene import drawn_gates, hole_m
 from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.sim.worlds.world import AS_BELIEVED, CameraDeviation, MarkovChain
-from gate_racer.tracks.track import SolidBox, Track, bars, of_obstacle
+from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, matrix
 
@@ -55,12 +56,8 @@ class CornerNoise:
     score: tuple[float, ...]  # score that the detector reports, median
 
     def __post_init__(self) -> None:
-        columns = [column for column in astuple(self) if isinstance(column, tuple)]
-        if (
-            len(self.side_px) < 2
-            or {len(column) for column in columns} != {len(self.side_px)}
-            or list(self.side_px) != sorted(set(self.side_px))
-        ):
+        n, sizes = len(self.side_px), {len(column) for column in astuple(self) if isinstance(column, tuple)}
+        if n < 2 or sizes != {n} or list(self.side_px) != sorted(set(self.side_px)):
             raise ValueError("side_px must hold two or more increasing values, and all columns must have its length")
 
 
@@ -85,11 +82,6 @@ class Visible:
     visible: np.ndarray  # (K, 4) bool: corner in the image, between measured sides
     side_px: Array  # (K,) shortest side
 
-    @property
-    def whole(self) -> np.ndarray:
-        """Mask (K,) of openings entirely in view."""
-        return np.asarray(self.visible.all(-1))
-
     def without(self, hidden: np.ndarray) -> "Visible":
         """Remove hidden corners (K, 4); a side is measured only between two visible corners."""
         measured = self.measured & ~hidden & ~hidden[:, NEXT]
@@ -110,12 +102,7 @@ class ProjectedCamera:
         noise: CornerNoise | None = None,
         off: CameraDeviation = AS_BELIEVED.camera,
     ):
-        """Set up the detector for the true camera.
-
-        Args:
-            noise: statistics of the detector; by default the measured ones in `corner_noise.yaml`.
-            off: deviations, of which only `dropout` is used, since `camera` is already the true one.
-        """
+        """Set up the detector for the true camera, by default with the measured noise; only the dropout of `off` is used."""
         self.camera, self.noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 2])
         self._gates = Openings(track, style)
@@ -146,9 +133,8 @@ class ProjectedCamera:
         if self._hidden_corners is not None:
             seen = seen.without(self._hidden_corners.step()[seen.gate])
         found = []
-        for corners_px, measured, visible, side in zip(
-            seen.corners_px, seen.measured, seen.visible, seen.side_px, strict=True
-        ):
+        columns = seen.corners_px, seen.measured, seen.visible, seen.side_px
+        for corners_px, measured, visible, side in zip(*columns, strict=True):
             noise = self._at(side)
             chance, gross = rng.random(2)
             errors = rng.standard_normal((5, 2))
@@ -181,9 +167,7 @@ class ProjectedCamera:
         ahead, holes_w, corners_c = ahead[whole], holes_w[whole], corners_c[whole]
         px = self.camera.project(corners_c)
         if self._readout_s:
-            px = self._rolled(
-                px, corners_c, np.asarray(q_wb, float), np.asarray(v_w, float), np.asarray(omega_b, float)
-            )
+            px = self._rolled(px, corners_c, *(np.asarray(part, float) for part in (q_wb, v_w, omega_b)))
         sides = np.linalg.norm(px - px[:, NEXT], axis=-1)
         least, most = sides.min(-1), sides.max(-1)
         px = _as_seen(px)
@@ -296,8 +280,8 @@ class RivalOutlines:
         self._rng = np.random.default_rng([seed, 5])
         far_px = np.array([camera.width_px, camera.height_px]) - 1.0
         self._low_px, self._high_px = np.zeros(4), np.tile(far_px, 2)
-        frames = [bar for gate in drawn_gates(track) for bar in bars(gate)]
-        self._solids: list[SolidBox] = [*map(of_obstacle, track.obstacles), *frames]
+        colliders = Colliders(track)
+        self._solids = Solids(*(column[colliders.walls :] for column in colliders.solids))
 
     def see(self, p_wb: ArrayLike, q_wb: ArrayLike, rivals: Sequence[Rival]) -> list[SeenRival]:
         """Return the detected rivals in one image from a body at p_wb (3,) m with attitude q_wb (4,)."""
@@ -314,8 +298,7 @@ class RivalOutlines:
             if side_px < self._noise.side_px[0] or np.prod((box_px[2:] - box_px[:2]) / whole_px) < LEAST_SHARE:
                 continue
             if chance < self._at(self._noise.found, side_px):
-                cut = outline_px != box_px
-                left, top, right, bottom = cut.tolist()
+                left, top, right, bottom = (cut := outline_px != box_px).tolist()
                 box_px += np.where(cut, 0.0, errors_px)
                 score = self._at(self._noise.score, side_px)
                 found.append(SeenRival(box_px, EDGE_PX, (left, top, right, bottom), score))
@@ -333,10 +316,12 @@ class RivalOutlines:
     def _hidden(self, rival: Rival, eye_w: Array, others: Sequence[Rival]) -> bool:
         """Check whether the rival's centre is occluded."""
         sight = rival.p_wb - eye_w
-        if any(_pierces(solid, eye_w, sight) for solid in self._solids):
+        range_m = float(np.linalg.norm(sight))
+        (distance,), _ = cast(self._solids, eye_w, (sight / range_m)[None], range_m)
+        if distance < range_m:
             return True
         for other in others:
-            share = float((other.p_wb - eye_w) @ sight / (sight @ sight))
+            share = float((other.p_wb - eye_w) @ sight) / range_m**2
             if 0 < share < 1 and np.linalg.norm(eye_w + share * sight - other.p_wb) < other.radius_m:
                 return True
         return False
@@ -344,15 +329,6 @@ class RivalOutlines:
     def _at(self, column: Sequence[float], side_px: float) -> float:
         """Return a column of the detection statistics, interpolated at a size."""
         return float(np.interp(np.log(side_px), np.log(self._noise.side_px), column))
-
-
-def _pierces(solid: SolidBox, start_w: Array, step_w: Array) -> bool:
-    """Check whether the segment from start_w (3,) along step_w (3,) hits a box (slab method, Kay and Kajiya, 1986)."""
-    start, step = (start_w - solid.centre) @ solid.axes, step_w @ solid.axes
-    with np.errstate(divide="ignore", invalid="ignore"):
-        one, other = (-solid.half - start) / step, (solid.half - start) / step
-    enter, leave = np.fmin(one, other).max(), np.fmax(one, other).min()
-    return bool(enter <= leave and leave > 0 and enter < 1)
 
 
 # Openings of the rendered gates, and ground-truth labels: image positions and visibility of their corners. An opening is the

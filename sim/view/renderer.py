@@ -9,8 +9,6 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import cv2
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim.request import GREY, INFRARED, INFRARED_GREY
+from gate_racer.link.sockets import Closing
 from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view.scene import Floats, build, quadrotors
 from gate_racer.sim.view.style import RenderingStyle
@@ -47,10 +46,8 @@ def array(
     ctx: "moderngl.Context", shader: str, buffer: "moderngl.Buffer", layout: str, *names: str
 ) -> "moderngl.VertexArray":
     """Return a vertex array of a buffer for a shader; `names` are the shader's inputs in the buffer's layout."""
-    program = ctx.program(
-        vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
-    )
-    return ctx.vertex_array(program, [(buffer, layout, *names)])
+    vertex, fragment = ((SHADERS / f"{shader}.{kind}").read_text() for kind in ("vert", "frag"))
+    return ctx.vertex_array(ctx.program(vertex_shader=vertex, fragment_shader=fragment), [(buffer, layout, *names)])
 
 
 def render(drawn: "moderngl.VertexArray | None", mode: int, uniforms: dict[str, bytes]) -> None:
@@ -63,10 +60,7 @@ def render(drawn: "moderngl.VertexArray | None", mode: int, uniforms: dict[str, 
 
 
 def in_light(image: Image, type_id: int) -> Image:
-    """Convert a BGR image (H, W, 3) to the spectrum of a camera type, in infrared with brightness taken for temperature.
-
-    Returns: (H, W) or (H, W, 3), 8 bit.
-    """
+    """Convert a BGR image (H, W, 3) to the spectrum of a camera type; in infrared brightness is temperature."""
     if type_id not in (GREY, INFRARED, INFRARED_GREY):
         return image
     grey = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), np.uint8)
@@ -89,7 +83,7 @@ class CameraError(UserError):
     """Error raised when this machine cannot render."""
 
 
-class RenderedCamera:
+class RenderedCamera(Closing):
     """Camera that renders the world. Geometry stays on the device; an image needs only a matrix and the time.
 
     Not thread-safe: use it from the thread that created it.
@@ -98,13 +92,10 @@ class RenderedCamera:
     def __init__(
         self, track: Track, camera: Camera, style: RenderingStyle, seed: int, gates_only: bool = False
     ) -> None:
-        """Build the scene of `track`.
+        """Build the scene of `track`, without balls and invisible gates.
 
         Args:
-            track: course to render; balls and invisible gates are left out.
-            camera: intrinsics and mount.
-            style: appearance; its random parts are drawn with the seed.
-            seed: seed of the style and of the hall's furniture.
+            seed: of the random parts of the style, and of the hall's furniture.
             gates_only: render the gates alone, on black.
 
         Raises:
@@ -116,16 +107,15 @@ class RenderedCamera:
         if camera.distorts:
             self._pinhole, self._lookup = _lens_lookup(camera)
         self._context = ctx = _context()
-        if style.samples > ctx.max_samples:
-            limit = ctx.max_samples
+        if style.samples > (limit := ctx.max_samples):
             ctx.release()
             raise CameraError(f"{style.samples} samples per pixel requested, this OpenGL supports at most {limit}")
         size = (self._pinhole.width_px, self._pinhole.height_px)
         with ctx:
-            self._drawn = ctx.framebuffer(
-                ctx.renderbuffer(size, samples=style.samples), ctx.depth_renderbuffer(size, samples=style.samples)
+            self._drawn, self._resolved = (
+                ctx.framebuffer(ctx.renderbuffer(size, samples=n), ctx.depth_renderbuffer(size, samples=n))
+                for n in (style.samples, 0)
             )
-            self._resolved = ctx.framebuffer(ctx.renderbuffer(size), ctx.depth_renderbuffer(size))
             scene = build(track, self.style, seed, gates_only)
             k, side = scene.layers.shape[:2]
             self._layers = ctx.texture_array((side, side, k), 3, scene.layers.tobytes(), alignment=1)
@@ -164,16 +154,17 @@ class RenderedCamera:
             [[R_cw, -(R_cw @ eye_w)[:, None]], [np.zeros(3), np.ones(1)]]
         )
         swing = 1 + self.style.flicker * math.sin(2 * math.pi * FLICKER_HZ * t)
-        uniforms = {
-            "clip_from_world": clip_from_world.T.astype(np.float32).tobytes(),  # OpenGL is column-major
-            "ambient": np.float32(swing * self.style.ambient).tobytes(),
-            "lamps": np.float32(self.style.lamps).tobytes(),
-            "glow": np.float32(self.style.glow).tobytes(),
-            "fill": np.float32(self.style.corridor).tobytes(),
-            "reach_m": np.float32(REACH_M).tobytes(),
-            "time_s": np.float32(t % WAVES_S).tobytes(),
-            "eye_w": eye_w.astype(np.float32).tobytes(),
+        values = {
+            "clip_from_world": clip_from_world.T,  # OpenGL is column-major
+            "ambient": swing * self.style.ambient,
+            "lamps": self.style.lamps,
+            "glow": self.style.glow,
+            "fill": self.style.corridor,
+            "reach_m": REACH_M,
+            "time_s": t % WAVES_S,
+            "eye_w": eye_w,
         }
+        uniforms = {name: np.asarray(value, np.float32).tobytes() for name, value in values.items()}
         first, last = self._drawn_rows(rows)
         width = self._pinhole.width_px
         band = (0, first, width, last - first)
@@ -274,12 +265,6 @@ class RenderedCamera:
         """Release all device resources; the camera cannot be used afterwards."""
         self._context.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
 
 def _context() -> "moderngl.Context":
     if moderngl is None:
@@ -303,17 +288,9 @@ def _lens_lookup(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
     fx = LENS_FINENESS * max(camera.fx_px, 1 / np.diff(rays[..., 0], axis=1).min())
     fy = LENS_FINENESS * max(camera.fy_px, 1 / np.diff(rays[..., 1], axis=0).min())
     width, height = (math.ceil(n) + 2 for n in ((high - low) * [fx, fy]).tolist())
-    pinhole = replace(
-        camera,
-        width_px=width,
-        height_px=height,
-        fx_px=fx,
-        fy_px=fy,
-        cx_px=1 - low[0] * fx,
-        cy_px=1 - low[1] * fy,
-        k1=0.0,
-        k2=0.0,
-    )
+    cx, cy = 1 - low[0] * fx, 1 - low[1] * fy
+    inner = {"width_px": width, "height_px": height, "fx_px": fx, "fy_px": fy, "cx_px": cx, "cy_px": cy}
+    pinhole = replace(camera, **inner, k1=0.0, k2=0.0)
     at = pinhole.project(np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)).astype(np.float32)
     return pinhole, (at[..., 0], at[..., 1])
 
@@ -332,13 +309,9 @@ def _projection(camera: Camera) -> Array:
 
 
 def shoot(file: Path, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int, pose: str) -> None:
-    """Render the camera's image at rest and write it as PNG, for `race-sim --set shot.file=FILE`.
+    """Render the camera's image at rest and write it as PNG. `pose`: as in `parse_pose`, or "" for the start.
 
-    Args:
-        pose: "x,y,z,roll,pitch,yaw" of the body in m and degrees, or "" for the start.
-
-    Raises:
-        UserError: the pose is malformed, the file cannot be written, or OpenGL is not available.
+    Raises UserError: a malformed pose, a file that cannot be written, or no OpenGL.
     """
     p_wb, q_wb = parse_pose(pose) if pose else (track.start.p_wb, track.start.q_wb)
     if file.suffix.lower() != ".png":

@@ -99,11 +99,6 @@ def lines(ends_w: ArrayLike, rgb: ArrayLike) -> Array:
     return np.hstack([p_w, np.broadcast_to(np.asarray(rgb, float), p_w.shape)])
 
 
-def polyline(points_w: Array, rgb: ArrayLike) -> Array:
-    """Return line vertices of the polyline through points (n, 3)."""
-    return lines(np.stack([points_w[:-1], points_w[1:]], 1), rgb)
-
-
 def drawn_gates(track: Track) -> list[Gate]:
     """Return the gates that are rendered: visible square gates, each once; no balls and no openings of another shape."""
     gates = [track.gates[i] for i in sorted(set(track.landmarks))]
@@ -155,8 +150,7 @@ def mesh(body_m: Vector) -> Array:
             hub = np.array([x, y, -0.5 * c])
             across = 0.1 * radius * np.array([-y, x, 0.0]) / np.hypot(x, y)
             parts.append(patch([across, -across, hub - across, hub + across], np.full(3, BODY)))
-            rim = disc(hub - [0, 0, 0.1 * c], np.array([radius, 0, 0]), np.array([0, radius, 0]), ROTOR, 0.0)
-            parts.append(rim)
+            parts.append(disc(hub - [0, 0, 0.1 * c], np.array([radius, 0, 0]), np.array([0, radius, 0]), ROTOR, 0.0))
     parts.append(disc(np.array([-0.52 * a, 0, 0]), np.array([0, 0.2 * b, 0]), np.array([0, 0, 0.2 * c]), TAIL))
     return np.concatenate(parts)
 
@@ -193,13 +187,8 @@ def course(track: Track, gates: list[Gate]) -> Array:
     legs = []
     for (p0, x0), (p1, x1) in pairwise(stations):
         reach = np.linalg.norm(p1 - p0)
-        # Cubic Hermite
-        legs.append(
-            (1 + 2 * s) * (1 - s) ** 2 * p0
-            + s * (1 - s) ** 2 * reach * x0
-            + s**2 * (3 - 2 * s) * p1
-            + s**2 * (s - 1) * reach * x1
-        )
+        begin = (1 + 2 * s) * (1 - s) ** 2 * p0 + s * (1 - s) ** 2 * reach * x0  # cubic Hermite
+        legs.append(begin + s**2 * (3 - 2 * s) * p1 + s**2 * (s - 1) * reach * x1)
     return np.concatenate([*legs, stations[-1][0][None]])
 
 
@@ -218,10 +207,9 @@ def corridor(line: Array, half_m: float) -> Array:
 
 def pool(foot_w: ArrayLike, half_m: float, yaw_rad: float, rgb: ArrayLike) -> Array:
     """Return light on the floor at a foot (3,) m: a bar of half-length half_m across yaw_rad (0: none) and a streak; (6, 12)."""
-    foot_w = np.asarray(foot_w, float)
-    p_w = np.column_stack([POOL_HALF_M * SQUARE, np.zeros(4)]) + foot_w
-    across = [half_m, -np.sin(yaw_rad), np.cos(yaw_rad)]
-    return triangles(np.column_stack([p_w, np.broadcast_to([*foot_w, *across, *np.asarray(rgb)], (4, 9))])[None])
+    p_w = np.column_stack([POOL_HALF_M * SQUARE, np.zeros(4)]) + np.asarray(foot_w, float)
+    constant = [*np.asarray(foot_w, float), half_m, -np.sin(yaw_rad), np.cos(yaw_rad), *np.asarray(rgb)]
+    return triangles(np.column_stack([p_w, np.broadcast_to(constant, (4, 9))])[None])
 
 
 def gate_pool(gate: Gate, floor: float) -> list[Array]:
@@ -321,7 +309,7 @@ def truss(a: Array, b: Array, height: float = 1.0, pitch: float = 2.0) -> Array:
     n = max(int(np.linalg.norm(b - a) / pitch), 1)
     zigzag = np.linspace(a, b, n + 1) + np.where(np.arange(n + 1) % 2, height, 0.0)[:, None] * DOWN_W
     chords = lines([a, b, a + height * DOWN_W, b + height * DOWN_W], (0.3, 0.3, 0.3))
-    return np.concatenate([chords, polyline(zigzag, (0.16, 0.16, 0.16))])
+    return np.concatenate([chords, lines(np.stack([zigzag[:-1], zigzag[1:]], 1), (0.16, 0.16, 0.16))])
 
 
 CLEARANCE_M = 4.0  # m, least distance of furniture from the straight lines start-gate-gate (chosen)
@@ -339,14 +327,14 @@ class Hall:
 
 def flown(track: Track) -> Array:
     """Return points (n, 3) m, at most 0.5 m apart, on the straight lines start-gate-gate."""
-    stations = [track.start.p_wb, *(gate.p_wg for gate in track.gates)]
-    if track.closed:
-        stations.append(track.gates[0].p_wg)
-    legs = []
-    for a, b in pairwise(stations):
-        n = int(np.ceil(np.linalg.norm(b - a) / 0.5)) + 1
-        legs.append(np.linspace(a, b, n))
-    return np.concatenate(legs)
+    stations = [
+        track.start.p_wb,
+        *(gate.p_wg for gate in track.gates),
+        *([track.gates[0].p_wg] if track.closed else []),
+    ]
+    return np.concatenate(
+        [np.linspace(a, b, int(np.ceil(np.linalg.norm(b - a) / 0.5)) + 1) for a, b in pairwise(stations)]
+    )
 
 
 def clear(low: Array, high: Array, line: Array) -> bool:
@@ -456,7 +444,7 @@ HANGAR_HEIGHT_M = 20.0  # m, height of the bounds below which a course is taken 
 
 @dataclass(frozen=True)
 class Scene:
-    """Vertices in draw order, float32; their layouts are in `shapes` and `light`."""
+    """Vertices in draw order, float32."""
 
     solids: Floats  # (n, 10)
     lines: Floats  # (n, 6); added light
@@ -470,32 +458,21 @@ def build(track: Track, style: RenderingStyle, seed: int, gates_only: bool = Fal
     gates = drawn_gates(track)
     opening, outer_m = (hole_m(gates[0], style) / gates[0].outer_m, gates[0].outer_m) if gates else (0.5, 1.0)
     layers = texture.layers(seed, opening, (style.outline_m / outer_m, style.outline_m / max(style.depth_m, 1e-6)))
-    solids = [gate_solid(gate, style) for gate in gates]
-    if gates_only:
-        return Scene(stack(solids, SOLID), stack([], LINE), stack([], CORRIDOR), stack([], POOL), layers)
-    hall = _hall(track, style, seed)
-    solids += [*hall.solids, pad(track.start.p_wb), *map(obstacle, track.obstacles)]
-    ribbon = [corridor(course(track, gates), style.corridor_half_m)] if gates else []
+    solids, hall, ribbon = [gate_solid(gate, style) for gate in gates], Hall(), list[Array]()
+    if not gates_only:
+        hall = hall_of(track, style, seed)
+        solids += [*hall.solids, pad(track.start.p_wb), *map(obstacle, track.obstacles)]
+        ribbon = [corridor(course(track, gates), style.corridor_half_m)] if gates else []
     return Scene(
         stack(solids, SOLID), stack(hall.lines, LINE), stack(ribbon, CORRIDOR), stack(hall.pools, POOL), layers
     )
 
 
-def furniture(track: Track, style: RenderingStyle, seed: int) -> list[Array]:
-    """Return the hall's furniture, without gates and obstacles: solid vertices (n, 10) for each part."""
-    return _hall(track, style, seed).solids
-
-
-def _hall(track: Track, style: RenderingStyle, seed: int) -> Hall:
-    furnish = hangar if world(track, style) == "hangar" else neon
+def hall_of(track: Track, style: RenderingStyle, seed: int) -> Hall:
+    """Return the hall of a style; with world `course` the hangar where the course is low."""
+    low = track.bounds.high_m[2] - track.bounds.low_m[2] < HANGAR_HEIGHT_M
+    furnish = hangar if style.world == "hangar" or (style.world == "course" and low) else neon
     return furnish(track, drawn_gates(track), np.random.default_rng(seed))
-
-
-def world(track: Track, style: RenderingStyle) -> str:
-    """Return the name of the hall; a style with world `course` has the hangar where the course is low."""
-    if style.world != "course":
-        return style.world
-    return "hangar" if track.bounds.high_m[2] - track.bounds.low_m[2] < HANGAR_HEIGHT_M else "neon"
 
 
 def obstacle(solid: Obstacle) -> Array:

@@ -39,7 +39,7 @@ from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.renderer import RenderedCamera, in_light
-from gate_racer.sim.view.scene import SOLID, furniture
+from gate_racer.sim.view.scene import SOLID, hall_of
 from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, as_vector, from_euler, matrix, normalised, product, to_euler
@@ -47,10 +47,7 @@ from gate_racer.vehicle.rotation import Array, as_vector, from_euler, matrix, no
 
 @dataclass(frozen=True)
 class Mount:
-    """Pose of a sensor relative to the body: p_bs (3,) m, q_bs (4,).
-
-    For an Earth-fixed sensor q_bs, for one on the ground both, are relative to the world.
-    """
+    """Pose of a sensor: p_bs (3,) m, q_bs (4,). Of an Earth-fixed one q_bs, of one on the ground both are in world axes."""
 
     p_bs: Array
     q_bs: Array
@@ -71,7 +68,7 @@ class Mount:
 
 
 def mount_of(request: SensorRequest) -> Mount:
-    """Return the mount of a request, whose angles are in degrees (4.12)."""
+    """Return the mount of a request."""
     q_bs = from_euler(*map(math.radians, mount_deg(request)))
     return Mount(np.array(request.position_m), q_bs, request.mount_type)
 
@@ -101,15 +98,13 @@ class Surroundings:
 def surroundings(track: Track, style: RenderingStyle, seed: int) -> Surroundings:
     """Return the boxes of a course as rendered with a style and a seed. Parts not axis-aligned boxes or quads are left out."""
     colliders = Colliders(track)
-    solids, things = colliders.solids, len(colliders.things)
-    boxes = [edges for part in furniture(track, style.varied(seed), seed) if (edges := _edges(part)) is not None]
-    if boxes:
-        low, high = (np.array(ends) for ends in zip(*boxes, strict=True))
-        axes, half = np.tile(np.eye(3), (len(low), 1, 1)), np.maximum((high - low) / 2, FLAT_M / 2)
-        drawn = Solids((low + high) / 2, axes, half, np.full(len(low), things))
-        solids = Solids(*(np.concatenate([known, more]) for known, more in zip(solids, drawn, strict=True)))
-        things += 1
-    return Surroundings(track, style, seed, solids, things)
+    things = len(colliders.things)
+    boxes = [edges for part in hall_of(track, style.varied(seed), seed).solids if (edges := _edges(part)) is not None]
+    low, high = np.array(boxes).reshape(-1, 2, 3).transpose(1, 0, 2)
+    axes, half = np.tile(np.eye(3), (len(low), 1, 1)), np.maximum((high - low) / 2, FLAT_M / 2)
+    drawn = Solids((low + high) / 2, axes, half, np.full(len(low), things))
+    solids = Solids(*(np.concatenate([known, more]) for known, more in zip(colliders.solids, drawn, strict=True)))
+    return Surroundings(track, style, seed, solids, things + 1)
 
 
 def _edges(part: Array) -> tuple[Array, Array] | None:
@@ -144,23 +139,22 @@ class Sense(ABC):
         """Release the sensor's resources, where it has any."""
         return
 
+    def _ahead(self, at: Exposure, range_m: float) -> tuple[float, Array, int]:
+        """Return distance, m, and end (3,) of a ray along the x axis of the mount, and the index of the box hit."""
+        ahead = matrix(at.q_wb)[:, 0]
+        (distance,), (box,) = cast(self._around.solids, at.p_wb, ahead[None], range_m)
+        reach = min(float(distance), range_m)
+        return reach, at.p_wb + reach * ahead, box
+
 
 class Rangefinder(Sense):
     """Rangefinder: one ray along the x axis of the mount; without a hit the distance is the maximum range."""
 
-    def __init__(self, request: SensorRequest, around: Surroundings):
-        super().__init__(request, around)
-        self._range_m = request.other[0] or RANGE_M
-
     def payload(self, exposure: Exposure) -> bytes:
-        at, solids = self._mount.seen(exposure), self._around.solids
-        ahead = matrix(at.q_wb)[:, 0]
-        (distance,), (box,) = cast(solids, at.p_wb, ahead[None], self._range_m)
-        reach = min(float(distance), self._range_m)
-        hit = at.p_wb + reach * ahead
-        target = hit if box == NOTHING else solids.centre[box]
-        mount = mount_deg(self._request)
-        return Range(reach, self._request.copter, as_vector(at.p_wb), mount, as_vector(hit), as_vector(target)).encode()
+        at, request = self._mount.seen(exposure), self._request
+        reach, hit, box = self._ahead(at, request.other[0] or RANGE_M)
+        places = hit, hit if box == NOTHING else self._around.solids.centre[box]
+        return Range(reach, request.copter, as_vector(at.p_wb), mount_deg(request), *map(as_vector, places)).encode()
 
 
 class Scanner(Sense):
@@ -169,16 +163,13 @@ class Scanner(Sense):
     def __init__(self, request: SensorRequest, around: Surroundings):
         super().__init__(request, around)
         self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
+        self._rays, count = np.zeros((0, 3)), request.width_px * request.height_px
         if request.type_id in (DEPTH, DEPTH_CLOUD):
             widest = max(request.width_px, request.height_px)
             step = 1 if request.type_id == DEPTH else round(min(max(request.other[1], 1.0), widest))
             self._rays = _pixel_rays(request, step)
-        else:
-            self._rays, count = np.zeros((0, 3)), request.width_px * request.height_px
-            if not 0 < count <= MOST_RAYS:
-                raise UserError(
-                    f"sensor {request.seq_id}: DataWidth x DataHeight: {count} rays, expected 1 to {MOST_RAYS}"
-                )
+        elif not 0 < count <= MOST_RAYS:
+            raise UserError(f"sensor {request.seq_id}: DataWidth x DataHeight: {count} rays, expected 1 to {MOST_RAYS}")
 
     def payload(self, exposure: Exposure) -> bytes:
         request, at = self._request, self._mount.seen(exposure)
@@ -333,12 +324,12 @@ class Gimbal(DrawnCamera):
         """Execute a command. Raises UserError if the command is invalid or not supported."""
         if order.track is not None or order.box is not None:
             raise UserError("the gimbals of this simulator support neither tracking nor target boxes")
-        if order.light is not None and not 0 <= order.light < len(LIGHTS):
-            raise UserError(f"light {order.light}: expected 0 (RGB), 1 (thermal) or 2 (grey infrared)")
-        if (order.zoom is not None and order.zoom < 0) or (order.fov_deg is not None and not 0 < order.fov_deg < 180):
-            raise UserError("the zoom must not be negative, and the field of view must lie between 0 and 180 degrees")
+        zoom, light = order.zoom or 0.0, order.light or 0
+        fov_deg = self._fov_deg if order.fov_deg is None else order.fov_deg
+        if not (0 <= light < len(LIGHTS) and zoom >= 0 and 0 < fov_deg < 180):
+            raise UserError(f"light {light}, zoom {zoom:g}, view {fov_deg:g} deg: expected 0 to 2, 0 or more, 0 to 180")
         before = self._seen_deg
-        self._fov_deg = order.fov_deg or self._fov_deg
+        self._fov_deg = fov_deg
         self._zoom = max(order.zoom, 1.0) if order.zoom is not None else self._zoom
         self._focal = self._focal if order.focal is None else order.focal
         self._rates = order.rates or self._rates
@@ -365,7 +356,8 @@ class Gimbal(DrawnCamera):
         q = from_euler(*map(math.radians, roll_pitch_yaw)).tolist()
         return GimbalState(
             self._request.seq_id, self._request.copter, roll_pitch_yaw, tuple(q), self._seen_deg, self._focal, self._rates,
-            camera.fx_px, camera.fy_px, camera.width_px, camera.height_px, self._range_m(exposure),
+            camera.fx_px, camera.fy_px, camera.width_px, camera.height_px,
+            self._ahead(self._mount.seen(exposure), self._request.other[5] or RANGE_M)[0] if self._ranging else 0.0,
         )  # fmt: skip
 
     def _turn(self, t: float) -> None:
@@ -379,14 +371,6 @@ class Gimbal(DrawnCamera):
             self._euler[axis] = math.remainder(turned, 360.0)
         if low < high:
             self._euler[PITCH] = float(np.clip(self._euler[PITCH], low, high))
-
-    def _range_m(self, exposure: Exposure) -> float:
-        """Return the range along the optical axis, m; 0 while ranging is off."""
-        if not self._ranging:
-            return 0.0
-        at, most = self._mount.seen(exposure), self._request.other[5] or RANGE_M
-        (distance,), _ = cast(self._around.solids, at.p_wb, matrix(at.q_wb)[:, :1].T, most)
-        return min(float(distance), most)
 
 
 MOST_SIDE_PX = 2048  # largest side of an image (chosen)
@@ -404,11 +388,7 @@ def open_sense(request: SensorRequest, around: Surroundings) -> Sense:
     """Open the sensor that a valid request describes. Raises UserError if the size or mount is not supported."""
     where = f"sensor {request.seq_id}"
     if request.mount_type > EARTH_FIXED:
-        raise UserError(
-            f"{where}: TargetMountType {request.mount_type}: this simulator mounts sensors on the vehicle or the ground"
-        )
+        raise UserError(f"{where}: TargetMountType {request.mount_type}: sensors are on the vehicle or the ground only")
     if max(request.width_px, request.height_px) > MOST_SIDE_PX:
-        raise UserError(
-            f"{where}: {request.width_px} x {request.height_px} px: must be at most {MOST_SIDE_PX} px a side"
-        )
+        raise UserError(f"{where}: {request.width_px} x {request.height_px} px: at most {MOST_SIDE_PX} px a side")
     return SENSES[request.type_id](request, around)

@@ -6,7 +6,7 @@ straddles both: the visible hole is `opening_m - outline_m` wide. The track's `o
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +46,11 @@ class RenderingStyle:
             raise ValueError(f"world: {self.world!r} is none of {', '.join((*WORLDS, 'course', 'any'))}")
         if not 1 <= self.jpeg_quality <= 100:
             raise ValueError(f"jpeg_quality: {self.jpeg_quality} must lie between 1 and 100")
-        if self.samples < 0 or not 0 <= self.flicker < 1 or not self.corridor_half_m > 0:
-            raise ValueError("samples >= 0, 0 <= flicker < 1 and corridor_half_m > 0 must hold")
-        if min(self.exposure_s, self.readout_s, self.outline_m, self.depth_m, self.variation) < 0:
-            raise ValueError("exposure_s, readout_s, outline_m, depth_m and variation must not be negative")
-        if min(self.softness_px, self.bloom) < 0 or self.gamma <= 0:
-            raise ValueError("softness_px and bloom must not be negative, and gamma must be positive")
-        if min(self.ambient, self.lamps, self.glow, self.corridor) < 0:
-            raise ValueError("ambient, lamps, glow and corridor must not be negative")
+        if not 0 <= self.flicker < 1 or not self.corridor_half_m > 0 or not self.gamma > 0:
+            raise ValueError("0 <= flicker < 1, corridor_half_m > 0 and gamma > 0 must hold")
+        for one in fields(self):
+            if isinstance(value := getattr(self, one.name), int | float) and value < 0:
+                raise ValueError(f"{one.name}: {value:g} must not be negative")
 
     def varied(self, seed: int) -> "RenderingStyle":
         """Return the style of one flight, with world and brightnesses drawn with the seed."""

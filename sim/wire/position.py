@@ -36,17 +36,14 @@ class PositionControl:
 
     @property
     def active(self) -> bool:
-        """Whether a target is followed."""
         return self._goal is not None
 
     def stop(self) -> None:
-        """Drop the target: another command takes over."""
         self._goal = None
 
     def follow(self, goal: PositionTarget, truth: Truth) -> None:
         """Accept a new target at the vehicle's current state."""
-        turning = self._goal is not None and self._goal.yaw_rate is not None
-        turned = self._goal is None or (goal.yaw_rate is not None and not turning)
+        turned = self._goal is None or (goal.yaw_rate is not None and self._goal.yaw_rate is None)
         in_body = goal.frame is TargetFrame.BODY
         yaw = to_euler(truth.q_wb)[2] if turned or in_body else 0.0
         if turned:
@@ -62,31 +59,32 @@ class PositionControl:
         goal = self._goal
         assert goal is not None
         p, v = truth.p_wb.tolist(), truth.x[V].tolist()  # Python's floats cost a third of numpy's
-        wish = [_wish(*axis) for axis in zip(goal.p, goal.v, p, strict=True)]
+        asked = [*zip(goal.p, goal.v, goal.a, strict=True)]
+        wish = [
+            (v_ff or 0.0) + (0.0 if to is None else KP_1_S * (to - at))
+            for (to, v_ff, _), at in zip(asked, p, strict=True)
+        ]
         slower = min(1.0, V_MAX_M_S / max(math.hypot(*wish), 1e-9))
         drag = self._vehicle.drag_quadratic_1_m * math.hypot(*v)
+        pushed = [to is None and v_ff is None and a is not None for to, v_ff, a in asked]  # by an acceleration alone
         north, east, down = (
-            (0.0 if _pushed(*axis) else KV_1_S) * (slower * wish[k] - v[k]) + (axis[2] or 0.0) + drag * v[k]
-            for k, axis in enumerate(zip(goal.p, goal.v, goal.a, strict=True))
+            (0.0 if pushed[k] else KV_1_S) * (slower * wish[k] - v[k]) + (a or 0.0) + drag * v[k]
+            for k, (_, _, a) in enumerate(asked)
         )
         down, level = _limited(down)
         upright = min(1.0, level / max(math.hypot(north, east), 1e-9))
         f = north * upright, east * upright, down - GRAVITY
         rate = goal.yaw_rate if self._turns else None
-        if rate is not None:
-            self._turn(rate, truth)
+        if rate is not None:  # further set-points with a rate continue the turn
+            yaw = to_euler(truth.q_wb)[2]
+            lead = math.remainder(self._yaw + rate * (truth.t - self._since) - yaw, math.tau)
+            self._yaw, self._since = yaw + min(max(lead, -LEAD_MAX_RAD), LEAD_MAX_RAD), truth.t
         size = -math.hypot(*f)
         q = aligned((f[0] / size, f[1] / size, f[2] / size), (math.cos(self._yaw), math.sin(self._yaw), 0.0))
         q_bw = conjugate(truth.x[Q].tolist())
         along_b = rotate(q_bw, f)
         throttle = self._vehicle.throttle.throttle(max(0.0, -along_b[2]))
         return AttitudeTarget(tuple(q.tolist()), rotate(q_bw, (0.0, 0.0, rate or 0.0)), throttle, by_rates=False)
-
-    def _turn(self, rate: float, truth: Truth) -> None:
-        """Turn the heading by the rate (rad/s) since the last call; further set-points with a rate continue it."""
-        yaw = to_euler(truth.q_wb)[2]
-        lead = math.remainder(self._yaw + rate * (truth.t - self._since) - yaw, math.tau)
-        self._yaw, self._since = yaw + min(max(lead, -LEAD_MAX_RAD), LEAD_MAX_RAD), truth.t
 
 
 def _limited(down: float) -> tuple[float, float]:
@@ -109,16 +107,6 @@ def alterations(goal: PositionTarget, turns: bool) -> dict[str, str]:
     if not turns and (goal.yaw is not None or goal.yaw_rate is not None):
         reasons["yaw"] = "yaw and yaw rate of a position set-point are not followed in this profile"
     return reasons
-
-
-def _wish(goal: float | None, feed: float | None, at: float) -> float:
-    """Return the velocity set-point of one axis, m/s."""
-    return (feed or 0.0) + (0.0 if goal is None else KP_1_S * (goal - at))
-
-
-def _pushed(p: float | None, v: float | None, a: float | None) -> bool:
-    """Check whether an axis has an acceleration set-point alone."""
-    return p is None and v is None and a is not None
 
 
 def _in_world(goal: PositionTarget, p_wb: Array, R_wh: Array) -> PositionTarget:

@@ -34,12 +34,8 @@ STREAMS = {
     dialect.MAVLINK_MSG_ID_ATTITUDE: Attitude,
     dialect.MAVLINK_MSG_ID_LOCAL_POSITION_NED: LocalPosition,
 }
-ACCEPTED, REJECTED, DENIED = (
-    dialect.MAV_RESULT_ACCEPTED,
-    dialect.MAV_RESULT_TEMPORARILY_REJECTED,
-    dialect.MAV_RESULT_DENIED,
-)
-CRITICAL = dialect.MAV_SEVERITY_CRITICAL
+ACCEPTED, REJECTED = dialect.MAV_RESULT_ACCEPTED, dialect.MAV_RESULT_TEMPORARILY_REJECTED
+DENIED, CRITICAL = dialect.MAV_RESULT_DENIED, dialect.MAV_SEVERITY_CRITICAL
 
 
 class Px4Services(GroundStationServices):
@@ -59,7 +55,6 @@ class Px4Services(GroundStationServices):
 
     @property
     def offboard(self) -> bool:
-        """Whether the mode is OFFBOARD."""
         return self.mode == custom_mode(*OFFBOARD)
 
     def tick(self, telemetry: list[Outgoing]) -> list[Outgoing]:
@@ -71,7 +66,7 @@ class Px4Services(GroundStationServices):
             self._enter(LAND)
         if self._simulator.armed and self.mode == custom_mode(*LAND) and self._simulator.landed:
             self._simulator.command(Arm(False))
-        return [*(message for message in telemetry if self._passes(message)), *self._texts()]
+        return [*filter(self._passes, telemetry), *self._texts()]
 
     def answers(self, message: Any) -> list[Any] | None:
         """Return the replies as `GroundStationServices`; set-points that are not followed are consumed."""
@@ -85,8 +80,7 @@ class Px4Services(GroundStationServices):
         if message.command == MODE_COMMAND:
             result = self._change_mode(message.param1, message.param2, message.param3)
         elif message.command == ARM_COMMAND:
-            allowed = self._may_arm() if message.param1 == 1.0 else self._may_disarm(message.param2)
-            if allowed:
+            if self._may_arm() if message.param1 == 1.0 else self._may_disarm(message.param2):
                 return None
             result = REJECTED
         elif message.command == SET_MESSAGE_INTERVAL:
@@ -97,21 +91,17 @@ class Px4Services(GroundStationServices):
 
     def _passes(self, message: Outgoing) -> bool:
         """Check whether a message is due by the interval of its stream."""
-        kind = type(message)
-        if kind not in self._every_s:
-            return True
-        every = self._every_s[kind]
-        if every < 0 or self._simulator.t < self._due[kind] - 1e-6:
+        kind, t = type(message), self._simulator.t
+        every = self._every_s.get(kind, 0.0)
+        if every < 0 or t < self._due.get(kind, t) - 1e-6:
             return False
-        self._due[kind] = max(self._due[kind] + every, self._simulator.t)
+        self._due[kind] = max(self._due.get(kind, t) + every, t)
         return True
 
     def _follows(self) -> bool:
         """Register a set-point for the stream, and return whether it is followed."""
-        t = self._simulator.t
-        if t - self._last > self._rules.loss_s:
-            self._since = t
-        self._last = t
+        t, last = self._simulator.t, self._last
+        self._since, self._last = t if t - last > self._rules.loss_s else self._since, t
         return self.offboard and self._simulator.armed
 
     def _change_mode(self, base: float, main: float, sub: float) -> int:
@@ -156,8 +146,7 @@ class Px4Services(GroundStationServices):
     def _say(self, text: str) -> None:
         self._news.append(StatusText(self._simulator.t, CRITICAL, text))
 
-    def _texts(self) -> list[StatusText]:
-        """Return the status texts since the last call."""
+    def _texts(self) -> list[StatusText]:  # since the last call
         news, self._news = self._news, []
         return news
 

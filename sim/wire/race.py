@@ -16,7 +16,6 @@ from gate_racer.link.messages import AttitudeTarget, Command, MapGate, PositionT
 from gate_racer.link.profile import Profile, RaceSchedule
 from gate_racer.link.server import Refusal
 from gate_racer.sim.referee import Referee, RunStatus
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import from_euler, product
 
@@ -30,11 +29,6 @@ class RaceClock:
         self._race = race
         self.go_t: float | None = None  # scheduled GO
         self._map_due = False
-
-    @property
-    def counts_down(self) -> bool:
-        """Whether GO follows a countdown instead of arming."""
-        return self._race is not None
 
     def schedule(self, t: float, after_reset: bool = False) -> None:
         """Schedule GO for a client present at t, unless it is already scheduled; with `after_reset` schedule it again."""
@@ -57,22 +51,20 @@ class RaceClock:
         counting = self._race is not None and self._race.false_start and self._published(t) is not None
         return moves and counting and not self.gone(t)
 
-    def gone(self, t: float) -> bool:
-        """Check whether GO has passed at t."""
+    def gone(self, t: float) -> bool:  # whether GO has passed
         return self.go_t is not None and t >= self.go_t
 
     def map_due(self, t: float) -> bool:
         """Return True once per race, when the map is due at t."""
-        if not self._map_due or self._race is None or self.go_t is None or t < self.go_t - self._race.map_lead_s:
-            return False
-        self._map_due = False
-        return True
+        race, go_t = self._race, self.go_t
+        due = self._map_due and race is not None and go_t is not None and t >= go_t - race.map_lead_s
+        self._map_due = self._map_due and not due
+        return due
 
     def status(self, t: float, referee: Referee) -> RaceStatus:
         """Return the race status message at t; its gate index is the number of gates passed."""
-        race, times = referee.race, referee.race.gate_times_s
-        finished = race.go_t is not None and len(times) == len(referee.course)
-        finish = race.go_t + times[-1] if finished and race.go_t is not None else None
+        go_t, times = referee.race.go_t, referee.race.gate_times_s
+        finish = go_t + times[-1] if go_t is not None and len(times) == len(referee.course) else None
         return RaceStatus(t, self._published(t), finish, len(times), times[-1] if times else None)
 
     def _published(self, t: float) -> float | None:
@@ -82,14 +74,14 @@ class RaceClock:
 
 def track_map(t: float, track: Track, at_foot: bool) -> TrackMap:
     """Return the map message of a track's gates, balls excluded, in the protocol's convention."""
-    return TrackMap(t, tuple(_map_gate(n, gate, at_foot) for n, gate in enumerate(track.gates) if not gate.is_ball))
-
-
-def _map_gate(number: int, gate: Gate, at_foot: bool) -> MapGate:
-    x, y, z = gate.centre_m
-    foot = gate.outer_m / 2 if at_foot else 0.0
-    w, i, j, k = product(gate.q_wg.tolist(), QUARTER_LEFT.tolist())
-    return MapGate(number, (x, y, z + foot), (w, i, j, k), gate.outer_m, gate.outer_m)
+    gates = []
+    for number, gate in enumerate(track.gates):
+        if not gate.is_ball:
+            x, y, z = gate.centre_m
+            w, i, j, k = product(gate.q_wg.tolist(), QUARTER_LEFT.tolist())
+            place = x, y, z + (gate.outer_m / 2 if at_foot else 0.0)
+            gates.append(MapGate(number, place, (w, i, j, k), gate.outer_m, gate.outer_m))
+    return TrackMap(t, tuple(gates))
 
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
@@ -113,8 +105,7 @@ class Compliance:
         self._armed_t = -math.inf  # s, last time at which the vehicle was armed
         self._received_t = 0.0  # s, time of the last heartbeat or set-point
 
-    def silent_s(self, t: float) -> float:
-        """Return the time in s since the last heartbeat or set-point."""
+    def silent_s(self, t: float) -> float:  # since the last heartbeat or set-point
         return t - self._received_t
 
     def heartbeat(self, t: float) -> None:
@@ -135,16 +126,12 @@ class Compliance:
         self._setpoints.append(t)
         took = t - self._setpoints[0]
         if len(self._setpoints) == self._setpoints.maxlen and took <= self._span_s + 1e-9:
-            self._referee.note(
-                COMMAND_RATE,
-                t,
-                f"{len(self._setpoints)} set-points in {took:.3f} s: must be below {self._limit_hz:g} Hz",
-            )
+            many = f"{len(self._setpoints)} set-points in {took:.3f} s"
+            self._referee.note(COMMAND_RATE, t, f"{many}: must be below {self._limit_hz:g} Hz")
         if not armed and t - self._armed_t > UNAWARE_S:
             self._referee.note(DISARMED, t, "it is ignored: arm first")
 
     def dropped(self, t: float, refusal: Refusal) -> None:
-        """Register a control message that was dropped at t."""
         self._referee.note(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
 
     def lawful(self, t: float, what: str, reasons: Mapping[Unsigned, str] | Mapping[str, str]) -> None:
@@ -153,10 +140,8 @@ class Compliance:
             self._referee.note(f"{what}: {one}", t, reason, lawful=True)
 
     def link_lost(self, t: float) -> None:
-        """Register that the failsafe has taken over at t."""
-        self._referee.note(
-            LINK_LOSS, t, f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: failsafe engaged"
-        )
+        why = f"neither heartbeat nor set-point for {self.silent_s(t):.2f} s: failsafe engaged"
+        self._referee.note(LINK_LOSS, t, why)
 
     def tick(self, t: float, armed: bool) -> None:
         """Check for missing heartbeats at t; call at every tick."""
@@ -168,6 +153,5 @@ class Compliance:
         since = max(race.go_t, self._beats[-1] if self._beats else -math.inf)
         if t - since > 1 / self._least_hz + BEAT_SLACK_S:
             self._gap_reported = True
-            self._referee.note(
-                HEARTBEAT_RATE, t, f"no heartbeat for {t - since:.2f} s: at least {self._least_hz:g} Hz are required"
-            )
+            why = f"no heartbeat for {t - since:.2f} s: at least {self._least_hz:g} Hz are required"
+            self._referee.note(HEARTBEAT_RATE, t, why)

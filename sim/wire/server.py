@@ -17,7 +17,7 @@ from gate_racer.link.sockets import Address
 from gate_racer.sim.multi_vehicle import MultiVehicleRace
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Exposure, Simulator
-from gate_racer.sim.view.feed import FeedProcess, Outlet
+from gate_racer.sim.view.feed import Drawn, FeedProcess, Outlet
 from gate_racer.sim.wire.rflysim import CopterSimImu
 from gate_racer.sim.wire.station import Station
 
@@ -33,8 +33,6 @@ ReportTick = Callable[[float], None]  # called after each tick with the lag, s
 
 
 class Stoppable(Protocol):
-    """Object that runs until its flag is set."""
-
     stopped: bool
 
 
@@ -52,19 +50,14 @@ class EndTimer:
     """Timer of the telemetry after the end of a run."""
 
     def __init__(self, landing_s: float = 0.0) -> None:
-        """Set up the timer. `landing_s`: longest wait for the motors to stop, s."""
-        self._landing_s = landing_s
-        self._over_since: float | None = None  # s of the simulator's clock
+        """`landing_s`: longest wait for the motors to stop, s."""
+        self._landing_s, self._running_t = landing_s, 0.0  # s; the latter of the simulator's clock
 
     def passed(self, simulator: Simulator) -> bool:
         """Check whether the aftermath has passed; call at every tick."""
         if not simulator.referee.race.over:
-            self._over_since = None
-        elif self._over_since is None:
-            self._over_since = simulator.t
-        if self._over_since is None:
-            return False
-        since_s = simulator.t - self._over_since
+            self._running_t = simulator.t
+        since_s = simulator.t - self._running_t
         return since_s > AFTERMATH_S and (not simulator.armed or since_s > self._landing_s)
 
 
@@ -72,10 +65,9 @@ class Endpoint:
     """One vehicle on its UDP socket, which accepts the client's host only. Network errors are suppressed."""
 
     def __init__(self, station: Station, bound: socket.socket, client: Address, imu: CopterSimImu | None = None):
-        """Serve `station` on the MAVLink socket `bound`."""
         self.station, self.socket, self.client, self._imu = station, bound, client, imu
         self.socket.setblocking(False)
-        self.foreign_datagrams: Counter[str] = Counter()  # datagrams by other hosts, which are discarded
+        self.foreign_datagrams: Counter[str] = Counter()  # of other hosts, which are discarded
         self.aftermath = EndTimer()
         self.gone = False  # whether the client has left after the end of its run
         self._packets: list[bytes] = []  # of the last tick
@@ -104,7 +96,6 @@ class Endpoint:
         return exposure
 
     def send_telemetry(self) -> None:
-        """Send the telemetry of the last tick."""
         self.send(self._packets)
 
     def resend_telemetry(self) -> None:
@@ -121,27 +112,23 @@ class Server:
     """Base class: the endpoints of a race, and the end of a race."""
 
     def __init__(self, race: MultiVehicleRace, endpoints: Sequence[Endpoint]):
-        """Set up with one endpoint per vehicle of the race, in their order."""
+        """`endpoints`: one per vehicle of the race, in their order."""
         self._race, self._endpoints = race, endpoints
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
         """Check whether to stop after a finished race; otherwise reset the race once its aftermath has passed."""
-        passed = [
-            endpoint.aftermath.passed(endpoint.station.simulator) or (once and endpoint.gone)
-            for endpoint in self._endpoints
-        ]
+        passed = [one.aftermath.passed(one.station.simulator) or (once and one.gone) for one in self._endpoints]
         if all(passed) and not once:
             self._race.reset()
         return all(passed) and once
 
     def _listen(self, until: float) -> bool:
         """Receive one datagram on each readable socket; False when none has arrived by `until` (monotonic, s)."""
-        sockets = [endpoint.socket for endpoint in self._endpoints]
-        ready, _, _ = select.select(sockets, [], [], max(0.0, until - time.monotonic()))
-        for endpoint in self._endpoints:
-            if endpoint.socket in ready:
-                endpoint.receive()
+        by_socket = {endpoint.socket: endpoint for endpoint in self._endpoints}
+        ready, _, _ = select.select(list(by_socket), [], [], max(0.0, until - time.monotonic()))
+        for bound in ready:
+            by_socket[bound].receive()
         return bool(ready)
 
 
@@ -151,7 +138,7 @@ class RealTimeServer(Server):
     def __init__(
         self, race: MultiVehicleRace, endpoints: Sequence[Endpoint], cameras: Sequence[FeedProcess], speed: float
     ):
-        """Set up the server. `speed`: ratio of simulated to wall time."""
+        """`speed`: ratio of simulated to wall time."""
         super().__init__(race, endpoints)
         self._cameras, self._speed = cameras, speed
         self.worst_lag_s = 0.0
@@ -193,7 +180,7 @@ class LockstepServer(Server):
         super().__init__(race, endpoints)
         self._cameras = cameras
         # Delayed frames of each endpoint: due time in s, datagrams.
-        self._coming: list[deque[tuple[float, list[tuple[bytes, Address]]]]] = [deque() for _ in endpoints]
+        self._coming: list[deque[tuple[float, Drawn]]] = [deque() for _ in endpoints]
         self.pauses = 0
 
     def run(self, once: bool, report: ReportTick) -> None:

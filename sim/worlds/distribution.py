@@ -16,6 +16,7 @@ import math
 import re
 import zlib
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,8 @@ class Factor:
         """Return the factor that deviates `times` as far from the model's value; scales stay above `LEAST`."""
         believed = float(np.ravel(_believed(self.of))[0])
         low, high = (believed + times * (end - believed) for end in self.range or (-math.inf, math.inf))
-        low = max(low, LEAST) if believed == 1 else low
         sigma = None if self.sigma is None else times * self.sigma
-        return replace(self, sigma=sigma, range=None if -low == high == math.inf else (low, high))
+        return replace(self, sigma=sigma, range=(max(low, LEAST) if believed == 1 else low, high))
 
     def drawn(self, seed: int, shape: tuple[int, ...]) -> Array:
         """Return deviations from the model's value, of this shape: one number or vector, or one vector per gate (G, n)."""
@@ -96,9 +96,7 @@ class Factor:
 
     def bounded(self, step: Array | float) -> Array:
         """Return deviations within `range`."""
-        if self.range is None:
-            return np.asarray(step)
-        low, high = np.subtract.outer(self.range, _believed(self.of))
+        low, high = np.subtract.outer(self.range or (-math.inf, math.inf), _believed(self.of))
         return np.clip(step, low, high)
 
 
@@ -187,36 +185,25 @@ def _stream(name: str, seed: int) -> np.random.Generator:
 
 def _shape(name: str, track: Track) -> tuple[int, ...]:
     """Return the shape of the numbers that a factor draws."""
-    return (len(track.gates), PER_GATE[name]) if name in PER_GATE else np.shape(_flat(AS_BELIEVED, name))
+    return (len(track.gates), PER_GATE[name]) if name in PER_GATE else _believed(name).shape
 
 
 def _believed(name: str) -> Array:
     """Return the value of a factor that does not deviate."""
-    return np.zeros(()) if name in PER_GATE else np.asarray(_flat(AS_BELIEVED, name))
-
-
-def _flat(deviations: Deviations, name: str) -> Any:
-    section, one = name.split(".")
-    return getattr(getattr(deviations, section), one)
+    return np.zeros(()) if name in PER_GATE else np.asarray(attrgetter(name)(AS_BELIEVED))
 
 
 def _stepped(deviations: Deviations, name: str, step: Array | float, track: Track) -> Deviations:
     """Return the deviations with `step` added to a field. Gates of the course at the same place share one step."""
+    value = attrgetter(name)(deviations)
     if name in PER_GATE:
-        step = np.asarray(step)[_places(track)]
-        value = np.asarray(_flat(deviations, name) or np.zeros_like(step)) + step
-    else:
-        value = np.asarray(_flat(deviations, name)) + step
+        centres = np.array([gate.centre_m for gate in track.gates])
+        near = np.linalg.norm(centres[:, None] - centres, axis=-1) < SAME_PLACE_M
+        step = np.asarray(step)[near.argmax(1)]  # of the first gate at the place of each
+        value = value or np.zeros_like(step)
     section, one = name.split(".")
-    plain = _tuples(value.tolist())
+    plain = _tuples((np.asarray(value) + step).tolist())
     return replace(deviations, **{section: replace(getattr(deviations, section), **{one: plain})})
-
-
-def _places(track: Track) -> np.ndarray:
-    """Return for each gate the index of the first gate of the course at the same place."""
-    centres = np.array([gate.centre_m for gate in track.gates])
-    near = np.linalg.norm(centres[:, None] - centres, axis=-1) < SAME_PLACE_M
-    return np.asarray(near.argmax(1))
 
 
 def _tuples(value: Any) -> Any:

@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Vector
+from gate_racer.vehicle.rotation import Vector, as_vector
 from gate_racer.vehicle.vehicle import Vehicle
 
 ZERO: Vector = (0.0, 0.0, 0.0)
@@ -39,17 +39,19 @@ def not_negative(default: float = 0.0) -> Any:
 class Section:
     """Base class of a world's sections, which checks their fields. Raises ValueError."""
 
+    CHAIN = ""  # field with the share of a two-state Markov chain, whose mean burst is in the field with "_frames"
+
     def __post_init__(self) -> None:
         for one in fields(self):  # type: ignore[arg-type]
             wrong, what = one.metadata.get("wrong", (lambda _: False, ""))
             if wrong(getattr(self, one.name)):
                 raise ValueError(f"{one.name} {what}")
-
-
-def _chain(share: float, mean_frames: float, what: str) -> None:
-    """Check that a two-state Markov chain with this share of lost frames and this mean burst length exists."""
-    if not 0 <= share < 1 or mean_frames < 1 or share > mean_frames / (1 + mean_frames):
-        raise ValueError(f"{what} needs 0 <= share < 1, bursts of at least one frame, and share <= burst / (1 + burst)")
+        if self.CHAIN:
+            share, burst = getattr(self, self.CHAIN), getattr(self, f"{self.CHAIN}_frames")
+            if not 0 <= share < 1 or burst < 1 or share > burst / (1 + burst):
+                raise ValueError(
+                    f"{self.CHAIN} needs 0 <= share < 1, bursts of 1 or more, share <= burst / (1 + burst)"
+                )
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,7 @@ class CameraDeviation(Section):
     k2: float = 0.0
     dropout: float = 0.0  # fraction of the frames in which a corner is not detected (projected camera)
     dropout_frames: float = 1.0  # mean length of a dropout, frames
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _chain(self.dropout, self.dropout_frames, "dropout")
+    CHAIN = "dropout"
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,7 @@ class LinkDeviation(Section):
     video_jitter_tau_s: float = positive(1.0)  # correlation time of that process
     frame_loss: float = 0.0  # fraction of the frames lost
     frame_loss_frames: float = 1.0  # mean length of a burst of losses, frames
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _chain(self.frame_loss, self.frame_loss_frames, "frame_loss")
+    CHAIN = "frame_loss"
 
 
 @dataclass(frozen=True)
@@ -184,13 +180,6 @@ AS_BELIEVED = Deviations()
 NAMES = tuple(f"{part.name}.{one.name}" for part in fields(Deviations) for one in fields(part.type))  # type: ignore[arg-type]
 
 
-class FrameTransport(NamedTuple):
-    """Stamp and delay of one frame."""
-
-    stamp: float  # s, time of exposure by the sender's clock, with its offset and drift
-    late_s: float  # latency from exposure to the client beyond the nominal one
-
-
 class MarkovChain:
     """Array of two-state Markov chains, stationary from the start: on in a share of the steps, in bursts of mean length."""
 
@@ -219,16 +208,16 @@ class VideoTransport:
         self._keep = math.exp(-1 / (video_hz * link.video_jitter_tau_s))
         self._swing = float(rng.standard_normal()) if link.video_jitter_s else 0.0
 
-    def __call__(self, t: float) -> FrameTransport | None:
-        """Return stamp and delay of a frame exposed at t (s, simulator clock); None if the frame is lost."""
+    def __call__(self, t: float) -> tuple[float, float] | None:
+        """Return the stamp of a frame exposed at t (s, simulator clock), by the sender's clock with its offset and drift, and its
+        latency beyond the nominal one, s; None if the frame is lost."""
         link = self._link
         if link.video_jitter_s:
             self._swing = self._keep * self._swing + math.sqrt(1 - self._keep**2) * float(self._rng.standard_normal())
         if self._lost is not None and self._lost.step():
             return None
         more = link.video_latency_s + link.video_jitter_s * self._swing
-        stamp = t * (1 + 1e-6 * link.video_drift_ppm) + link.video_offset_s
-        return FrameTransport(stamp, max(0.0, more))
+        return t * (1 + 1e-6 * link.video_drift_ppm) + link.video_offset_s, max(0.0, more)
 
 
 NOMINAL = "as_believed"  # name of the world without deviations
@@ -260,16 +249,12 @@ class World:
     def seen(self, style: RenderingStyle) -> RenderingStyle:
         """Return the style with the rendering deviations of this world."""
         off = self.deviations.view
+        added = "softness_px", "bloom", "exposure_s", "readout_s", "depth_m", "outline_m"
         return replace(
             style,
-            softness_px=style.softness_px + off.softness_px,
-            bloom=style.bloom + off.bloom,
             gamma=style.gamma * off.gamma_scale,
-            exposure_s=style.exposure_s + off.exposure_s,
-            readout_s=style.readout_s + off.readout_s,
             jpeg_quality=min(max(style.jpeg_quality + round(off.jpeg_quality), 1), 100),
-            depth_m=max(style.depth_m + off.depth_m, 0.0),
-            outline_m=max(style.outline_m + off.outline_m, 0.0),
+            **{name: max(getattr(style, name) + getattr(off, name), 0.0) for name in added},
         )
 
     @cached_property
@@ -309,19 +294,20 @@ def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
             thrust_m_s2=tuple(c * plant.thrust_scale for c in curve.thrust_m_s2),
         ),
         thrust_lag_s=vehicle.thrust_lag_s * plant.thrust_lag_scale,
-        rate_lag_s=_scaled_vector(vehicle.rate_lag_s, plant.rate_lag_scale),
-        drag_linear_1_s=_moved(_scaled_vector(vehicle.drag_linear_1_s, plant.drag_scale), (plant.drag_linear_1_s,) * 3),
+        rate_lag_s=as_vector(np.array(vehicle.rate_lag_s) * plant.rate_lag_scale),
+        drag_linear_1_s=as_vector(np.array(vehicle.drag_linear_1_s) * plant.drag_scale + plant.drag_linear_1_s),
         drag_quadratic_1_m=vehicle.drag_quadratic_1_m * plant.drag_scale,
         mixer=vehicle.mixer and vehicle.mixer.scaled(plant.slew_scale),
         command_delay_s=max(0.0, vehicle.command_delay_s + plant.command_delay_s),
-        camera=true_camera(vehicle.camera, deviations),
+        camera=true_camera(vehicle.camera, deviations.camera),
     )
     if not vehicle.grey_box:
         return changed
     motors, _, _, aero = vehicle.require_grey_box()
-    forces = {name: _scaled(getattr(aero, name), plant.drag_scale) for name in ("fx", "fy", "fz")}
+    forces = {}
     for name, linear in (("fx", "v"), ("fy", "v"), ("fz", "vz")):
-        forces[name] = replace(forces[name], **{linear: getattr(forces[name], linear) - plant.drag_linear_1_s})
+        scaled = {term: value * plant.drag_scale for term, value in asdict(getattr(aero, name)).items()}
+        forces[name] = type(getattr(aero, name))(**scaled | {linear: scaled[linear] - plant.drag_linear_1_s})
     return replace(
         changed,
         motors=replace(
@@ -333,21 +319,15 @@ def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
     )
 
 
-def true_camera(camera: Camera, deviations: Deviations) -> Camera:
+def true_camera(camera: Camera, off: CameraDeviation) -> Camera:
     """Return the camera with the deviations of mount and lens."""
-    off = deviations.camera
+    added = "cx_px", "cy_px", "tilt_deg", "yaw_deg", "roll_deg", "k1", "k2"
     return replace(
         camera,
         fx_px=camera.fx_px * off.focal_scale,
         fy_px=camera.fy_px * off.focal_scale,
-        cx_px=camera.cx_px + off.cx_px,
-        cy_px=camera.cy_px + off.cy_px,
-        tilt_deg=camera.tilt_deg + off.tilt_deg,
-        yaw_deg=camera.yaw_deg + off.yaw_deg,
-        roll_deg=camera.roll_deg + off.roll_deg,
-        k1=camera.k1 + off.k1,
-        k2=camera.k2 + off.k2,
-        p_bc_m=_moved(camera.p_bc_m, off.position_m),
+        p_bc_m=as_vector(np.add(camera.p_bc_m, off.position_m)),
+        **{name: getattr(camera, name) + getattr(off, name) for name in added},
     )
 
 
@@ -362,50 +342,19 @@ def true_track(name: str, track: Track, deviations: Deviations) -> Track:
             )
     if deviations.course == AS_BELIEVED.course and pad == AS_BELIEVED.pad:
         return track
-    still, straight = ((0.0, 0.0, 0.0),) * len(track.gates), ((0.0, 0.0),) * len(track.gates)
-    origin = track.start.position_m
+    origin, start = np.array(track.start.position_m), track.start
+    still, straight = (ZERO,) * len(track.gates), ((0.0, 0.0),) * len(track.gates)
+
+    def placed(point: Vector, moved: Vector = ZERO) -> Vector:
+        return as_vector(origin + (np.array(point) - origin) * course.scale + moved)
+
     gates = tuple(
-        replace(
-            gate,
-            centre_m=_moved(_from(origin, gate.centre_m, course.scale), moved),
-            yaw_deg=gate.yaw_deg + yaw_deg,
-            pitch_deg=gate.pitch_deg + pitch_deg,
-        )
-        for gate, moved, (yaw_deg, pitch_deg) in zip(
+        replace(gate, centre_m=placed(gate.centre_m, by), yaw_deg=gate.yaw_deg + yaw, pitch_deg=gate.pitch_deg + pitch)
+        for gate, by, (yaw, pitch) in zip(
             track.gates, course.gate_moved_m or still, course.gate_turned_deg or straight, strict=True
         )
     )
-    obstacles = tuple(
-        Obstacle(_from(origin, box.low_m, course.scale), _from(origin, box.high_m, course.scale))
-        for box in track.obstacles
-    )
-    start = Start(
-        _moved(origin, pad.moved_m),
-        track.start.yaw_deg + pad.yaw_deg,
-        track.start.pitch_deg + pad.pitch_deg,
-        track.start.roll_deg + pad.roll_deg,
-    )
+    obstacles = tuple(Obstacle(placed(box.low_m), placed(box.high_m)) for box in track.obstacles)
+    turned = start.yaw_deg + pad.yaw_deg, start.pitch_deg + pad.pitch_deg, start.roll_deg + pad.roll_deg
+    start = Start(as_vector(origin + pad.moved_m), *turned)
     return replace(track, gates=gates, obstacles=obstacles, start=start)
-
-
-def _from(origin: Vector, point: Vector, scale: float) -> Vector:
-    """Return a point with its distance from the origin scaled."""
-    return _moved(origin, _scaled_vector(_moved(point, _scaled_vector(origin, -1.0)), scale))
-
-
-def _moved(a: Vector, b: Vector) -> Vector:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
-
-
-def _scaled_vector(a: Vector, factor: float) -> Vector:
-    return a[0] * factor, a[1] * factor, a[2] * factor
-
-
-def _scaled(part: Any, factor: float) -> Any:
-    """Return a dataclass of numbers with all fields scaled."""
-    return replace(part, **{one.name: getattr(part, one.name) * factor for one in fields(part)})
-
-
-def rotation_vector(degrees: Vector) -> np.ndarray:
-    """Convert a rotation vector from degrees to rad (3,)."""
-    return np.array([math.radians(angle) for angle in degrees])

@@ -7,14 +7,14 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.sim.environment.kernel import ErrorTables, Reward, through
-from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation, turned
+from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation
 from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import exp, matrix, product
+from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 
 N, DCL = 12, load_vehicle("dcl")
@@ -280,14 +280,6 @@ def test_finetuning_flies_by_residual_models(make, vq1, dcl):
     assert (env.state - true.state)[:, 8] == pytest.approx(np.full(N, 0.03), rel=0.05)
     different = {tuple(row) for row in np.round((seen - exact)[:, :6], 9)}
     assert len(different) == 2 and np.abs((seen - exact)[:, :3]).max() > 0.01 / Scaling.of(vq1, dcl).half_m.min()
-
-
-def test_attitudes_are_turned_by_rotation_vectors():
-    rng = np.random.default_rng(1)
-    phi, q = rng.normal(size=(5, 3)), rng.normal(size=(5, 4))
-    phi[0] = 0.0
-    for got, a, b in zip(turned(phi, q), phi, q, strict=True):
-        assert got == pytest.approx(np.array(product(exp(a), b)))
 
 
 def test_a_course_that_cannot_be_observed_is_refused(make, vq1):

@@ -98,26 +98,21 @@ def test_a_changed_request_changes_the_frames_and_loses_none(outlet, vq1):
     assert [(frame.frame_id, len(frame.data)) for frame in frames] == [(k, 2304 if k < 4 else 576) for k in range(8)]
 
 
-def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1, capfd):
+def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1):
     with quiet(request(5, 1, other=(50.0,)), outlet=outlet) as stays:
         with quiet(request(5, 2, other=(50.0,)), outlet=outlet) as goes:
             exchange(outlet, stays, [at(vq1, number=1)])
             assert len(goes.receive(0.1)) == 1
-        with quiet(request(5, 3, mount_type=4), outlet=outlet):
-            pass  # it was refused, and releases all the same
         assert len(exchange(outlet, stays, [at(vq1, n / 30, n) for n in range(2, 6)])) == 4
-    assert "releases sensors but has requested none" in capfd.readouterr().err
     assert outlet.datagrams(at(vq1, number=7)) == []
 
 
-def test_two_clients_on_one_seq_id_are_told_apart_and_told_of(outlet, vq1, capfd):
+def test_two_clients_on_one_seq_id_are_told_apart(outlet, vq1):
     first, second = request(5, 4, other=(50.0,)), request(5, 4, other=(5.0,))
     with quiet(first, outlet=outlet) as one, quiet(second, outlet=outlet) as two:
         (near,) = exchange(outlet, two, [at(vq1, number=1)])
         ((far, _),) = one.receive(0.1)
     assert near.value.distance_m <= 5.0 < far.value.distance_m
-    told = capfd.readouterr().err
-    assert f"sensor 4 is requested by {LOCAL_HOST}:{first.port} and {LOCAL_HOST}:{second.port}" in told
 
 
 def test_a_sensor_that_moves_to_another_port_leaves_the_old_one(outlet, vq1):
@@ -203,7 +198,7 @@ def test_no_request_whatever_stops_the_simulator(outlet, vq1, capfd):
         wire.sendto(encode_command("RflyChange3DModel"), outlet.address)
         wire.sendto(good.encode(), outlet.address)
         assert len(outlet.datagrams(at(vq1, number=1))) == 1
-        assert outlet.malformed + outlet.refused >= len(bad) - 2
+        assert outlet.refused >= len(bad) - 2
         wire.sendto(encode_command(CLEAR_COMMAND), outlet.address)
         assert outlet.datagrams(at(vq1, number=2)) == []
     assert capfd.readouterr().err.count("\n") <= 2 * MOST_TOPICS, "a flood of nonsense is told of, and does not flood"
@@ -277,14 +272,14 @@ def test_no_request_whatever_stops_the_imu(service, capfd):
         for datagram in bad:
             client.sendto(datagram, service.address)
         tick(service, 1)
-        assert service.malformed >= 5 and service.malformed + service.refused == len(bad)
+        assert service.refused == len(bad)
         for k in range(2 * MOST_SUBSCRIPTIONS):
             client.sendto(ImuRequest(0, 120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
         client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
         tick(service, 2)
         assert ImuSample.decode(client.recv(100)).number == 1, "newer askers take the place of older ones"
     told = capfd.readouterr().err
-    assert "rate: must be at least 1 Hz" in told and "port: must be 1 to 65535" in told and told.count("\n") < 40
+    assert "rate and port at least 1" in told and told.count("\n") < 40
 
 
 @pytest.mark.parametrize(
