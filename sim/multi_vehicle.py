@@ -54,7 +54,10 @@ class MultiVehicleRace:
         `Simulator`."""
         n = setup.pilots
         self.traffic = Traffic(world.vehicle, rotors_of(world.vehicle, setup.rotor_radius_m), setup.publish_states)
-        self.worlds = [on_grid(world, k, n, setup.spacing_m, 0.0 if k else setup.ahead_m) for k in range(n)]
+        self.worlds = []
+        for k in range(n):
+            grid = k + 1, n, setup.spacing_m, 0.0 if k else setup.ahead_m
+            self.worlds.append(replace(world, track=place(world.track, *grid), published=place(world.published, *grid)))
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators = [
             Simulator(here, profile, own, setup, TrafficView(self.traffic, k) if n > 1 else None)
@@ -70,7 +73,6 @@ class MultiVehicleRace:
 
     @property
     def over(self) -> bool:
-        """Whether every run is over."""
         return all(simulator.referee.race.over for simulator in self.simulators)
 
     def contacts(self, i: int) -> int:
@@ -136,12 +138,6 @@ class MultiVehicleRace:
         self._touched[i, k] = self.t
 
 
-def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
-    """Return the world with the start moved to the place of vehicle k (from 0) of n."""
-    track, published = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.published))
-    return replace(world, track=track, published=published)
-
-
 @dataclass(frozen=True)
 class Standing:
     """Result of one pilot. Times in s since GO, margins in m."""
@@ -198,7 +194,6 @@ class Commentator:
         self.forget()
 
     def forget(self) -> None:
-        """Reset for another race."""
         n = len(self._race.simulators)
         self._passed, self._over, self._touched = [0] * n, [False] * n, 0
 

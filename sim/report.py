@@ -32,7 +32,6 @@ class RunReport:
 
 
 def report(simulator: Simulator) -> RunReport:
-    """Return the report of the current run."""
     referee, race, path = simulator.referee, simulator.referee.race, simulator.path
     gates = list(race.gate_times_s), list(race.gate_margins_m), len(referee.course)
     flown = np.array([t for t, _ in path]), np.array([x for _, x in path]).reshape(-1, 14)
@@ -40,7 +39,6 @@ def report(simulator: Simulator) -> RunReport:
 
 
 def write_report(path: Path, result: RunReport) -> None:
-    """Write the report as JSON, atomically."""
     write_file(path, json.dumps({**asdict(result), "t": result.t.tolist(), "x": result.x.tolist()}))
 
 

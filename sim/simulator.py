@@ -113,7 +113,6 @@ class Sensors:
         return truth.accel_b + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
 
     def imu(self, truth: Truth) -> Imu:
-        """Return one HIGHRES_IMU sample at the time of `truth`."""
         force = self._felt(truth)
         if self._forces:  # behind the accelerometer's filter and lag
             t, forces = zip(*self._forces, strict=True)
@@ -139,13 +138,8 @@ class Reporter:
     def __init__(
         self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool, drift_ppm: float = 0.0
     ):
-        """Set up the rates of a vehicle's messages.
-
-        Args:
-            start: the vehicle's start, reported as its reference position.
-            pose: whether the true pose is sent as well, at the profile's rates.
-            drift_ppm: drift of the clock that stamps IMU and attitude.
-        """
+        """`start`: reported as the reference position. `pose`: whether the true pose is sent as well. `drift_ppm`: of the clock
+        that stamps IMU and attitude."""
         self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
         self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
 
@@ -293,14 +287,9 @@ class Simulator:
         around: TrafficView | None = None,
         motors: MotorSource | None = None,
     ):
-        """Set up one vehicle in its world.
+        """Set up one vehicle in its world. Raises UserError where it does not support the setting.
 
-        Args:
-            around: other vehicles of a race (`sim.multi_vehicle`).
-            motors: source of the motor outputs that replaces the commands (`sim.betaflight.sitl`).
-
-        Raises:
-            UserError: the vehicle does not support this setting.
+        `around`: other vehicles of a race. `motors`: source of the motor outputs that replaces the commands.
         """
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
@@ -332,7 +321,6 @@ class Simulator:
 
     @property
     def t(self) -> float:
-        """Time on the simulator's clock, s."""
         return self.count / self.profile.physics_hz
 
     @property
@@ -341,7 +329,6 @@ class Simulator:
 
     @property
     def landed(self) -> bool:
-        """Whether the vehicle rests on its pad."""
         return self._plant.on_pad
 
     @property
@@ -428,7 +415,6 @@ class Simulator:
         self.referee.prepare()
 
     def tick(self) -> Tick:
-        """Advance one physics step and return its output."""
         self.count += 1
         if self._position.active:
             self._plant.command(self.t, self._position.target(self._plant.truth))

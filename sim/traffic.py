@@ -121,8 +121,6 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """Collision of two bodies a and b."""
-
     approach_m_s: float
     impulse: float  # kg m/s, or m/s (per mass) where a mass is unknown
     a: StateChange

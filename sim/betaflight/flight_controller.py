@@ -20,31 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.link.msp.messages import (
-    LETTERS,
-    Altitude,
-    ApiVersion,
-    BoardInfo,
-    Channels,
-    Code,
-    Direction,
-    DisableFlag,
-    FcVariant,
-    FcVersion,
-    Frame,
-    Message,
-    ModeRange,
-    ModeRanges,
-    Parser,
-    RawAttitude,
-    RawImu,
-    RcTuning,
-    RxConfig,
-    RxMap,
-    StatusEx,
-    join_multiple,
-    pack,
-)
+from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.preflight import ANGLE, ARM, OVERRIDE
 from gate_racer.link.msp.profile import (
     LEAST_MAP,
@@ -124,7 +100,7 @@ class Arming:
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        self._booted, self.armed, self.disabled = t, False, DisableFlag.BOOT_GRACE_TIME
+        self._booted, self.armed, self.disabled = t, False, msp.DisableFlag.BOOT_GRACE_TIME
         self._refused = False
 
     def disarm(self) -> None:
@@ -138,17 +114,17 @@ class Arming:
             self.disarm()
         throttle = receiver.channels[self._profile.channel("T")]
         flags = {
-            DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
-            DisableFlag.RX_FAILSAFE: receiver.lost,
-            DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
+            msp.DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
+            msp.DisableFlag.RX_FAILSAFE: receiver.lost,
+            msp.DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
         }
-        against = DisableFlag(sum(flag for flag, holds in flags.items() if holds))
+        against = msp.DisableFlag(sum(flag for flag, holds in flags.items() if holds))
         if not receiver.active(self._profile.aux.arm):
             self.armed = self._refused = False
         elif not self.armed:
             self.armed = not (against or self._refused)
             self._refused = not self.armed
-        self.disabled = against | (DisableFlag.ARM_SWITCH if self._refused else DisableFlag(0))
+        self.disabled = against | (msp.DisableFlag.ARM_SWITCH if self._refused else msp.DisableFlag(0))
 
 
 BITS = 10  # of a byte on the line: one start bit, eight of data, one stop bit
@@ -163,7 +139,6 @@ class SerialLine:
         self._under_way: deque[tuple[float, bytes]] = deque()  # when its first bit left, and what
 
     def send(self, data: bytes, t: float) -> None:
-        """Queue bytes for transmission at t."""
         if data:
             begin = max(t, self._free)
             self._under_way.append((begin, data))
@@ -200,7 +175,6 @@ class Uart:
 
     @property
     def next_t(self) -> float:
-        """Time of the next event on the line, s."""
         return min(self._task_t, self._out.next_t)
 
     @property
@@ -208,7 +182,6 @@ class Uart:
         return (self._tasks + 1) / self._task_hz
 
     def receive(self, data: bytes, t: float) -> None:
-        """Send bytes from the other end at t, s."""
         self._in.send(data, t)
 
     def transmitted(self, t: float) -> bytes:
@@ -270,23 +243,23 @@ class SimulatedSensing:
         if truth.t >= self._attitude_t:
             self._attitude, self._attitude_t = self._raw_attitude(), self._attitude_t + 1 / self._profile.attitude_hz
 
-    def imu(self) -> RawImu:
+    def imu(self) -> msp.RawImu:
         sample = self._sensors.imu(self._simulator.truth)
         x, y, z = sample.accel
         lost = self._profile.accel_loss_m_s2 if self._simulator.armed else 0.0
         return self._profile.raw_imu((x, y, z + lost), sample.gyro)
 
-    def attitude(self) -> RawAttitude:
+    def attitude(self) -> msp.RawAttitude:
         return self._attitude
 
-    def altitude(self) -> Altitude:
+    def altitude(self) -> msp.Altitude:
         x, barometer = self._simulator.truth.x, self._profile.barometer
         height = self._pad_z - float(x[P][2]) + self._rng.normal(0.0, barometer.noise_m)
         if self._simulator.armed:
             height -= barometer.fall_m
-        return Altitude(round(100 * height), min(max(round(-100 * float(x[V][2])), -LONGEST), LONGEST))
+        return msp.Altitude(round(100 * height), min(max(round(-100 * float(x[V][2])), -LONGEST), LONGEST))
 
-    def _raw_attitude(self) -> RawAttitude:
+    def _raw_attitude(self) -> msp.RawAttitude:
         return self._profile.raw_attitude(np.array(self._sensors.attitude(self._simulator.truth).q_wb))
 
 
@@ -294,11 +267,11 @@ MAX_CHECK_US = 1900  # Betaflight's default
 CRSF = 9  # of its serial receivers
 
 
-def settings(profile: BetaflightProfile) -> dict[int, Message]:
+def settings(profile: BetaflightProfile) -> dict[int, msp.Message]:
     """Return the constant replies by MSP command."""
     low, high = profile.valid_us
     switches = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
-    modes = tuple(ModeRange(mode, aux.channel, aux.low_us, aux.high_us) for mode, aux in switches)
+    modes = tuple(msp.ModeRange(mode, aux.channel, aux.low_us, aux.high_us) for mode, aux in switches)
     tuning = dict[str, int]()
     for axis, curve in zip(("roll", "pitch", "yaw"), profile.rates.axes, strict=True):
         tuning |= {f"rc_rate_{axis}": curve.rc_rate, f"expo_{axis}": curve.expo, f"rate_{axis}": curve.rate}
@@ -306,14 +279,14 @@ def settings(profile: BetaflightProfile) -> dict[int, Message]:
     tuning |= {"throttle_mid": profile.throttle.mid, "throttle_expo": profile.throttle.expo, "throttle_limit_type": 0}
     tuning |= {"throttle_limit": 100, "tpa_rate": 65, "tpa_breakpoint": 1350}
     return {
-        Code.API_VERSION: ApiVersion(0, 1, 45),
-        Code.FC_VARIANT: FcVariant("BTFL"),
-        Code.FC_VERSION: FcVersion(4, 4, 3),
-        Code.BOARD_INFO: BoardInfo("SH74", target="STM32H743"),
-        Code.RC_TUNING: RcTuning(**tuning, rates_type=RATES_TYPE[profile.rates.kind]),
-        Code.RX_CONFIG: RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),
-        Code.RX_MAP: RxMap(profile.channel_map + LETTERS[len(LEAST_MAP) :]),
-        Code.MODE_RANGES: ModeRanges(modes),
+        msp.Code.API_VERSION: msp.ApiVersion(0, 1, 45),
+        msp.Code.FC_VARIANT: msp.FcVariant("BTFL"),
+        msp.Code.FC_VERSION: msp.FcVersion(4, 4, 3),
+        msp.Code.BOARD_INFO: msp.BoardInfo("SH74", target="STM32H743"),
+        msp.Code.RC_TUNING: msp.RcTuning(**tuning, rates_type=RATES_TYPE[profile.rates.kind]),
+        msp.Code.RX_CONFIG: msp.RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),
+        msp.Code.RX_MAP: msp.RxMap(profile.channel_map + msp.LETTERS[len(LEAST_MAP) :]),
+        msp.Code.MODE_RANGES: msp.ModeRanges(modes),
     }
 
 
@@ -332,7 +305,7 @@ class FlightController(Uart):
         self.boot(0.0)
 
     def boot(self, t: float) -> None:
-        self._parser, self._buffer = Parser((Direction.REQUEST,)), bytearray()
+        self._parser, self._buffer = msp.Parser((msp.Direction.REQUEST,)), bytearray()
         self.receiver.boot(t)
         self.arming.boot(t)
         self._setpoints.reset()
@@ -362,38 +335,38 @@ class FlightController(Uart):
         while self._buffer:
             for frame in self._parser.feed(bytes((self._buffer.pop(0),))):  # one at most
                 payload = self._payload(frame, t)
-                direction = Direction.ERROR if payload is None else Direction.ANSWER
-                self._out.send(pack(Frame(frame.command, payload or b"", direction)), t)
+                direction = msp.Direction.ERROR if payload is None else msp.Direction.ANSWER
+                self._out.send(msp.pack(msp.Frame(frame.command, payload or b"", direction)), t)
                 return
 
-    def _payload(self, frame: Frame, t: float) -> bytes | None:
+    def _payload(self, frame: msp.Frame, t: float) -> bytes | None:
         """Return the reply's payload; None for an error reply."""
-        if frame.command == Code.SET_RAW_RC:
-            channels = Channels.decode(frame.payload)
+        if frame.command == msp.Code.SET_RAW_RC:
+            channels = msp.Channels.decode(frame.payload)
             if channels is None:
                 return None
             self.receiver.take(channels.us, t)
             return b""
-        if frame.command == Code.MULTIPLE_MSP:
+        if frame.command == msp.Code.MULTIPLE_MSP:
             wanted = [self._message(command) for command in frame.payload]
-            return join_multiple([m.encode() if m is not None else b"" for m in wanted]) if wanted else None
+            return msp.join_multiple([m.encode() if m is not None else b"" for m in wanted]) if wanted else None
         message = self._message(frame.command)
         return message.encode() if message is not None else None
 
-    def _message(self, command: int) -> Message | None:
+    def _message(self, command: int) -> msp.Message | None:
         match command:
-            case Code.RAW_IMU:
+            case msp.Code.RAW_IMU:
                 return self._sensing.imu()
-            case Code.ATTITUDE:
+            case msp.Code.ATTITUDE:
                 return self._sensing.attitude()
-            case Code.ALTITUDE:
+            case msp.Code.ALTITUDE:
                 return self._sensing.altitude()
-            case Code.RC:
+            case msp.Code.RC:
                 us = self.receiver.channels
                 sticks = [us[self.profile.channel(letter)] for letter in OWN_ORDER]
-                return Channels(tuple(map(round, [*sticks, *us[STICKS:]])))
-            case Code.STATUS_EX:
+                return msp.Channels(tuple(map(round, [*sticks, *us[STICKS:]])))
+            case msp.Code.STATUS_EX:
                 on = self.armed, self.receiver.active(self.profile.aux.angle), self.receiver.overridden
                 modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
-                return StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
+                return msp.StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
         return self._settings.get(command)

@@ -133,7 +133,6 @@ class BetaflightStation:
         return self.controller.transmitted(t)
 
     def tick(self) -> Exposure | None:
-        """Advance one physics step and return its exposure, if any."""
         target = self.controller.fly(self.simulator.truth.q_wb, self.t)
         if target is not None:
             self.simulator.command(target)

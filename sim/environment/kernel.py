@@ -13,7 +13,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gate_racer.sim.physics.jit import inlined, njit
 from gate_racer.sim.physics.plant import P
@@ -35,7 +34,8 @@ class ErrorTables:
 
     def __init__(self, model: ObservationModel, realisations: int, rng: np.random.Generator):
         """Sample the realisations, which takes about a second for each."""
-        from scipy.spatial import KDTree  # slow to load, and most environments have no such errors
+        from scipy.interpolate import RegularGridInterpolator  # slow to load, and most environments have no such errors
+        from scipy.spatial import KDTree
 
         self._low = model.x[:, P].min(axis=0) - AROUND_M
         size = model.x[:, P].max(axis=0) + AROUND_M - self._low
@@ -47,37 +47,18 @@ class ErrorTables:
         parts = [x[i : i + AT_ONCE] for i in range(0, len(x), AT_ONCE)]
         drawn = [model.sample(rng) for _ in range(realisations)]
         tables = [np.concatenate([one.errors(part) for part in parts]) for one in drawn]
-        self._tables = np.reshape(tables, (realisations, *counts, ERRORS))
+        self._most, self._count = counts - 1, realisations
+        grid = (np.arange(realisations + 1), *map(np.arange, counts))  # one more, since a grid has no axis of one
+        values = np.reshape([*tables, tables[0]], (realisations + 1, *counts, ERRORS))
+        self._interpolated = RegularGridInterpolator(grid, values)
 
     def __len__(self) -> int:
-        return len(self._tables)
+        return self._count
 
     def errors(self, x: Array, drawn: Indices) -> Array:
-        """Return errors (N, 9) at states (N, >= 10) under realisations drawn (N,)."""
-        found = np.empty((len(x), ERRORS))
-        interpolate(x, drawn, self._tables, self._low, self._spacing_m, found)
-        return found
-
-
-@njit
-def interpolate(x: Array, drawn: Indices, tables: NDArray[np.float64], low: Array, spacing: float, out: Array) -> None:
-    """Fill errors (N, 9) by trilinear interpolation; an axis that is not finite counts as the lower border."""
-    cell, share = np.zeros(3, np.int64), np.zeros(3)
-    for i in range(len(x)):
-        for k in range(3):
-            last = tables.shape[1 + k] - 1
-            at = (x[i, k] - low[k]) / spacing
-            at = min(max(at, 0.0), float(last)) if np.isfinite(at) else 0.0
-            cell[k] = min(int(at), last - 1)
-            share[k] = at - cell[k]
-        out[i] = 0.0
-        for corner in range(8):
-            weight = 1.0
-            for k in range(3):
-                weight *= share[k] if corner >> k & 1 else 1.0 - share[k]
-            node = tables[drawn[i], cell[0] + (corner & 1), cell[1] + (corner >> 1 & 1), cell[2] + (corner >> 2)]
-            for k in range(len(node)):
-                out[i, k] += weight * node[k]
+        """Return errors (N, 9) at states (N, >= 10) under realisations drawn (N,); what is not finite is at the lower border."""
+        at = np.nan_to_num((x[:, P] - self._low) / self._spacing_m, nan=0.0, posinf=0.0, neginf=0.0)
+        return np.asarray(self._interpolated(np.column_stack([drawn, np.clip(at, 0.0, self._most)])))
 
 
 class Reward(NamedTuple):

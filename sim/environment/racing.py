@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.transform import Rotation
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key
@@ -78,6 +77,8 @@ class StartStates:
             for i in np.flatnonzero(rng.random(n) < self._approaches):
                 x[i] = on_axis(self._track.gates[gate[i]], -rng.uniform(*APPROACH_M))
                 x[i, P] = np.clip(x[i, P], low, high)
+        from scipy.spatial.transform import Rotation  # slow to load
+
         x[:, P] += rng.uniform(-by.position_m, by.position_m, (n, 3))
         x[:, V] += rng.uniform(-by.velocity_m_s, by.velocity_m_s, (n, 3))
         turn = Rotation.from_rotvec(rng.uniform(-by.attitude_rad, by.attitude_rad, (n, 3)))

@@ -22,7 +22,6 @@ class RslRaces(VecEnv):
     """One or several environments, such as of different plants, as one; `last` is the last step of each."""
 
     def __init__(self, environments: Sequence[RacingEnvironment]):
-        """Begin an episode of every vehicle."""
         self._environments = environments
         self._edges = np.cumsum([each.n for each in environments])
         self._seen = [each.reset() for each in environments]

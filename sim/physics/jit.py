@@ -40,7 +40,6 @@ def boxed(parameters: tuple) -> Array:
 
 
 def _names(parameters: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a NamedTuple or a dataclass; none for a value."""
     if is_dataclass(parameters):
         return tuple(field.name for field in fields(parameters))
     return getattr(parameters, "_fields", ())

@@ -74,7 +74,6 @@ def runge_kutta(slope, add_scaled, begin, x, u, residual, par, dt):
 
 @inlined
 def with_unit_attitude(x):
-    """Return the state with its quaternion normalised."""
     norm = math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
     return (*x[:3], x[3] / norm, x[4] / norm, x[5] / norm, x[6] / norm, *x[7:])
 

@@ -39,7 +39,6 @@ class RotorPy:
     """The Hummingbird of RotorPy's `Multirotor`, with collective thrust and body rates (`cmd_ctbr`)."""
 
     def __init__(self, vehicle: Vehicle):
-        """Limit the rotors, and set the gain of the rate loop."""
         from rotorpy.vehicles.hummingbird_params import quad_params
         from rotorpy.vehicles.multirotor import Multirotor
 
@@ -68,7 +67,6 @@ class Crazyflow:
     """
 
     def __init__(self, vehicle: Vehicle):
-        """Load the model; limit the rotors."""
         with mock.patch.dict(os.environ, {ARRAYS: "1"}):
             from drone_controllers.mellinger.control import force_torque2rotor_vel
             from drone_models.core import load_params, parametrize

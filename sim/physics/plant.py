@@ -38,7 +38,6 @@ class MixedRates(NamedTuple):
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "MixedRates":
-        """Return the parameters of a vehicle; without a mixer nothing saturates."""
         mixer, slew = vehicle.mixer, vehicle.slew_max
         yields = mixer is not None and mixer.thrust_yields
         rotors = vehicle.rotors.slew_max_rad_s2 if vehicle.rotors else slew

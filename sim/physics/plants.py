@@ -54,7 +54,6 @@ def rates_stepped(x, u, residual, par, dt):
 
 @inlined
 def rates_substep(x, u, residual, par, dt, i, n):
-    """Advance vehicle i of n by one sub-step."""
     state = (*lanes.rigid(x, i, n), x[13 * n + i])
     lanes.put(x, rates_stepped(state, lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n), par, dt), 0, i, n)
 
@@ -163,8 +162,6 @@ class SwiftPlant(Plant):
 
 
 class LaggedRotors(NamedTuple):
-    """Parameters of the `rotors` model and the lag of its thrusts."""
-
     rotors: RotorsParameters
     lag: float  # s
 
@@ -260,9 +257,7 @@ def make_plant(
 ) -> Plant:
     """Return the plant of a setting; with `motors`, whatever the setting, four rotors driven by that source.
 
-    Raises:
-        UserError: a class that cannot be made, an aerodynamic setting for a vehicle without grey-box sections, or motors for one
-            without `rotors`.
+    Raises UserError for a class that cannot be made, and for a vehicle without the sections that the plant needs.
     """
     if motors is not None:
         return RotorsPlant(motors, vehicle, start, colliders, residual)

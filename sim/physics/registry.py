@@ -40,10 +40,7 @@ def version_of(name: str) -> str:
 
 def plant_setting(name: str) -> "Setting | None":
     """Return the setting of a number of `SETTINGS`, of a name in `PLANTS` or of a user's class; None for an empty name.
-
-    Raises:
-        UserError: another name, or a package that is not installed.
-    """
+    Raises UserError for another name, or a package that is not installed."""
     from gate_racer.sim.physics.plants import SETTINGS, Setting
 
     if not name:

@@ -198,7 +198,6 @@ class Scaler:
 
     @classmethod
     def of(cls, z: Array) -> "Scaler":
-        """Fit mean and standard deviation (k,) to the columns of z (N, k)."""
         return cls(z.mean(axis=0), z.std(axis=0))
 
     def __call__(self, z: Array) -> Array:
@@ -253,7 +252,6 @@ class ObservationModel:
         return cls(x, errors, np.zeros(len(x), int), [Kernel(lengths, 0.0, 1.0 - JITTER)] * ERRORS)
 
     def sample(self, rng: np.random.Generator) -> "Realisation":
-        """Sample one realisation of the posterior for a new flight."""
         targets = self._targets(self.errors).T
         draws = [Draw(k, self._z, y, self.flight, rng) for k, y in zip(self.kernels, targets, strict=True)]
         return Realisation(self._scaler, self._targets, draws)
@@ -274,8 +272,6 @@ class ObservationModel:
 
 
 class Realisation:
-    """Odometry errors as one fixed function of the true state."""
-
     def __init__(self, scaler: Scaler, targets: Scaler, draws: list[Draw]):
         self._scaler, self._targets, self._draws = scaler, targets, draws
 

@@ -32,8 +32,6 @@ ENOUGH = 0.8  # fraction of the images due that a vision-based client needs (cho
 
 
 class Feed:
-    """Rendering and compression in the caller's process."""
-
     def __init__(self, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int):
         """Open the camera. Raises UserError when this machine cannot render."""
         self._camera = RenderedCamera(track, vehicle.camera, style, seed)
@@ -41,7 +39,6 @@ class Feed:
         self._quality = [cv2.IMWRITE_JPEG_QUALITY, style.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
 
     def frame(self, exposure: Exposure) -> VideoFrame:
-        """Render and compress one exposure."""
         seen = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t, exposure.rivals
         _, jpeg = cv2.imencode(".jpg", self._camera.expose(*seen), self._quality)
         return VideoFrame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())
@@ -62,21 +59,19 @@ class Outlet(Protocol):
     def close(self) -> None: ...
 
 
-class VideoOutlet:
+class VideoOutlet(Feed):
     """Video stream of VADR-TS-002, 4.6."""
 
     def __init__(
         self, track: Track, vehicle: Vehicle, profile: Profile, style: RenderingStyle, seed: int, target: Address
     ):
         """Open the camera and render a first image, which takes longest. Raises UserError when this machine cannot render."""
-        self._feed, self._profile, self._target = Feed(track, vehicle, style, seed), profile, target
-        self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
+        super().__init__(track, vehicle, style, seed)
+        self._profile, self._target = profile, target
+        self.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
 
     def datagrams(self, exposure: Exposure) -> Drawn:
-        return [(datagram, self._target) for datagram in datagrams(self._feed.frame(exposure), self._profile)]
-
-    def close(self) -> None:
-        self._feed.close()
+        return [(datagram, self._target) for datagram in datagrams(self.frame(exposure), self._profile)]
 
 
 class FeedProcess:

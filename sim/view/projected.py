@@ -275,7 +275,6 @@ class RivalOutlines:
     """Simulated rival detector. Deterministic for a seed and a sequence of poses."""
 
     def __init__(self, track: Track, camera: Camera, seed: int):
-        """Set up with the true camera."""
         self._camera, self._noise = camera, load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 5])
         far_px = np.array([camera.width_px, camera.height_px]) - 1.0
@@ -314,7 +313,6 @@ class RivalOutlines:
         return np.concatenate([px.min(axis=0), px.max(axis=0)])
 
     def _hidden(self, rival: Rival, eye_w: Array, others: Sequence[Rival]) -> bool:
-        """Check whether the rival's centre is occluded."""
         sight = rival.p_wb - eye_w
         range_m = float(np.linalg.norm(sight))
         (distance,), _ = cast(self._solids, eye_w, (sight / range_m)[None], range_m)
@@ -377,8 +375,6 @@ class Labels:
 
 
 class Labeller:
-    """Labeller for the gates of one track, rendered with one style."""
-
     def __init__(self, track: Track, camera: Camera, style: RenderingStyle):
         self.camera, self._gates = camera, Openings(track, style)
 

@@ -129,12 +129,7 @@ class RenderedCamera(Closing):
         self._rivals: tuple[moderngl.VertexArray, moderngl.Buffer] | None = None  # created with the first rivals
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0, rows: slice = WHOLE) -> Image:
-        """Render the image (height, width, 3), BGR, of one instant, or `rows` of it.
-
-        Args:
-            p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
-            t: s, phase of the corridor's moving light and of the hall's flicker.
-        """
+        """Render the image (height, width, 3), BGR, from a body's pose, or `rows` of it. `t`: s, of moving light and flicker."""
         return self._through_lens(self._pinhole_image(p_wb, q_wb, t, rows), rows)
 
     def _through_lens(self, drawn: Image, rows: slice) -> Image:
@@ -191,7 +186,6 @@ class RenderedCamera(Closing):
         return image
 
     def _crowd(self, vertices: Floats) -> "moderngl.VertexArray":
-        """Upload the rivals' vertices of this image."""
         data = vertices.tobytes()
         if self._rivals is None or self._rivals[1].size != len(data):
             buffer = self._context.buffer(data, dynamic=True)
@@ -248,7 +242,6 @@ class RenderedCamera(Closing):
         return self._developed(image)
 
     def _developed(self, image: Image) -> Image:
-        """Apply bloom, blur and gamma of the style."""
         style = self.style
         if style.bloom:
             light = np.maximum(image, BRIGHT).astype(np.float32) - BRIGHT
@@ -262,7 +255,6 @@ class RenderedCamera(Closing):
         return image
 
     def close(self) -> None:
-        """Release all device resources; the camera cannot be used afterwards."""
         self._context.release()
 
 

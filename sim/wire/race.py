@@ -42,7 +42,6 @@ class RaceClock:
             self.go_t = t + self._race.lobby_s + self._race.countdown_s
 
     def cancel(self) -> None:
-        """Cancel the schedule until the next message of a client."""
         self.go_t, self._map_due = None, False
 
     def false_start(self, t: float, command: Command) -> bool:

@@ -136,8 +136,7 @@ def _require_own(address: tuple[int, ...], sender: str, where: str) -> None:
 def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
     """Open CopterSim's IMU service; None, with a message on stderr, where another program has the default port.
 
-    Raises:
-        LinkError: the port is in use and was `chosen` by the user.
+    Raises LinkError where the port is in use and was `chosen` by the user.
     """
     try:
         return CopterSimImu(own, profile)
@@ -199,16 +198,9 @@ class RflySimOutlet(RequestPort):
         clock: Callable[[], float] = time.time,
         masks: GimbalMasks = DOCUMENT,
     ):
-        """Set up the sensors of one vehicle.
+        """Serve the sensors of one vehicle at the address `own`. Raises LinkError when the port is in use.
 
-        Args:
-            own: address for requests.
-            epoch_s: the frames' clock at simulator time 0, s.
-            clock: returns s since 1970, for heartbeats and leases.
-            masks: numbering of the gimbals' commands.
-
-        Raises:
-            LinkError: the port for requests is in use.
+        `epoch_s`: the frames' clock at simulator time 0. `clock`: s since 1970. `masks`: numbering of the gimbals' commands.
         """
         self._hz, self._around = video_hz, surroundings(track, style, seed)
         self._copter, self._epoch_s, self._masks = copter, epoch_s, masks
@@ -309,7 +301,6 @@ class RflySimOutlet(RequestPort):
         del self._sensors[sensor.target]
 
     def close(self) -> None:
-        """Close all sensors and the socket."""
         for sensor in list(self._sensors.values()):
             self._drop(sensor)
         super().close()

@@ -47,8 +47,6 @@ def stop_on_signals(server: Stoppable) -> None:
 
 
 class EndTimer:
-    """Timer of the telemetry after the end of a run."""
-
     def __init__(self, landing_s: float = 0.0) -> None:
         """`landing_s`: longest wait for the motors to stop, s."""
         self._landing_s, self._running_t = landing_s, 0.0  # s; the latter of the simulator's clock
@@ -73,7 +71,6 @@ class Endpoint:
         self._packets: list[bytes] = []  # of the last tick
 
     def receive(self) -> None:
-        """Receive one datagram, if there is one, and send the replies."""
         with contextlib.suppress(OSError):  # an earlier datagram had no receiver
             datagram, sender = self.socket.recvfrom(65535)
             if sender[0] == self.client[0]:
@@ -95,12 +92,9 @@ class Endpoint:
             self._imu.serve(self.station.measured)
         return exposure
 
-    def send_telemetry(self) -> None:
-        self.send(self._packets)
-
-    def resend_telemetry(self) -> None:
-        """Send the last tick again, with a HEARTBEAT, since a client ignores a system that it has not discovered."""
-        self.send([*self.station.heartbeat(), *self._packets])
+    def send_telemetry(self, again: bool = False) -> None:
+        """Send the last tick; `again` with a HEARTBEAT, since a client ignores a system that it has not discovered."""
+        self.send([*(self.station.heartbeat() if again else []), *self._packets])
 
     @property
     def answered(self) -> bool:
@@ -222,6 +216,6 @@ class LockstepServer(Server):
                 if impatient and referee.race.status is RunStatus.RUNNING and time.monotonic() - begin > GONE_S:
                     referee.abort("the client stopped answering")
                 endpoint.gone = impatient and referee.race.over
-                endpoint.resend_telemetry()
+                endpoint.send_telemetry(again=True)
             self.pauses += 1
             report(time.monotonic() - begin)

@@ -40,13 +40,10 @@ class Station:
         key: SigningKey | None = None,
         waits: bool = False,
     ):
-        """Set up the station.
+        """`client`: receiver of the telemetry. `key`: with which all messages must be signed.
 
-        Args:
-            client: receiver of the telemetry.
-            key: all messages must be signed with it.
-            waits: whether the client's answer to an IMU sample is waited for; then a tick is one datagram that ends with its
-                samples, since of several the client would hear as many before its answer as happen to have arrived.
+        `waits`: whether the client's answer to an IMU sample is waited for; then a tick is one datagram that ends with
+        its samples, since of several the client would hear as many before its answer as happen to have arrived.
         """
         self.simulator, self._client, self._waits = simulator, client, waits
         self._px4 = Px4Services(simulator) if simulator.profile.offboard is not None else None

@@ -115,7 +115,6 @@ class WorldFile:
             raise ValueError(f"factors: {twice[0]} appears twice")
 
     def jointly(self, track: Track, seed: int) -> Deviations:
-        """Return the deviations with all factors drawn."""
         deviations = self.world
         for factor in self.factors:
             deviations = _stepped(deviations, factor.of, factor.drawn(seed, _shape(factor.of, track)), track)
@@ -129,8 +128,7 @@ class WorldFile:
             raise UserError(f"world {self.name}: no factor {name + sign!r}; known: {known}")
         shape = _shape(name, track)
         if factor.sigma is None:
-            assert factor.range is not None
-            far = max((end - _believed(name) for end in factor.range), key=np.linalg.norm)
+            far = max((end - _believed(name) for end in factor.range or ()), key=np.linalg.norm)
             return _stepped(self.world, name, np.broadcast_to(far, shape), track)
         step = np.ones(shape)
         if shape:
@@ -142,10 +140,7 @@ class WorldFile:
 
 def load_worlds(name: str) -> WorldFile:
     """Load a world's file by name (`unknown`) or path, with factors several times as wide after @ (`unknown@2`).
-
-    Raises:
-        UserError: the file is missing or malformed.
-    """
+    Raises UserError where the file is missing or malformed."""
     scaled = re.fullmatch(r"(.+)@(\d{1,3}(?:\.\d{1,6})?)", name)
     if scaled is None:
         return load_named(name, FOLDER, WorldFile, "world")
@@ -156,14 +151,8 @@ def load_worlds(name: str) -> WorldFile:
 
 
 def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
-    """Return the world of a name, as deviations from a modelled track and vehicle.
-
-    Args:
-        reference: FILE[@TIMES][:SEED[:FACTOR+]] as above; the default seed is 0.
-
-    Raises:
-        UserError: no such world, one that does not fit track or vehicle, or a draw that cannot be.
-    """
+    """Return the world that `reference`, FILE[@TIMES][:SEED[:FACTOR+]] as above, means for a modelled track and vehicle.
+    Raises UserError for no such world, one that does not fit track or vehicle, or a draw that cannot be."""
     name, *rest = reference.split(":")
     file = load_worlds(name)
     if len(rest) > 2 or (rest and not rest[0].isdecimal()):
@@ -179,7 +168,6 @@ def resolve(reference: str, track: Track, vehicle: Vehicle) -> World:
 
 
 def _stream(name: str, seed: int) -> np.random.Generator:
-    """Return the random stream of a factor or a cause."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 

@@ -75,9 +75,8 @@ class Forces:
         self._floor_m = world.track.bounds.high_m[2]
         air, self._stirred = world.deviations.air, stirred
         self._wind_w = np.array([air.wind_north_m_s, air.wind_east_m_s, 0.0])
-        self._gusts = (
-            Dryden(air.gust_m_s, air.gust_height_m, np.random.default_rng([seed, 5])) if air.gust_m_s else None
-        )
+        rng = np.random.default_rng([seed, 5])
+        self._gusts = Dryden(air.gust_m_s, air.gust_height_m, rng) if air.gust_m_s else None
         heading = math.atan2(air.wind_east_m_s, air.wind_north_m_s)
         c, s = math.cos(heading), math.sin(heading)
         self._R_w_wind = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
@@ -119,9 +118,8 @@ class Forces:
             q, v = x[Q].tolist(), v_air.tolist()  # Python's floats cost a third of numpy's
             return np.array(drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
         R_wb = matrix(x[Q])
-        squared = (
-            max(float(x[-1]), 0.0) * self._swift.rotors.mass / (4 * self._swift.motors.thrust_n_s2)
-        )  # mean squared motor speed, (rad/s)^2
+        thrust_n = max(float(x[-1]), 0.0) * self._swift.rotors.mass
+        squared = thrust_n / (4 * self._swift.motors.thrust_n_s2)  # mean squared motor speed, (rad/s)^2
         force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)  # type: ignore[no-untyped-call]
         return np.asarray(R_wb @ np.array(force))
 

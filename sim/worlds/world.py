@@ -56,8 +56,6 @@ class Section:
 
 @dataclass(frozen=True)
 class PlantDeviation(Section):
-    """Deviations of the vehicle's dynamics."""
-
     thrust_scale: float = positive(1.0)
     throttle_exponent: float = positive(1.0)  # the modelled thrust curve is evaluated at throttle ** exponent
     drag_scale: float = positive(1.0)
@@ -72,8 +70,6 @@ class PlantDeviation(Section):
 
 @dataclass(frozen=True)
 class CameraDeviation(Section):
-    """Deviations of the camera's mount and lens, and corner dropout."""
-
     yaw_deg: float = 0.0  # mount, positive to the right
     tilt_deg: float = 0.0  # mount, positive up
     roll_deg: float = 0.0  # mount, clockwise about the optical axis
@@ -104,8 +100,6 @@ class ImuDeviation(Section):
 
 @dataclass(frozen=True)
 class LinkDeviation(Section):
-    """Deviations of clocks and transport."""
-
     telemetry_delay_s: float = not_negative()  # rounded to whole ticks
     imu_drift_ppm: float = 0.0  # drift of the clock that stamps IMU and attitude
     video_offset_s: float = 0.0  # stamps of frames minus their exposure
@@ -129,8 +123,6 @@ class CourseDeviation(Section):
 
 @dataclass(frozen=True)
 class PadDeviation(Section):
-    """Deviations of the vehicle's pose on the pad."""
-
     moved_m: Vector = ZERO
     yaw_deg: float = 0.0
     pitch_deg: float = 0.0
@@ -235,11 +227,8 @@ class World:
 
     @classmethod
     def of(cls, name: str, deviations: Deviations, track: Track, vehicle: Vehicle) -> "World":
-        """Apply deviations to a modelled track and vehicle.
-
-        Raises:
-            UserError: the deviations are for a track with other gates, or the resulting vehicle is invalid.
-        """
+        """Apply deviations to a modelled track and vehicle. Raises UserError where they are for a track with other gates, or the
+        resulting vehicle is invalid."""
         try:
             true = true_vehicle(vehicle, deviations)
         except ValueError as error:

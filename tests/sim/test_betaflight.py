@@ -12,12 +12,10 @@ from gate_racer.link.msp.messages import (
     ApiVersion,
     Code,
     DisableFlag,
-    Frame,
     MspCodec,
     RawAttitude,
     RawImu,
     StatusEx,
-    pack,
 )
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.flight_controller import FlightController, SerialLine
@@ -206,13 +204,6 @@ def test_override_without_sticks_freezes_the_switches():
     assert not bench.fc.receiver.lost and not bench.fc.receiver.overridden, "valid sticks bring it back"
 
 
-def test_sticks_that_leave_channels_out_are_no_pulses_there():
-    bench = Bench()
-    bench.arm(AUX.override)
-    bench.run(0.5, AUX.arm, AUX.override, us=(1500, 1500, 1200))
-    assert bench.fc.receiver.lost
-
-
 def test_garbage_is_survived_and_a_flood_is_bounded():
     bench = Bench()
     noise = np.random.default_rng(3).integers(0, 256, 4000, dtype=np.uint8).tobytes()
@@ -221,13 +212,6 @@ def test_garbage_is_survived_and_a_flood_is_bounded():
     bench.fc.receive(b"\0" * 1100, bench.t)  # what the noise has begun is over
     bench.run(0.5)
     assert bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
-
-
-def test_an_unknown_part_of_several_is_empty():
-    bench = Bench()
-    bench.fc.receive(pack(Frame(Code.MULTIPLE_MSP, bytes([7, Code.ATTITUDE]))), 0.0)
-    bench.run(0.05)
-    assert bench.said == bytes.fromhex("24 4D 3E 08 E6 00 06 0000 0000 5A00 B2")
 
 
 def test_full_sticks_ask_for_the_rates_of_the_curve():
@@ -274,12 +258,6 @@ def test_a_growing_force_is_read_late_by_the_filter_s_delay():
     times = np.arange(4000) * dt
     read = [float(low_pass.at(t, np.array([20.0 * t]))[0]) for t in times]
     assert np.interp(read[-1], 20.0 * times, times) == pytest.approx(times[-1] - BF.accel_delay_s, abs=2 * dt)
-
-
-def test_a_vibration_is_filtered():
-    low_pass, times = LowPass(BF.accel_lpf_hz), np.arange(480) / 480
-    read = [float(low_pass.at(t, np.array([math.sin(2 * math.pi * 60.0 * t)]))[0]) for t in times]
-    assert max(np.abs(read[240:])) < 0.05
 
 
 def test_the_loss_by_vibration_is_filtered_as_the_force_is():

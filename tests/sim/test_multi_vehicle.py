@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ from gate_racer.sim.traffic import (
     rotors_of,
 )
 from gate_racer.sim.view.projected import ProjectedCamera
-from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer
+from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import parse_place, place
@@ -304,11 +303,6 @@ def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path)
 # Over UDP: ports of their own, time that waits for every client, and options that make no sense.
 
 
-class NoCamera:
-    def expose(self, exposure):
-        return True
-
-
 class Client:
     """Client on its own port that arms, then answers each IMU sample with the same set-point."""
 
@@ -374,17 +368,6 @@ def test_time_waits_for_every_client(vq1, dcl):
         assert len(go) == 1 and None not in go
 
 
-def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
-    make = lambda race, endpoints: RealTimeServer(race, endpoints, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
-    with racing(vq1, dcl, make) as (race, clients):
-        end = time.monotonic() + 20.0
-        while race.simulators[1].landed and time.monotonic() < end:
-            for client in clients:
-                client.turn()
-        assert not race.simulators[1].landed and race.simulators[0].landed
-        assert len({simulator.count for simulator in race.simulators}) <= 2, "one may be a tick ahead just now"
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -405,18 +388,3 @@ def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
     with pytest.raises(Exception, match=said.replace("(", r"\(")) as raised:
         run(parser().parse_args(options))
     assert type(raised.value).__name__.endswith("Error") and "\n" not in str(raised.value)
-
-
-def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
-    from gate_racer.race.serving import MultiVehicleNarrator
-
-    race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup(pilots=2))
-    narrator = MultiVehicleNarrator(race, tmp_path / "race.json")
-    for simulator in race.simulators:
-        simulator.command(Arm(True))
-    race.settle()
-    for simulator in race.simulators:
-        simulator.command(Arm(False))
-    narrator(0.0)
-    told = json.loads((tmp_path / "race.json").read_text())
-    assert [one["status"] for one in told["standings"]] == ["aborted"] * 2 and told["contacts"] == []

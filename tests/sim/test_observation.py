@@ -98,19 +98,6 @@ def test_noise_is_found_drawn_and_forgotten_over_a_sample(mixed):
     assert np.abs(correlation(left, 1 / 24)).max() < 0.45 and np.abs(correlation(left, 1 / 6)).max() < 0.2
 
 
-def test_a_feature_without_effect_has_its_length_at_the_bound(monkeypatch):
-    rng = np.random.default_rng(4)
-    z, flight = rng.normal(size=(60, 2)), np.zeros(60, int)
-    y = np.sin(2 * z[:, :1])
-    (one,) = gaussian_process.fit(z, y, flight)
-    assert one.lengths[1] == pytest.approx(gaussian_process.LONGEST) and one.lengths[0] < 3
-    monkeypatch.setattr(gaussian_process, "LONGEST", 1e6)
-    (other,) = gaussian_process.fit(z, y, flight)
-    assert other.lengths[1] > 1e3
-    seen = [Draw(k, z, y[:, 0], flight, np.random.default_rng(0))(z) for k in (one, other)]
-    assert seen[0] == pytest.approx(seen[1], abs=0.02)
-
-
 def test_a_lap_is_a_pass_of_its_own_as_a_flight_is(own):
     _, x = lap(24)
     for flight in (np.zeros(72, int), np.repeat(range(3), 24), np.repeat([0, 0, 1], 24)):
@@ -149,14 +136,6 @@ def features_of(x):
     return np.array([[*row[:3], *row[7:10], *matrix(row[3:7]).ravel()] for row in x])
 
 
-def test_a_realisation_is_a_function_of_the_state_by_seed(own):
-    _, x = lap(7)
-    one = own.model.sample(np.random.default_rng(1))
-    assert one.errors(x)[3] == pytest.approx(one.errors(x[3:4])[0])
-    assert one.errors(x) == pytest.approx(own.model.sample(np.random.default_rng(1)).errors(x))
-    assert np.abs(one.errors(x) - own.model.sample(np.random.default_rng(2)).errors(x)).max() > 1e-3
-
-
 def test_an_observation_is_the_truth_and_its_error(own):
     _, x = lap(7)
     one = own.model.sample(np.random.default_rng(1))
@@ -164,12 +143,6 @@ def test_an_observation_is_the_truth_and_its_error(own):
     assert seen.p_wb - x[2, :3] == pytest.approx(error[:3]) and seen.v_w - x[2, 7:10] == pytest.approx(error[3:6])
     assert log(product(seen.q_wb, conjugate(x[2, 3:7]))) == pytest.approx(error[6:9])
     assert np.linalg.norm(seen.q_wb) == pytest.approx(1)
-
-
-def test_errors_that_never_change_are_drawn_as_they_are():
-    _, x = lap(10)
-    model = ObservationModel.fit(x, np.tile(np.arange(9.0), (10, 1)))
-    assert model.sample(np.random.default_rng(0)).errors(x) == pytest.approx(np.tile(np.arange(9.0), (10, 1)))
 
 
 def test_arrays_make_the_same_model_and_others_none(own):

@@ -168,13 +168,6 @@ def test_thrust_in_the_countdown_is_an_unreported_false_start(peer, command):
     assert of(RaceStatus, received)[-1].start is not None
 
 
-def test_a_command_in_the_lobby_is_none(peer):
-    pilot = peer()
-    pilot.say(HOVER)
-    pilot.ticks(0.1)
-    assert pilot.race.status is RunStatus.WAITING
-
-
 def test_a_reset_puts_the_vehicle_back_and_counts_down_anew(peer, vq1):
     pilot = peer(pose=True)
     pilot.say(Reset(race=True))  # in no race: not even answered

@@ -17,7 +17,7 @@ from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, res
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.rotation import exp, from_euler, product
+from gate_racer.vehicle.rotation import exp, product
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.processes import run_here
 
@@ -87,17 +87,6 @@ def test_a_residual_acceleration_is_the_mean_of_five_neighbours():
     assert model.many(x[5:30], c[5:30])[15] == pytest.approx(model(0.0, x[20], c[20]))
     with pytest.raises(ValueError, match="at least 5"):
         ResidualAcceleration(x[:3], np.zeros(3), accel[:3])
-
-
-def test_a_plant_with_a_residual_accelerates_by_it_and_feels_it(dcl):
-    plain, odd = (RatesPlant(dcl, AIR, None, r) for r in (None, lambda t, x, c: UNKNOWN))
-    q = from_euler(0.2, -0.3, 1.0)
-    for plant in (plain, odd):
-        plant.place(np.zeros(3), q, np.zeros(3))
-        plant.advance(0.05)
-    assert odd.x[V] - plain.x[V] == pytest.approx(0.05 * UNKNOWN, rel=0.01)
-    felt = odd.truth.accel_b - plain.truth.accel_b
-    assert np.linalg.norm(felt) == pytest.approx(np.linalg.norm(UNKNOWN), rel=0.01)
 
 
 def a_log(path, vehicle, shift=0.0, source=None):
@@ -195,13 +184,6 @@ def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
     )
     done = run_here("gate_racer.race.race_sim", "--vehicle", "swift", "--set", f"residual={learned}")
     assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_estimates_are_judged_by_the_truth_interpolated():
-    truth = [{"t": t, "p": [t, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (0.0, 1.0)]
-    state = [{"t": t, "p": [t + 0.1, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (-1.0, 0.25, 2.0)]
-    x, errors = files.odometry_errors(truth, state)
-    assert len(x) == 1 and x[0, 0] == pytest.approx(0.25) and errors[0] == pytest.approx([0.1, *[0] * 8])
 
 
 def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):

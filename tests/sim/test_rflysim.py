@@ -4,8 +4,6 @@ import json
 import math
 import random
 import struct
-import subprocess
-import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -21,8 +19,7 @@ from gate_racer.link.rflysim.stream import MOST_TOPICS, PNG, RAW, fragment_reass
 from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu
-from tests.conftest import ROOT
-from tests.processes import command, free_port
+from tests.processes import free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
 
@@ -105,14 +102,6 @@ def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1):
             assert len(goes.receive(0.1)) == 1
         assert len(exchange(outlet, stays, [at(vq1, n / 30, n) for n in range(2, 6)])) == 4
     assert outlet.datagrams(at(vq1, number=7)) == []
-
-
-def test_two_clients_on_one_seq_id_are_told_apart(outlet, vq1):
-    first, second = request(5, 4, other=(50.0,)), request(5, 4, other=(5.0,))
-    with quiet(first, outlet=outlet) as one, quiet(second, outlet=outlet) as two:
-        (near,) = exchange(outlet, two, [at(vq1, number=1)])
-        ((far, _),) = one.receive(0.1)
-    assert near.value.distance_m <= 5.0 < far.value.distance_m
 
 
 def test_a_sensor_that_moves_to_another_port_leaves_the_old_one(outlet, vq1):
@@ -305,27 +294,3 @@ def test_a_default_port_in_use_is_reported_a_chosen_one_refused(capfd):
         assert "CopterSim's IMU is not simulated" in capfd.readouterr().err
         with pytest.raises(LinkError, match="in use"):
             open_imu(other.getsockname(), PX4, chosen=True)
-
-
-def test_race_sim_serves_it_beside_the_telemetry():
-    desk, own, client, imu = (free_port() for _ in range(4))
-    with subprocess.Popen(
-        command("gate_racer.race.race_sim", "--profile", "px4", "--set", f"link.vision_protocol=rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
-                f"link.bind={LOCAL_HOST}:{own}", f"link.client={LOCAL_HOST}:{client}"),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as server:  # fmt: skip
-        try:
-            assert server.stdout is not None and "sensors to be asked for" in server.stdout.readline()
-            samples, until = [], time.monotonic() + 20
-            with closing(ImuReceiver(LOCAL_HOST, 200, ask_port=imu, port=0)) as ear:
-                while len(samples) < 30 and time.monotonic() < until:
-                    samples += ear.samples()
-                    time.sleep(0.01)
-        finally:
-            server.terminate()
-            told = server.communicate(timeout=30)[0]
-    assert len(samples) >= 30, told
-    steps = {round((b.t - a.t) * PX4.imu_hz) for a, b in zip(samples, samples[1:], strict=False)}
-    assert steps == {1}, "every sample of a vehicle at rest, one step apart"
-    assert samples[-1].accel[2] == pytest.approx(-9.81, abs=1.0), "front-right-down: gravity is felt upward"
-    assert "Traceback" not in told

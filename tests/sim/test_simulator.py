@@ -106,18 +106,6 @@ def test_attitude_mode_turns_to_the_attitude(dcl):
     assert to_euler(x[Q]) == pytest.approx((0.3, -0.2, 0.5), abs=0.01)
 
 
-def test_disarmed_motors_do_not_listen(dcl, vq1):
-    plant = RatesPlant(dcl, vq1.start)
-    fly(plant, hover(1.0), 1.0)
-    assert plant.on_pad and plant.x[13] == 0
-
-
-def test_the_accelerometer_feels_no_gravity_in_free_fall(dcl):
-    plant = air(dcl)
-    plant.advance(0.1)
-    assert np.abs(plant.truth.accel_b).max() < 0.1
-
-
 def test_sensor_noise_has_the_stated_size(dcl, vq1):
     sensors = Sensors(dcl, np.random.default_rng(0))
     truth = RatesPlant(dcl, vq1.start).truth

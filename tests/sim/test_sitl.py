@@ -14,7 +14,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.link.msp.messages import Channels, Code, Direction, DisableFlag, Frame, Parser, StatusEx, pack
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order, set_up
+from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order
 from gate_racer.sim.betaflight.station import BetaflightStation
 from gate_racer.sim.physics.plants import RotorsPlant
 from gate_racer.sim.worlds.world import as_believed
@@ -48,11 +48,6 @@ def test_motors_are_found_by_where_they_sit():
     plus = Rotors(1.0, (1.0, 1.0, 1.0), (0.1, 0.1, -0.1, -0.1), (0.1, 0.1, -0.1, 0.1), (1.0, 1.0, -1.0, -1.0), 5.0)
     with pytest.raises(UserError, match="one rotor in each corner"):
         order(plus)
-
-
-def test_what_is_typed_has_the_profiles_rates_and_switches():
-    lines = set_up(BF)
-    assert {"set roll_rc_rate = 55", "set yaw_srate = 70", "aux 0 0 0 1700 2100 0 0", "map AETR1234"} <= set(lines)
 
 
 @pytest.mark.parametrize("vehicle, words", [(load_vehicle("dcl"), "no `rotors` section"), (ARCHER, "no such file")])

@@ -16,7 +16,6 @@ from gate_racer.sim.view.renderer import CameraError, RenderedCamera, shoot
 from gate_racer.sim.view.scene import build, hole_m
 from gate_racer.sim.view.style import FOLDER, load_style
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, product
 from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
@@ -130,13 +129,6 @@ def test_both_faces_of_a_gate_read_from_left_to_right(draw, behind):
     assert mirrored > 2 * difference
 
 
-def test_a_course_of_balls_shows_no_gate(draw):
-    balls = track("splits_uzh")
-    image = draw(balls).image(balls.start.p_wb, balls.start.q_wb).astype(int)
-    assert image.max() > 50
-    assert not ((image[..., 2] > 150) & (image[..., 1] < 120)).any()
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_furniture_keeps_clear_of_the_straight_course(seed):
     vq1 = track("vq1")
@@ -187,14 +179,6 @@ def test_a_turning_camera_blurs_by_its_exposure_only(draw):
     assert abs((row * u).sum() / row.sum() - (still[180, :, 2] * u).sum() / still[180, :, 2].sum(dtype=float)) < 0.5
 
 
-def test_an_obstacle_hides_what_is_behind_it(draw):
-    box = Obstacle((3.0, -1.0, -4.0), (3.5, 3.0, 0.0))
-    pose = facing(GATE, VADR, 5.0, 0.0, 0.0)
-    free, blocked = (draw(replace(ONE_GATE, obstacles=solid)).image(*pose) for solid in ((), (box,)))
-    red = [((image[..., 2] > 200) & (image[..., 1] < 100)).sum() for image in (free, blocked)]
-    assert red[0] > 5000 and red[1] < 0.2 * red[0]
-
-
 def test_a_shot_is_the_image_from_the_pose(draw, tmp_path, dcl):
     vq1 = track("vq1")
     image = draw(vq1, camera=dcl.camera).image(
@@ -232,13 +216,6 @@ def test_images_are_as_dark_as_the_real_ones(draw, name):
     grey = [drawn.image(*facing(gate, VADR, 10.0, 0.0, 0.0)) @ np.array([0.114, 0.587, 0.299]) for gate in gates]
     assert 22 < np.mean(grey) < 37
     assert all(image.std() > 15 for image in grey)
-
-
-def test_no_samples_leave_staircases_and_four_smooth_them(draw):
-    pose = facing(GATE, VADR, 4.0, 0.3, 0.2, (0.1, 0.0, 0.0))
-    red = {style.name: draw(ONE_GATE, style=style, gates_only=True).image(*pose)[..., 2] for style in (RACE, SMOOTH)}
-    between = {name: ((image > 20) & (image < 230)).mean() for name, image in red.items()}
-    assert between["race"] == 0 < between["smooth"]
 
 
 def test_light_runs_along_the_corridor_with_time(draw):
