@@ -71,7 +71,12 @@ class Referee:
         self.race = Race()
         self.violations: dict[str, Violation] = {}  # by rule, in this run and the wait before it
         self._limit_s, self._strict, self._too_late = limit_s, strict, f"no finish within {limit_s:g} s"
-        self._ahead = tuple(self._later(k, len(track.gates)) for k in range(len(self.course)))
+        # By the gate that is due: gates of the lap ahead whose passing is a miss, of other frames than it and the last.
+        self._ahead: list[list[int]] = []
+        for due in range(len(self.course)):
+            near, end = self.course[max(due - 1, 0) : due + 1], min(due + len(track.gates), len(self.course))
+            others = [k for k in range(due + 1, end) if not any(self.course[k].same_frame(gate) for gate in near)]
+            self._ahead.append(others)
         self._centres = np.array([gate.p_wg for gate in self.course]).reshape(-1, 3)
         self._reach_m = np.array([gate.reach_m for gate in self.course]) + NEAR_M
         self._before: Truth | None = None
@@ -148,12 +153,6 @@ class Referee:
             early = next((k for k in self._ahead[passed] if _through(self.course[k], a, b)), None)
             if early is not None:
                 self._end(RunStatus.MISSED_GATE, f"gate {early} was passed before gate {passed}")
-
-    def _later(self, due: int, lap: int) -> tuple[int, ...]:
-        """Return the gates of the lap ahead whose passing is a miss while `due` is next: other frames than it and the last."""
-        near = [self.course[k] for k in (due - 1, due) if k >= 0]
-        ahead = range(due + 1, min(due + lap, len(self.course)))
-        return tuple(k for k in ahead if not any(self.course[k].same_frame(gate) for gate in near))
 
     def _end(self, status: RunStatus, cause: str) -> None:
         self.race.status, self.race.cause = status, cause

@@ -14,29 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from gate_racer.link.messages import (
-    UNASKED,
-    Ack,
-    Arm,
-    Attitude,
-    ClientHeartbeat,
-    Collision,
-    Command,
-    EnterOffboard,
-    GroundStatus,
-    Heartbeat,
-    Imu,
-    LocalPosition,
-    Motors,
-    Odometry,
-    Outgoing,
-    PositionTarget,
-    Reset,
-    Sensed,
-    Struck,
-    Telemetry,
-    TimesyncRequest,
-)
+from gate_racer.link import messages
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.sim.physics.contact import Body, ColliderKind, Colliders, Contact
 from gate_racer.sim.physics.plant import P, Q, Truth, UnmodelledAcceleration, V, W
@@ -112,23 +90,23 @@ class Sensors:
         """Return the specific force (3,), m/s^2, body FRD, with the loss by vibration."""
         return truth.accel_b + [0.0, 0.0, self._vehicle.accel_loss(float(truth.x[-1]))]
 
-    def imu(self, truth: Truth) -> Imu:
+    def imu(self, truth: Truth) -> messages.Imu:
         force = self._felt(truth)
         if self._forces:  # behind the accelerometer's filter and lag
             t, forces = zip(*self._forces, strict=True)
             force = np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
         accel = self._accel_axes @ force + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
         gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
-        return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
+        return messages.Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
 
-    def attitude(self, truth: Truth) -> Attitude:
+    def attitude(self, truth: Truth) -> messages.Attitude:
         """Return one ATTITUDE sample; noise-free, as in the real simulator."""
         w, x, y, z = (float(part) for part in product(truth.q_wb, self._attitude_error))
-        return Attitude(truth.t, (w, x, y, z))
+        return messages.Attitude(truth.t, (w, x, y, z))
 
 
 GROUND_HZ = 1.0  # Hz, rate of the ground station's status (chosen)
-Reported = Sensed | Heartbeat | GroundStatus | TimesyncRequest
+Reported = messages.Sensed | messages.Heartbeat | messages.GroundStatus | messages.TimesyncRequest
 IDLE = 0.05  # motor output, 0..1, of armed motors at rest, as observed
 
 
@@ -154,7 +132,7 @@ class Reporter:
         self._fresh = RateDivider(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
         self._samples = self._images = 0
         self._pace = 1 + 1e-6 * drift_ppm
-        self._sample: Imu | None = None
+        self._sample: messages.Imu | None = None
         self._before: Truth | None = None
 
     def stamps(self, tick: int) -> range:
@@ -165,42 +143,39 @@ class Reporter:
         self, tick: int, truth: Truth, armed: bool, landed: bool, resets: int
     ) -> tuple[list[Reported], list[tuple[int, Truth]]]:
         """Return the messages of a tick and its exposures: image number and true state at the stamp."""
-        messages: list[Reported] = []
+        sent: list[Reported] = []
         exposures = []
         self._sensors.follow(truth)
         for n in self.stamps(tick):
             t = n / self._profile.stamp_hz
             then = self._at(t, truth)
             if self._heartbeat(n):
-                messages.append(Heartbeat(t, armed))
+                sent.append(messages.Heartbeat(t, armed))
             if self._ground(n):
-                messages.append(GroundStatus(t, landed, self._start.position_m))
+                sent.append(messages.GroundStatus(t, landed, self._start.position_m))
             if self._timesync(n):
-                messages.append(TimesyncRequest(round(t * 1e9)))
+                sent.append(messages.TimesyncRequest(round(t * 1e9)))
             if self._attitude(n):
-                messages.append(replace(self._sensors.attitude(then), t=t * self._pace))
+                sent.append(replace(self._sensors.attitude(then), t=t * self._pace))
             if self._imu(n):
-                messages.append(self._imu_sample(then))
+                self._samples += 1
+                if self._sample is None or self._fresh(self._samples):
+                    self._sample = self._sensors.imu(then)
+                sent.append(replace(self._sample, t=t * self._pace))
             if self._motors(n):
                 output = max(IDLE, self._vehicle.throttle.throttle(float(then.x[13]))) if armed else 0.0
-                messages.append(Motors(t, (output,) * 4))
+                sent.append(messages.Motors(t, (output,) * 4))
             if self._position(n):
-                messages.append(LocalPosition(t, as_vector(then.p_wb), as_vector(then.v_w)))
+                sent.append(messages.LocalPosition(t, as_vector(then.p_wb), as_vector(then.v_w)))
             if self._odometry(n):
                 w, x, y, z = then.q_wb.tolist()
                 v_b, omega_b = as_vector(matrix(then.q_wb).T @ then.v_w), as_vector(then.x[W])
-                messages.append(Odometry(t, as_vector(then.p_wb), (w, x, y, z), v_b, omega_b, resets))
+                sent.append(messages.Odometry(t, as_vector(then.p_wb), (w, x, y, z), v_b, omega_b, resets))
             if self._image(n):
                 self._images += 1
                 exposures.append((self._images, then))
         self._before = truth
-        return messages, exposures
-
-    def _imu_sample(self, truth: Truth) -> Imu:
-        self._samples += 1
-        if self._sample is None or self._fresh(self._samples):
-            self._sample = self._sensors.imu(truth)
-        return replace(self._sample, t=truth.t * self._pace)
+        return sent, exposures
 
     def _at(self, t: float, truth: Truth) -> Truth:
         """Return the true state at time t, s, interpolated between the last tick and this one."""
@@ -241,7 +216,7 @@ class Tick:
     """Messages, exposure and contacts of one physics step."""
 
     t: float
-    telemetry: list[Outgoing]
+    telemetry: list[messages.Outgoing]
     exposure: Exposure | None
     contacts: tuple[Contact, ...]
 
@@ -303,7 +278,7 @@ class Simulator:
         self._reporter = Reporter(profile, vehicle, track.start, sensors, setup.pose, off.link.imu_drift_ppm)
         self._video = VideoTransport(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
-        self._in_transit: deque[list[Outgoing]] = deque()  # messages of the last ticks, in transit
+        self._in_transit: deque[list[messages.Outgoing]] = deque()  # messages of the last ticks, in transit
         self.referee = Referee(track, setup.laps, profile.run_limit_s, setup.strict)
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
@@ -311,7 +286,7 @@ class Simulator:
         self.count = self.resets = 0
         # In a race an arm command is held until every vehicle has received one.
         self.waits = self.ready = False
-        self._answers: list[Ack] = []
+        self._answers: list[messages.Ack] = []
         self.path: list[tuple[float, Array]] = []  # true path of the run: time in s, state (14,) as RATES_X
 
     @property
@@ -344,22 +319,22 @@ class Simulator:
         self._plant.knock(knock.shift_w, knock.dv_w, knock.domega_b)
         self._struck.append(contact)
 
-    def command(self, command: Command | ClientHeartbeat) -> None:
+    def command(self, command: messages.Command | messages.ClientHeartbeat) -> None:
         """Accept a command at the current tick. Any message marks the client as present."""
         if not self.referee.race.over:
             self.clock.schedule(self.t)
         match command:
-            case ClientHeartbeat() | EnterOffboard():
+            case messages.ClientHeartbeat() | messages.EnterOffboard():
                 return  # the mode is handled by the station
-            case Arm():
+            case messages.Arm():
                 self._arm(command.arm)
-            case Reset():
+            case messages.Reset():
                 self._reset(command.race)
             case _ if self.clock.false_start(self.t, command):
                 self._plant.disarm()
                 race = self.referee.race
                 race.status, race.cause = RunStatus.ABORTED, "false start: thrust before GO"
-            case PositionTarget():
+            case messages.PositionTarget():
                 self._position.follow(command, self._plant.truth)
             case _:
                 self._position.stop()
@@ -367,7 +342,7 @@ class Simulator:
 
     def halt(self, sink_m_s: float) -> None:
         """Failsafe: stop and descend at `sink_m_s` until the next set-point."""
-        self._position.follow(PositionTarget(UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
+        self._position.follow(messages.PositionTarget(messages.UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
 
     def _arm(self, arm: bool) -> None:
         if arm and self.waits and self.profile.race is None:
@@ -381,7 +356,7 @@ class Simulator:
             self._plant.armed = True
             if self.profile.race is None:
                 self._go(self.t)
-        self._answers.append(Ack(self.t, accepted))
+        self._answers.append(messages.Ack(self.t, accepted))
 
     def _go(self, t: float) -> None:
         self.path.clear()
@@ -399,7 +374,7 @@ class Simulator:
         if race:
             self.referee.prepare()
             self.clock.schedule(self.t, after_reset=True)
-        self._answers.append(Ack(self.t, True, self.profile.race.reset_command))
+        self._answers.append(messages.Ack(self.t, True, self.profile.race.reset_command))
 
     def _respawn(self) -> None:
         self._position.stop()
@@ -427,11 +402,11 @@ class Simulator:
         self.referee.watch(truth, contacts)
         if race.status in GROUNDED:
             self._disarm()
-        messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
-        telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
+        reported, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
+        telemetry: list[messages.Outgoing] = [*self._answers, *self._race_news(), *reported]
         for contact in contacts:
-            struck = Struck.GATE if contact.kind is ColliderKind.GATE else Struck.ENVIRONMENT
-            telemetry.append(Collision(self.t, struck, contact.impulse))
+            struck = messages.Struck.GATE if contact.kind is ColliderKind.GATE else messages.Struck.ENVIRONMENT
+            telemetry.append(messages.Collision(self.t, struck, contact.impulse))
         if self._traffic is not None and self._rivals_due(self.count):
             telemetry += self._traffic.rival_states(self.t)
         self._answers.clear()
@@ -454,9 +429,9 @@ class Simulator:
                 self._disarm()
             self._go(go_t)
 
-    def _race_news(self) -> list[Telemetry]:
+    def _race_news(self) -> list[messages.Telemetry]:
         """Return the track map and the race status that are due, if the profile has a race."""
-        race, news = self.profile.race, list[Telemetry]()
+        race, news = self.profile.race, list[messages.Telemetry]()
         if race is None:
             return news
         if self.clock.map_due(self.t):

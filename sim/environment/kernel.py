@@ -108,25 +108,6 @@ def turned(phi, q):
     return product((math.cos(angle / 2), k * phi[0], k * phi[1], k * phi[2]), q)
 
 
-@inlined
-def pose_and_speed(p, q, v, scales, out):
-    """Fill the first 15 columns of an observation: scaled position and velocity, rotation matrix."""
-    for k in range(3):
-        out[k] = (p[k] - scales.middle_m[k]) / scales.half_m[k]
-        out[3 + k] = v[k] / scales.speed_m_s
-    ex, ey, ez = rotate(q, (1.0, 0.0, 0.0)), rotate(q, (0.0, 1.0, 0.0)), rotate(q, (0.0, 0.0, 1.0))
-    for k in range(3):
-        out[6 + 3 * k], out[7 + 3 * k], out[8 + 3 * k] = ex[k], ey[k], ez[k]
-
-
-@inlined
-def zero_unless_finite(out):
-    """Replace the entries of a row that are not finite by 0."""
-    for k in range(len(out)):
-        if not math.isfinite(out[k]):
-            out[k] = 0.0
-
-
 @njit
 def observe(which, x, error, gate, action, course, scales, seen):
     """Fill observations (k, 31) of vehicles `which` (k,) from states x (N, >= 10) with observation errors (N, 9)."""
@@ -136,7 +117,11 @@ def observe(which, x, error, gate, action, course, scales, seen):
         v = (x[i, 7] + error[i, 3], x[i, 8] + error[i, 4], x[i, 9] + error[i, 5])
         q = turned((error[i, 6], error[i, 7], error[i, 8]), (x[i, 3], x[i, 4], x[i, 5], x[i, 6]))
         out = seen[row]
-        pose_and_speed(p, q, v, scales, out)
+        ex, ey, ez = rotate(q, (1.0, 0.0, 0.0)), rotate(q, (0.0, 1.0, 0.0)), rotate(q, (0.0, 0.0, 1.0))
+        for k in range(3):
+            out[k] = (p[k] - scales.middle_m[k]) / scales.half_m[k]
+            out[3 + k] = v[k] / scales.speed_m_s
+            out[6 + 3 * k], out[7 + 3 * k], out[8 + 3 * k] = ex[k], ey[k], ez[k]
         back = (q[0], -q[1], -q[2], -q[3])
         for c in range(4):
             corner = course.corners[gate[i], c]
@@ -145,16 +130,9 @@ def observe(which, x, error, gate, action, course, scales, seen):
                 out[15 + 3 * c + k] = b[k] / course.reach_m
         for k in range(4):
             out[27 + k] = action[i, k]
-        zero_unless_finite(out)
-
-
-@njit
-def observe_truth(x, scales, known):
-    """Fill true positions, velocities and rotation matrices (N, 15), scaled as in an observation."""
-    for i in range(len(x)):
-        out = known[i]
-        pose_and_speed(x[i, 0:3], (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), x[i, 7:10], scales, out)
-        zero_unless_finite(out)
+        for k in range(31):
+            if not math.isfinite(out[k]):
+                out[k] = 0.0
 
 
 @inlined

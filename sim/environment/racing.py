@@ -19,7 +19,7 @@ from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.physics.plants import SETTINGS, Setting
-from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration
+from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration, features
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
@@ -84,9 +84,6 @@ class StartStates:
         turn = Rotation.from_rotvec(rng.uniform(-by.attitude_rad, by.attitude_rad, (n, 3)))
         x[:, Q] = (turn * Rotation.from_quat(x[:, Q], scalar_first=True)).as_quat(scalar_first=True)
         return x, gate
-
-
-TRUTH = 15  # true position (3), velocity (3) and rotation matrix (9), scaled
 
 
 @dataclass(frozen=True)
@@ -183,9 +180,9 @@ class RacingEnvironment:
 
     def truth(self) -> Array:
         """Return true position, velocity and rotation matrix (N, 15), scaled as in an observation, for a critic only."""
-        known = np.empty((self.n, TRUTH))
-        kernel.observe_truth(self.state, self._scales, known)
-        return known
+        centre = np.append(self._scales.middle_m, np.zeros(12))
+        scale = np.concatenate([self._scales.half_m, np.full(3, self._scales.speed_m_s), np.ones(9)])
+        return np.nan_to_num((features(self.state) - centre) / scale, nan=0.0, posinf=0.0, neginf=0.0)
 
     def reset(self) -> Array:
         """Begin a new episode for every vehicle and return the observations (N, 31)."""
@@ -246,21 +243,17 @@ class RacingEnvironment:
 
     def _fly(self, action: Array) -> Mask:
         """Advance one step with the delayed commands; return the mask (N,) of vehicles with a contact."""
-        ring = len(self._commands)
+        ring, curve, hit = len(self._commands), self._vehicle.throttle, np.zeros(self.n, bool)
         self._commands[self._count % ring] = action
-        hit = np.zeros(self.n, bool)
         for k, share in ((1, self._share), (2, 1.0 - self._share)):  # the oldest command, and the next one
             if share > 1e-6:
-                self._act(self._commands[(self._count + k) % ring], share / self.options.control_hz)
+                acting, dt = self._commands[(self._count + k) % ring], share / self.options.control_hz
+                thrust = 0.5 * (acting[:, 0] + 1) * self._vehicle.thrust_max
+                throttle = np.interp(thrust, curve.thrust_m_s2, curve.command)
+                self._batch.step(acting[:, 1:] * self._scales.rate_max_rad_s, throttle, dt, self._unknown(thrust))
                 hit |= self._batch.impulses.any(axis=1)
         self._count += 1
         return hit
-
-    def _act(self, acting: Array, dt: float) -> None:
-        thrust = 0.5 * (acting[:, 0] + 1) * self._vehicle.thrust_max
-        curve = self._vehicle.throttle
-        throttle = np.interp(thrust, curve.thrust_m_s2, curve.command)
-        self._batch.step(acting[:, 1:] * self._scales.rate_max_rad_s, throttle, dt, self._unknown(thrust))
 
     def _unknown(self, thrust: Array) -> Array | None:
         """Return unmodelled accelerations (N, 3), m/s^2, world, or None. `thrust` (N,): commanded thrust, m/s^2."""

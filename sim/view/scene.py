@@ -327,14 +327,9 @@ class Hall:
 
 def flown(track: Track) -> Array:
     """Return points (n, 3) m, at most 0.5 m apart, on the straight lines start-gate-gate."""
-    stations = [
-        track.start.p_wb,
-        *(gate.p_wg for gate in track.gates),
-        *([track.gates[0].p_wg] if track.closed else []),
-    ]
-    return np.concatenate(
-        [np.linspace(a, b, int(np.ceil(np.linalg.norm(b - a) / 0.5)) + 1) for a, b in pairwise(stations)]
-    )
+    gates = track.gates + (track.gates[:1] if track.closed else ())
+    legs = pairwise([track.start.p_wb, *(gate.p_wg for gate in gates)])
+    return np.concatenate([np.linspace(a, b, int(np.ceil(np.linalg.norm(b - a) / 0.5)) + 1) for a, b in legs])
 
 
 def clear(low: Array, high: Array, line: Array) -> bool:

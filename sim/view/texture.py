@@ -32,12 +32,9 @@ LETTERS = {
 
 
 def layers(seed: int, opening: float, outline: tuple[float, float]) -> Image:
-    """Return all layers (7, SIZE, SIZE, 3) in the order of the names above.
+    """Return all layers (7, SIZE, SIZE, 3) in the order of the names above; the gate's are the same for all seeds.
 
-    Args:
-        seed: seed of the halls' textures; the gate's are the same for all seeds.
-        opening: side of a gate's hole as a fraction of its outer side.
-        outline: width of the line on a gate's edges, as fractions of its outer side and of its depth.
+    `opening`: side of a gate's hole over its outer side. `outline`: width of the line on its edges over outer side and depth.
     """
     rng = np.random.default_rng(seed)
     plain = np.full((SIZE, SIZE, 3), 255, np.uint8)
@@ -58,7 +55,10 @@ def gate_face(opening: float, outline: float) -> Image:
         cell = 0.155 * bar
         _checker(face, x, 1.15 * bar if top else 1.75 * bar, SIZE - (1.6 if top else 0.8) * bar, cell, not top)
         _write(face, "VQ-01", (x - 0.28 * bar, SIZE - 1.35 * bar if top else 1.4 * bar), (0.56 * bar, 0.13 * bar))
-        _small_print(face, x - 0.3 * bar, SIZE - 1.05 * bar if top else bar, bar)
+        left, y = x - 0.3 * bar, SIZE - 1.05 * bar if top else bar
+        for row, width in enumerate((0.5, 0.35, 0.45)):  # lines too small to read
+            high = round(y + 0.09 * bar * row)
+            cv2.rectangle(face, (round(left), high), (round(left + width * bar), round(high + 0.04 * bar)), WHITE, -1)
     _marks(face, SIZE - 0.45 * bar, bar)
     rim = round(outline * SIZE)
     for inset in ((rim - 1) / 2, bar - (rim - 1) / 2) if rim else ():
@@ -97,13 +97,6 @@ def _checker(face: Image, x: float, top: float, bottom: float, cell: float, up: 
         for column in staggered if row < 0.6 * rows else (row % 3 - 1,):
             a = (round(x + (column - 0.5) * cell), round(y))
             cv2.rectangle(face, a, (round(a[0] + cell), round(a[1] + cell)), WHITE, -1)
-
-
-def _small_print(face: Image, x: float, y: float, bar: float) -> None:
-    """Paint three lines too small to read."""
-    for row, width in enumerate((0.5, 0.35, 0.45)):
-        a = (round(x), round(y + 0.09 * bar * row))
-        cv2.rectangle(face, a, (round(x + width * bar), round(a[1] + 0.04 * bar)), WHITE, -1)
 
 
 def _marks(face: Image, y: float, bar: float) -> None:
