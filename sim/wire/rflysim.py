@@ -9,19 +9,8 @@ from gate_racer.common.command import remark
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile, RateDivider
+from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
-from gate_racer.link.rflysim.desk import (
-    DELETE,
-    DOCUMENT,
-    HEARTBEAT_PORT,
-    NUMBERS,
-    STATE_PORT,
-    TELL,
-    GimbalMasks,
-    SceneObject,
-    read_order,
-    read_query,
-)
 from gate_racer.link.rflysim.request import (
     CLEAR_COMMAND,
     COMMAND_BYTES,
@@ -175,7 +164,7 @@ class Sensor:
         chunk = min(max(self.request.send[6], LEAST_CHUNK), MOST_CHUNK) if self.request.send[6] else CHUNK_BYTES
         sent = [(datagram, self.target) for datagram in fragments(payload, chunk)]
         if isinstance(self.sense, Gimbal):
-            sent.append((self.sense.state(exposure).encode(), (self.target[0], STATE_PORT)))
+            sent.append((self.sense.state(exposure).encode(), (self.target[0], desk.STATE_PORT)))
         return sent
 
 
@@ -196,7 +185,7 @@ class RflySimOutlet(RequestPort):
         copter: int = 1,
         epoch_s: float = 0.0,
         clock: Callable[[], float] = time.time,
-        masks: GimbalMasks = DOCUMENT,
+        masks: desk.GimbalMasks = desk.DOCUMENT,
     ):
         """Serve the sensors of one vehicle at the address `own`. Raises LinkError when the port is in use.
 
@@ -204,7 +193,7 @@ class RflySimOutlet(RequestPort):
         """
         self._hz, self._around = video_hz, surroundings(track, style, seed)
         self._copter, self._epoch_s, self._masks = copter, epoch_s, masks
-        self._objects, self._answers = dict[int, SceneObject](), list[tuple[bytes, Address]]()
+        self._objects, self._answers = dict[int, desk.SceneObject](), list[tuple[bytes, Address]]()
         self._start: float | None = None  # s since 1970, zero of the frames' clock
         self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
         self._sensors = dict[Address, Sensor]()  # by target address of their frames
@@ -226,13 +215,13 @@ class RflySimOutlet(RequestPort):
         self._start = now - self._epoch_s - exposure.stamp if self._start is None else self._start
         self._beats += 1
         heartbeat = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
-        return [(heartbeat, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
+        return [(heartbeat, (host, desk.HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        if len(datagram) == SceneObject.LAYOUT.size:
-            placed = SceneObject.decode(datagram)
-            if placed.number not in self._objects and len(self._objects) == len(NUMBERS):
-                raise UserError(f"at most {len(NUMBERS)} objects are possible")
+        if len(datagram) == desk.SceneObject.LAYOUT.size:
+            placed = desk.SceneObject.decode(datagram)
+            if placed.number not in self._objects and len(self._objects) == len(desk.NUMBERS):
+                raise UserError(f"at most {len(desk.NUMBERS)} objects are possible")
             self._objects[placed.number] = placed
         elif len(datagram) in COMMAND_BYTES:
             self._obey(datagram, sender)
@@ -245,11 +234,11 @@ class RflySimOutlet(RequestPort):
             for sensor in list(self._sensors.values()):
                 if sensor.client == sender:
                     self._drop(sensor)
-        elif (asked := read_query(datagram)) is not None and len(self._answers) < len(NUMBERS):
+        elif (asked := desk.read_query(datagram)) is not None and len(self._answers) < len(desk.NUMBERS):
             what, number = asked
-            found = self._objects.pop(number, None) if what == DELETE else self._objects.get(number)
-            if found is not None and what == TELL:
-                self._answers.append((found.state(self._clock()).encode(), (sender[0], STATE_PORT)))
+            found = self._objects.pop(number, None) if what == desk.DELETE else self._objects.get(number)
+            if found is not None and what == desk.TELL:
+                self._answers.append((found.state(self._clock()).encode(), (sender[0], desk.STATE_PORT)))
 
     def _make(self, request: SensorRequest, sender: Address) -> None:
         """Make or change a sensor, or order a gimbal; any request renews its client's leases. Raises UserError."""
@@ -291,7 +280,7 @@ class RflySimOutlet(RequestPort):
         ordered = False
         for sensor in self._sensors.values():
             if isinstance(sensor.sense, Gimbal) and sensor.request.seq_id == request.seq_id:
-                sensor.sense.order(read_order(request, sensor.ordered, self._masks))
+                sensor.sense.order(desk.read_order(request, sensor.ordered, self._masks))
                 sensor.ordered, ordered = request, True
         if not ordered:
             raise UserError(f"sensor {request.seq_id}: no such gimbal: request its frames first")

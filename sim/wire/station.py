@@ -1,19 +1,7 @@
 """A `Simulator` behind its wire protocol: datagrams in and out, without sockets or clock; the core of every server."""
 
+from gate_racer.link import messages
 from gate_racer.link.mavlink import SigningKey
-from gate_racer.link.messages import (
-    Ack,
-    ClientHeartbeat,
-    Command,
-    Farewell,
-    Heartbeat,
-    Hold,
-    Imu,
-    PositionTarget,
-    SetPoint,
-    TimesyncRequest,
-    UnknownCommand,
-)
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import Address
 from gate_racer.sim.referee import RunStatus
@@ -50,7 +38,7 @@ class Station:
         self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # s, newest IMU stamp
-        self.measured: list[Imu] = []  # IMU samples of the last tick, whether or not they are sent to the client
+        self.measured: list[messages.Imu] = []  # of the last tick, whether or not they are sent to the client
         self._compliance = Compliance(simulator.profile, simulator.referee)
         self._halted = False
         self.foreign = 0  # ignored datagrams of other clients
@@ -64,23 +52,23 @@ class Station:
 
     def heartbeat(self) -> list[bytes]:
         """Return an extra heartbeat, for a client that connects while simulated time is stopped."""
-        return self._codec.encode(Heartbeat(self.simulator.t, self.simulator.armed))
+        return self._codec.encode(messages.Heartbeat(self.simulator.t, self.simulator.armed))
 
     def farewell(self) -> list[bytes]:
         """Return the closing message with the status of the race, for a client that waits for the next sample."""
         race = self.simulator.referee.race
         finish_s = race.gate_times_s[-1] if race.status is RunStatus.FINISHED else None
-        return self._codec.encode(Farewell.of(self.simulator.t, race.status.value, race.cause, finish_s))
+        return self._codec.encode(messages.Farewell.of(self.simulator.t, race.status.value, race.cause, finish_s))
 
     def tick(self) -> tuple[list[bytes], Exposure | None]:
         """Advance one physics step; return its datagrams and its exposure, if any."""
         self._guard()
         tick = self.simulator.tick()
         telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry
-        self.measured = [message for message in tick.telemetry if isinstance(message, Imu)]
-        self._imu_t = next((m.t for m in reversed(telemetry) if isinstance(m, Imu)), self._imu_t)
+        self.measured = [message for message in tick.telemetry if isinstance(message, messages.Imu)]
+        self._imu_t = next((m.t for m in reversed(telemetry) if isinstance(m, messages.Imu)), self._imu_t)
         if self._waits:
-            telemetry = sorted(telemetry, key=lambda message: isinstance(message, Imu))
+            telemetry = sorted(telemetry, key=lambda message: isinstance(message, messages.Imu))
         datagrams = [datagram for message in telemetry for datagram in self._codec.encode(message)]
         if self._recorder is not None:
             self._recorder.ticked(self.simulator, tick)
@@ -95,14 +83,14 @@ class Station:
             self.foreign += 1
             return []
         t, replies = self.simulator.t, list[bytes]()
-        messages = self._codec.decode(datagram)
-        for message in messages:
+        received = self._codec.decode(datagram)
+        for message in received:
             match message:
-                case TimesyncRequest():
+                case messages.TimesyncRequest():
                     replies += self._codec.timesync_reply(message, t)
-                case UnknownCommand():
-                    replies += self._codec.encode(Ack(t, False, message.command, known=False))
-                case Hold():
+                case messages.UnknownCommand():
+                    replies += self._codec.encode(messages.Ack(t, False, message.command, known=False))
+                case messages.Hold():
                     pass  # evaluated by `answered`
                 case _:
                     self._command(t, message)
@@ -110,7 +98,7 @@ class Station:
             self._compliance.dropped(t, refusal)
         self._compliance.lawful(t, REFUSED, self._codec.unsigned())
         answers = self._codec.replies()
-        if messages or answers:
+        if received or answers:
             self._speaker = (sender, now)
         replies += answers
         if self._recorder is not None:
@@ -130,13 +118,13 @@ class Station:
             self._compliance.link_lost(simulator.t)
             simulator.halt(failsafe.sink_m_s)
 
-    def _command(self, t: float, command: Command | ClientHeartbeat) -> None:
+    def _command(self, t: float, command: messages.Command | messages.ClientHeartbeat) -> None:
         self.simulator.command(command)
-        if isinstance(command, ClientHeartbeat):
+        if isinstance(command, messages.ClientHeartbeat):
             self._compliance.heartbeat(t)
-        elif isinstance(command, SetPoint):
+        elif isinstance(command, messages.SetPoint):
             self._compliance.setpoint(t, self.simulator.armed)
-            if isinstance(command, PositionTarget):
+            if isinstance(command, messages.PositionTarget):
                 self._compliance.lawful(t, ALTERED, alterations(command, self.simulator.profile.position_yaw))
-        if self._recorder is not None and not isinstance(command, ClientHeartbeat):
+        if self._recorder is not None and not isinstance(command, messages.ClientHeartbeat):
             self._recorder.commanded(t, command)
