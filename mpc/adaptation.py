@@ -5,21 +5,16 @@ error of that prediction is linear in theta:
 
     (v - v_model) / dt = R (0, 0, -1) (c dk_c + (v_x^2 + v_y^2) dk_h) + d_w dk_d + da_res + noise
 
-Scales and lift are slow random walks (battery, payload, errors of the drag coefficients); the residual (gusts, other unmodelled
-forces) is a first-order Gauss-Markov process. The filter combines the residual model of Torrente et al. (Data-driven MPC, RA-L
-2021) with the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V). A residual of the
-rates is not estimated: on 24 random courses it gained nothing, and with the camera it follows
-errors of the gyro and effects of the turns.
+Scales and lift are slow random walks, the residual (gusts, other unmodelled forces) is a first-order Gauss-Markov process: the
+residual model of Torrente et al. (RA-L 2021) with the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V).
 
 Delay and lag with which the body rates follow their commands: a Gaussian-sum filter (Alspach and Sorenson, 1972) on theta =
-(delay, lag scale): Kalman filters from several first delays, each weighted by the likelihood of its predictions. From one
-command to the next the rates follow a first-order lag,
+(delay, lag scale): Kalman filters from several first delays, each weighted by the likelihood of its predictions,
 
     w(t + h) = u + (w(t) - u) exp(-h / (k tau)),    u as sent one delay before,
 
-and the prediction error is linearised in theta by finite differences. A single filter that starts 50 ms from the true delay
-explains its errors by the lag, and is sure of it. The delay runs from the sending of a command to its effect by the IMU's
-timestamps: the whole delay that a prediction has to cover, whatever its cause.
+linearised in theta by finite differences. A single filter that starts 50 ms from the true delay explains its errors by the lag,
+and is sure of it. The delay runs from the sending of a command to its effect by the IMU's timestamps, whatever its cause.
 """
 
 from dataclasses import dataclass
@@ -117,10 +112,10 @@ class ResponseEstimator:
 
 
 Q, V, W = (RATES_X[name].at for name in "qvw")
-LINEAR, QUADRATIC = PARAMETERS["drag_linear"].at, PARAMETERS["drag_quadratic"].at
-SCALE, LIFT, RESIDUAL = (PARAMETERS[name].at for name in ("thrust_scale", "lift", "residual"))
+DRAG = slice(PARAMETERS["drag_linear"].at.start, PARAMETERS["drag_quadratic"].at.stop)
+LEARNED = slice(PARAMETERS["thrust_scale"].at.start, PARAMETERS["residual"].at.stop)  # thrust scale, lift and residual
 DRAG_HIGH = 4.0  # -, largest drag scale
-K_C, K_D, K_H, A = 0, 1, 2, slice(3, 6)
+K_C, K_D, K_H = 0, 1, 2
 VEHICLE = slice(K_C, K_D + 1)
 
 
@@ -187,12 +182,8 @@ class DisturbanceEstimator:
         self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()
         self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]
-        parameters, nominal = self.parameters, self._nominal
-        parameters[LINEAR], parameters[QUADRATIC] = (
-            self.theta[K_D] * nominal[LINEAR],
-            self.theta[K_D] * nominal[QUADRATIC],
-        )
-        parameters[SCALE], parameters[LIFT], parameters[RESIDUAL] = self.theta[K_C], self.theta[K_H], self.theta[A]
+        self.parameters[DRAG] = self.theta[K_D] * self._nominal[DRAG]
+        self.parameters[LEARNED] = self.theta[[K_C, K_H, 3, 4, 5]]
 
 
 def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:

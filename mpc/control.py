@@ -9,7 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gate_racer.planner.plan import gate_shift
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.rotation import Array, exp, product
+
+Q = RATES_X["q"].at
+AT_ORIGIN = np.eye(RATES_X.size)[Q.start]  # (14,), level and at rest
 
 
 class Source(enum.StrEnum):
@@ -35,6 +39,15 @@ class Control:
     step_s: float  # s, time from the state to the command
     theta: float  # s of plan time, progress
     reference: Array  # (14,) p, q, v, u of the plan at theta
+
+
+def unplanned(x: Array, u: Array, attitude_gain_1_s: float, reason: str = "", step_s: float = 0.0) -> Control:
+    """Return an input (4,) at the state x (14,) as a command without a plan; with a reason it is that of a fall-back."""
+    x = x if np.isfinite(x).all() else AT_ORIGIN
+    q_wb = np.array(product(x[Q], exp(u[:3] / attitude_gain_1_s)))
+    source, status = (Source.LEVEL, -1) if reason else (Source.SOLVED, 0)
+    reference = np.concatenate([x[: RATES_X["v"].at.stop], u])
+    return Control(u, q_wb, source, reason, status, step_s, step_s, 0.0, reference)
 
 
 @dataclass(frozen=True, slots=True)

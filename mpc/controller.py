@@ -64,8 +64,8 @@ class PlanController:
         self._formulation, self.solver, self._spare = problem.formulation, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
         self._attitude_gain = vehicle.attitude_gain_1_s
-        self._predictor, self._allocation = Predictor(vehicle), Allocation(vehicle)
-        self.response = ResponseEstimator(vehicle, self._predictor, adaptation.response)
+        self.predictor, self._allocation = Predictor(vehicle), Allocation(vehicle)
+        self.response = ResponseEstimator(vehicle, self.predictor, adaptation.response)
         settings, horizon = problem.settings, problem.settings.horizon
         most = settings.headroom * self._high[-1]
         self._step_s = horizon.step_s
@@ -78,9 +78,10 @@ class PlanController:
         self._before: tuple[float, Array] | None = None  # time, s, and state (14,) of the previous step
         self._last: tuple[float, Array, Array] | None = None  # time, s, x and u of the last good solution
         self._warm = self._prepared = self._whole = False
-        self._others: Sequence[AvoidanceTube] = ()  # other vehicles that have priority
-        self._due = 0.0  # s, time to which `theta` refers
-        self._failures, self._flies = 0, True
+        self.others: Sequence[AvoidanceTube] = ()  # tubes of vehicles that have priority
+        self.due_t = 0.0  # s, time of the next command, to which `theta` refers
+        self.flies = True  # else another flies, whose inputs are reported to the predictor
+        self._failures = 0
 
     @property
     def theta(self) -> float:
@@ -88,54 +89,25 @@ class PlanController:
         return self.progress.theta
 
     @property
-    def due_t(self) -> float:
-        """Time of the next command, s, at which progress is `theta`."""
-        return self._due
-
-    @property
     def learned(self) -> EstimatedParameters:
         """Vehicle parameters estimated so far."""
         thrust, drag, lift = self.disturbance.theta[:3].tolist()
         return EstimatedParameters(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
-
-    def set_gate_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
-        """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
-        self.reference.offsets.set_offset(number, offset_w, sigma_m)
 
     def begin_at(self, p_w: Array) -> None:
         """Start the course at p_w (3,) m, world NED; it joins the plan's line at the first gate."""
         self.reference.offsets.set_start_offset(np.zeros(3))
         self.reference.offsets.set_start_offset(p_w - self.reference.sample(np.zeros(1))[0, P])
 
-    def limit_pace(self, most: float) -> None:
-        """Limit the pace to `most`, 1.0 as planned, until the next call."""
-        self.progress.allowed = most
-
-    def give_way(self, tubes: Sequence[AvoidanceTube]) -> None:
-        """Set the tubes to keep clear of, until the next call."""
-        self._others = tubes
-
-    def look(self, worth_it: bool) -> None:
-        """Set whether the pace is limited to keep gates in view that the plan has in view, until the next call."""
-        self.progress.looking = worth_it
-
-    def sent(self, t: float, u: Array) -> None:
-        """Record an input (4,) sent at t, s, by another controller."""
-        self._predictor.sent(t, u)
-
     def ahead(self, t: float, x: Array, age: float) -> Array:
         """Predict the state (14,) when a command issued at t (s) acts, from the state x (14,) at t - age."""
-        return self._predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0))
+        return self.predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0))
 
     def allocated(self, u: Array, x: Array) -> Array:
         """Return the input (4,) nearest to u (4,) within the limits, and the rotors' range if the state x (14,) is finite."""
         if np.isfinite(x).all():
             u = self._allocation.within(u, x[W])
         return np.minimum(np.maximum(u, self._low), self._high)
-
-    def set_passive(self) -> None:
-        """Stop recording own commands as sent: another controller flies, and its inputs are reported by `sent`."""
-        self._flies = False
 
     def rejoin(self, theta: float, pace: float) -> None:
         """Continue at another point of the plan, theta in s of plan time, and discard previous solutions."""
@@ -177,7 +149,7 @@ class PlanController:
         """Compute the command at t, s, from the state x (14,) at t - age; dt is the time until the next command, s."""
         begin = time.perf_counter()
         ahead, reason = self._ahead(t, x, age)
-        late = t - self._due
+        late = t - self.due_t
         if self._last is not None:  # progress continues over a late call
             self.progress.theta += late * self.progress.pace
             self._prepared = self._prepared and abs(late) < dt / 2
@@ -187,7 +159,10 @@ class PlanController:
         if not reason and not self._whole:
             reason = "the reference is not finite"
         if not reason:
-            solution = self.solver.solve(self._initial(ahead))
+            self._x0[:] = self._formulation.initial(ahead, self.progress)
+            if self._parameters[0, REFERENCE["q"].at] @ ahead[Q] < 0:  # into the hemisphere of the plan's
+                self._x0[Q] *= -1.0
+            solution = self.solver.solve(self._x0)
             reason = _fault(solution)
         self._prepared = False
         status, solve_s = (solution.status, solution.solve_s) if solution else (-1, 0.0)
@@ -206,8 +181,8 @@ class PlanController:
         rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
         rows[:, PACE] = self.progress.pace
         length_ratio: Array | float = 1.0
-        if self._others:
-            length_ratio = displace(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
+        if self.others:
+            length_ratio = displace(rows, self.due_t + self.predictor.delay_s + self._horizon, self.others)
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters
@@ -230,14 +205,6 @@ class PlanController:
             return np.full(NX, np.nan), f"the state is older than {STALE_S:g} s"
         self._learn(t - age, x)
         return self.ahead(t, x, age), ""
-
-    def _initial(self, ahead: Array) -> Array:
-        """Return the problem's initial state (NX,), its quaternion in the hemisphere of the plan's."""
-        x0 = self._x0
-        x0[:] = self._formulation.initial(ahead, self.progress)
-        if self._parameters[0, REFERENCE["q"].at] @ ahead[Q] < 0:
-            x0[Q] *= -1.0
-        return x0
 
     def _fall_back(self, ahead: Array, solvable: bool) -> tuple[Source, Solution | None]:
         """Return the best source of a command other than the solver, and its solution if it has one."""
@@ -269,38 +236,34 @@ class PlanController:
         if source is Source.SOLVED and solution is not None:
             self._last, self._failures, self._warm = (t, solution.x, solution.u), 0, True
         u = self.allocated(u, ahead)
-        if self._flies:
-            self._predictor.sent(t, u)
+        if self.flies:
+            self.predictor.sent(t, u)
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
 
     def _advance(self, t: float, ahead: Array, source: Source, solution: Solution | None, dt: float) -> None:
         """Advance progress and pace to the time of the next command."""
         progress, row = self.progress, self._parameters[0]
         if source is Source.GEOMETRIC:
-            progress.slow_down(geometric.SLOW, geometric.SLOWING_S, dt)
+            progress.pace += (min(geometric.SLOW, progress.limit) - progress.pace) * dt / geometric.SLOWING_S
         elif solution is not None:
             self._formulation.drive(progress, solution, row, ahead[V], dt)
         progress.advance(row, ahead[P], dt)
-        self._due = t + dt
-
-    def coast(self, x: Array, begin: float, end: float) -> list[tuple[float, Array, Array]]:
-        """Predict IMU readings from the state x (14,) at `begin`, s, until `end`; see `Predictor.readings`."""
-        return self._predictor.readings(x, begin, end, self.disturbance.parameters)
+        self.due_t = t + dt
 
     def _learn(self, t: float, x: Array) -> None:
         """Update the parameter estimates from the model's prediction error between the previous step and t."""
         before, model = self._before, self.disturbance.parameters
         now = x.copy()
-        now[C] = thrust = self._predictor.thrust_at(t)
+        now[C] = thrust = self.predictor.thrust_at(t)
         if before is not None and 0 < t - before[0] < LEARN_LIMIT_S:
             start = before[1].copy()
             start[C] *= model[SCALE]
-            reached = self._predictor.fly(start, before[0], t, model)
-            acting, mean = self._predictor.acting, (thrust + before[1][C]) / 2
+            reached = self.predictor.fly(start, before[0], t, model)
+            acting, mean = self.predictor.acting, (thrust + before[1][C]) / 2
             self.disturbance.update(now, now[V] - reached[V], acting, mean, t - before[0])
             if now[V] @ now[V] > MOVING_M_S**2:
                 self.response.update(before[0], before[1][W], t, now[W])
-                self._predictor.delay_s = self.response.delay_s
+                self.predictor.delay_s = self.response.delay_s
                 model[RATE_LAG] = self.response.rate_lag_s
         self._before = (t, now)
 

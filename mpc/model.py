@@ -6,21 +6,18 @@ Dynamics: the `rates` model with a thrust scale, lift and a residual acceleratio
     dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
 
 The lift is that of the rotors in translational flight, v in body FRD (Faessler et al., RA-L 2018; Sun et al., T-RO 2022, eq. 3).
-All that distinguishes vehicles, or one vehicle's condition from flight to flight (battery, payload, wind), is a parameter, so
-that one generated solver serves all of them.
+All that distinguishes vehicles, or flights of one (battery, payload, wind), is a parameter: one generated solver serves all.
 
 Allocation: thrust and body torque share the rotors' range. A change of body rates takes the fraction
 
     r = sum_i |u_i - w_i| / (tau_i slew_i)    of the torque at half thrust,    of which 2 - 2 c / c_max is left at thrust c
 
-(`vehicle.dynamics.authority`). A command beyond that is followed in no axis, and a vehicle at its thrust limit could not
-turn. Roll and pitch direct the thrust, yaw does not; hence the priorities of Faessler, Falanga and Scaramuzza (Thrust
-mixing, saturation, and body-rate control, RA-L 2017). Where thrust yields, all of the rate loop's torque is available at any
-thrust, and takes its share of the rotors' own range: a roll at the loop's limit takes a tenth of `archer`'s thrust.
+(`vehicle.dynamics.authority`). Beyond that no axis follows. Roll and pitch direct the thrust, yaw does not; hence the priorities
+of Faessler, Falanga and Scaramuzza (RA-L 2017). Where thrust yields, all of the rate loop's torque is available at any thrust,
+and takes its share of the rotors' own range.
 
-Delay compensation: the state is predicted to the time at which a command issued now acts. Sun et al. (T-RO 2022, table V) lose
-68 % of runs at 50 ms without it. The model is integrated over the inputs already
-sent; thrust, which no sensor measures, is predicted in the same way.
+Delay compensation (Sun et al., T-RO 2022, table V): the model is integrated over the inputs already sent to the time at which a
+command issued now acts; thrust, which no sensor measures, is predicted in the same way.
 """
 
 from collections import deque
@@ -188,24 +185,6 @@ def _room(pattern: ca.Sparsity) -> Array:
     return np.zeros(pattern.shape[::-1] if pattern.is_dense() else pattern.nnz())
 
 
-class Integrator:
-    """Numeric Runge-Kutta step of the model (`step`)."""
-
-    def __init__(self) -> None:
-        x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
-        p, dt = ca.SX.sym("p", PARAMETERS.size), ca.SX.sym("dt")
-        after = step(ca.vertsplit(x), ca.vertsplit(u), unpack(p), dt)
-        self._step = Buffered(ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)]))
-        self._x, self.u, self.p, self._dt = (one.ravel() for one in self._step.arguments)
-        self._after = self._step.results[0].ravel()
-
-    def __call__(self, x: Array, dt: float) -> Array:
-        """Return the state (14,) dt seconds after x (14,), under the input `u` and parameters `p` set before."""
-        self._x[:], self._dt[0] = x, dt
-        self._step()
-        return self._after.copy()
-
-
 MEMORY_S = 0.3  # s, age of its successor at which a sent input is dropped: beyond delay, lags and the age of a state
 LONGEST_STEP_S = 0.05  # s, longest integration step
 SAMPLE_S, SLOPE_S = 0.01, 0.001  # s, between two predicted readings; s, of the finite difference for the acceleration
@@ -220,12 +199,12 @@ class Predictor:
         self.delay_s, self._lag = vehicle.command_delay_s, vehicle.thrust_lag_s
         self._sent: deque[tuple[float, Array]] = deque([(-inf, np.zeros(4))])  # (s, input)
         self._thrust, self._thrust_time = 0.0, -inf  # m/s^2, commanded, behind its lag, unscaled; s
-        self._step = Integrator()
-
-    @property
-    def acting(self) -> Array:
-        """Input (4,) that acted last in the most recent prediction."""
-        return self._step.u
+        x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
+        p, dt = ca.SX.sym("p", PARAMETERS.size), ca.SX.sym("dt")
+        after = step(ca.vertsplit(x), ca.vertsplit(u), unpack(p), dt)
+        self._step = Buffered(ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)]))
+        # `acting` (4,) is the input that acted last in the most recent prediction.
+        self._x, self.acting, self._p, self._dt = (one.ravel() for one in self._step.arguments)
 
     def sent(self, t: float, u: Array) -> None:
         """Record an input (4,) sent at t, s; it replaces later ones, sent for a time that did not come."""
@@ -236,10 +215,11 @@ class Predictor:
     def thrust_at(self, t: float) -> float:
         """Return the commanded thrust behind its lag at t, s, in m/s^2. Call with non-decreasing times."""
         begin = self._thrust_time if self._thrust_time > -inf else t
-        for start, stop, u in self._pieces(begin, t, self.delay_s):
+        for start, stop, u in self._pieces(begin, t):
             self._thrust = float(u[3] + (self._thrust - u[3]) * exp(-(stop - start) / self._lag))
         self._thrust_time = t
-        self._forget(t)
+        while len(self._sent) > 1 and self._sent[1][0] < t - MEMORY_S:
+            self._sent.popleft()
         return self._thrust
 
     def ahead(self, t: float, x: Array, parameters: Array, age: float = 0.0) -> Array:
@@ -250,13 +230,14 @@ class Predictor:
 
     def fly(self, x: Array, begin: float, end: float, parameters: Array) -> Array:
         """Predict the state (14,) at `end` from x (14,) at `begin`, s, under the inputs that act in between."""
-        step = self._step
-        step.p[:] = parameters
-        for start, stop, u in self._pieces(begin, end, self.delay_s):
-            step.u[:] = u
+        self._p[:] = parameters
+        for start, stop, u in self._pieces(begin, end):
+            self.acting[:] = u
             parts = ceil((stop - start) / LONGEST_STEP_S)
             for _ in range(parts):
-                x = step(x, (stop - start) / parts)
+                self._x[:], self._dt[0] = x, (stop - start) / parts
+                self._step()
+                x = self._step.results[0].ravel().copy()
         x[Q] /= np.sqrt(x[Q] @ x[Q])
         return x
 
@@ -294,16 +275,12 @@ class Predictor:
         acting = rates[np.maximum(times.searchsorted(end - delay_s, side="right") - 1, 0)]
         return kept[:, 0] * w + np.einsum("mki,ki->mi", np.diff(kept, axis=1), rates), acting
 
-    def _pieces(self, begin: float, end: float, delay_s: float) -> Iterator[tuple[float, float, Array]]:
+    def _pieces(self, begin: float, end: float) -> Iterator[tuple[float, float, Array]]:
         """Yield (start, stop, input) of each interval of constant input between two times."""
-        sent = self._sent
+        sent, delay_s = self._sent, self.delay_s
         for k, (at, u) in enumerate(sent):
             if at + delay_s >= end:
                 return
             until = sent[k + 1][0] + delay_s if k + 1 < len(sent) else inf
             if until > begin:
                 yield max(at + delay_s, begin), min(until, end), u
-
-    def _forget(self, t: float) -> None:
-        while len(self._sent) > 1 and self._sent[1][0] < t - MEMORY_S:
-            self._sent.popleft()

@@ -11,20 +11,18 @@ import numpy as np
 from gate_racer.common.config import shown
 from gate_racer.common.parts import Part, array_of
 from gate_racer.mpc import geometric
-from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.control import Control, unplanned
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import Solution
 from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X
-from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
-Q = RATES_X["q"].at
 INPUT = slice(REFERENCE["u_w"].at.start, REFERENCE["u_c"].at.stop)
 CONTROLLER, GUIDANCE = "step", "steer"  # the method by which a class is one or the other
 NEEDED = CONTROLLER, GUIDANCE
-FAILED = -1  # status of a solution that there is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ class PartSolver:
         x[:, first:last] = rows[:, first:last]  # p, q and v are laid out alike
         given, why = command_of(self.part, CONTROLLER, self.t, x0, PlanAhead.of(rows, self._step_s))
         if given is None:
-            return Solution(x, u, FAILED, 0.0, why)
+            return Solution(x, u, -1, 0.0, why)
         u[0] = given
         return Solution(x, u, 0, 0.0)
 
@@ -148,8 +146,5 @@ class FreePart:
     def step(self, t: float, x: Array, gate: Gate) -> Control:
         """Return the part's command for a state x (14,) and the next gate; brake where there is none."""
         u, why = command_of(self.part, GUIDANCE, t, x, gate)
-        source = Source.SOLVED if u is not None else Source.LEVEL
         u = np.clip(u if u is not None else geometric.brake(x), self._least, self._most)
-        q_wb = np.array(product(x[Q], exp(u[:3] / self._attitude_gain)))
-        reference = np.concatenate([x[: RATES_X["v"].at.stop], u])
-        return Control(u, q_wb, source, why, FAILED if why else 0, 0.0, 0.0, 0.0, reference)
+        return unplanned(x, u, self._attitude_gain, why)

@@ -12,7 +12,6 @@ Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along th
 References and model parameters are stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +26,7 @@ from gate_racer.mpc import terms
 from gate_racer.mpc.model import step, unpack
 from gate_racer.mpc.names import CONTOURING, CONTROLLERS, TRACKING
 from gate_racer.mpc.reference import PlanProgress
-from gate_racer.mpc.terms import NP, NR, REFERENCE, Cost, Residual, Stage, SymbolBlocks, Weights
+from gate_racer.mpc.terms import NP, NR, REFERENCE, Residual, Stage, SymbolBlocks, Weights
 from gate_racer.vehicle.dynamics import RATES_U, RATES_X, Layout, layout
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
@@ -63,26 +62,13 @@ THETA, PACE = (REFERENCE[name].at.start for name in ("theta", "pace"))
 V, W, C = (RATES_X[name].at for name in "vwc")
 
 
-def joined(first: Layout, second: Layout) -> Layout:
-    """Concatenate two layouts."""
-    fields = {}
-    for name, field in {**first, **second}.items():
-        suffixes = [column.removeprefix(name + "_") for column in field.columns if column != name]
-        fields[name] = (" ".join(suffixes), field.unit, field.frame)
-    return layout(**fields)
+class Tracking:
+    """Tracking of the plan's states, at a pace that follows the vehicle's."""
 
-
-class Formulation(ABC):
-    """Optimal-control formulation: states, inputs and costs; the vehicle's states and inputs come first."""
-
-    name: ClassVar[str]
+    name: ClassVar[str] = TRACKING
     x: ClassVar[Layout] = RATES_X
     u: ClassVar[Layout] = RATES_U
     in_corridor: ClassVar[bool] = False  # whether the opening of a gate is a soft constraint
-
-    @abstractmethod
-    def costs(self, w: Weights) -> tuple[Cost, ...]:
-        """Return the cost terms of the stages and of the end."""
 
     def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
         """Return the states beyond the vehicle's, dt (s) later."""
@@ -103,72 +89,26 @@ class Formulation(ABC):
         u[:, :NU] = rows[:-1, U_W.start : U_C.stop]
         return x, u
 
-    @abstractmethod
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
         """Return the plan times (N + 1,), s, of the stages, which lie `times` (N + 1,), s, ahead.
 
         Args:
             last: (N + 1, x.size), the last solution; None for a cold start.
         """
-
-    @abstractmethod
-    def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
-        """Update the pace over dt, s, from a solution, the plan's row (NR,) at the present progress and the velocity v_w (3,)."""
-
-
-def _input_costs(w: Weights) -> tuple[Cost, ...]:
-    """Return the costs of inputs and visibility, which both formulations share."""
-    return (
-        Cost(terms.rates, w.rates),
-        Cost(terms.thrust_error, w.thrust),
-        Cost(terms.rate_tracking, w.rate_tracking),
-        Cost(terms.gate_visibility, w.gate_visibility),
-    )
-
-
-def _state_costs(w: Weights) -> tuple[Cost, ...]:
-    """Return the costs of attitude and velocity.
-
-    The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
-    """
-    return (
-        Cost(terms.attitude_error, w.attitude, w.attitude),
-        Cost(terms.velocity, w.velocity, max(w.end_velocity, w.velocity)),
-    )
-
-
-class Tracking(Formulation):
-    """Tracking of the plan's states, at a pace that follows the vehicle's."""
-
-    name = TRACKING
-
-    def costs(self, w: Weights) -> tuple[Cost, ...]:
-        return (Cost(terms.position, w.position, w.position), *_state_costs(w), *_input_costs(w))
-
-    def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
         return progress.theta + progress.pace * times
 
     def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
+        """Update the pace over dt, s, from a solution, the plan's row (NR,) at the present progress and the velocity v_w (3,)."""
         progress.keep(row[V_R], v_w, dt)
 
 
-class Contouring(Formulation):
-    """Contouring control along the plan's line, at a pace chosen by the solver."""
+class Contouring(Tracking):
+    """Contouring control along the plan's line, at a pace chosen by the solver: progress and pace are states."""
 
     name = CONTOURING
-    x: ClassVar[Layout] = joined(RATES_X, layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt")))
-    u: ClassVar[Layout] = joined(RATES_U, layout(u_pace=("", "1/s", "d(pace)/dt")))
+    x = layout(RATES_X, theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt"))
+    u = layout(RATES_U, u_pace=("", "1/s", "d(pace)/dt"))
     in_corridor = True
-
-    def costs(self, w: Weights) -> tuple[Cost, ...]:
-        return (
-            Cost(terms.contour, w.contour, w.contour),
-            Cost(terms.lag, w.lag, w.lag),
-            Cost(terms.progress, w.progress, w.progress),
-            *_state_costs(w),
-            Cost(terms.pace_rate, w.pace_rate),
-            *_input_costs(w),
-        )
 
     def progress_after(self, s: Stage, dt: float) -> list[ca.SX]:
         theta, pace, pace_rate = s.x["theta"], s.x["pace"], s.u["u_pace"]
@@ -187,7 +127,7 @@ class Contouring(Formulation):
 
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
         if last is None:
-            return progress.theta + progress.pace * times
+            return super().stages(progress, times, last)
         theta = last[:, NX]
         return progress.theta + theta - theta[0]
 
@@ -195,7 +135,7 @@ class Contouring(Formulation):
         progress.drive(float(solution.x[0, NX + 1] + dt * solution.u[0, NU]))
 
 
-FORMULATIONS: dict[str, Formulation] = {one.name: one for one in (Contouring(), Tracking())}
+FORMULATIONS: dict[str, Tracking] = {one.name: one for one in (Contouring(), Tracking())}
 
 
 FOLDER = Path(__file__).parent
@@ -230,6 +170,9 @@ class Settings:
     def __post_init__(self) -> None:
         if self.controller not in CONTROLLERS:
             raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
+        w = self.weights
+        if self.controller == TRACKING and any((w.contour, w.lag, w.progress, w.pace_rate)):
+            raise ValueError(f"contour, lag, progress and pace_rate are weights of {CONTOURING}")
         if self.pace_max < 1 or self.pace_change_max <= 0:
             raise ValueError("pace_max must be at least 1, pace_change_max positive")
         if not all(0 < share <= 1 for share in (self.thrust_share, self.thrust_share_max, self.headroom)):
@@ -273,7 +216,7 @@ class Problem:
         return Problem, (self.settings,)
 
     @property
-    def formulation(self) -> Formulation:
+    def formulation(self) -> Tracking:
         """Formulation of the controller that the settings name."""
         return FORMULATIONS[self.settings.controller]
 
@@ -302,9 +245,8 @@ class Problem:
     @cached_property
     def _weighted(self) -> tuple[list[tuple[Residual, float]], list[tuple[Residual, float]]]:
         """Residuals of the stages and of the end with their weights, without those of weight zero."""
-        costs = self.formulation.costs(self.settings.weights)
-        stage, end = [(c.residual, c.weight) for c in costs], [(c.residual, c.end_weight) for c in costs]
-        return [pair for pair in stage if pair[1]], [pair for pair in end if pair[1]]
+        costs = terms.costs(self.settings.weights)
+        return [(y, weight) for y, weight, _ in costs if weight], [(y, weight) for y, _, weight in costs if weight]
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:

@@ -1,19 +1,15 @@
 """The plan as the controller's reference, dense and sampled by progress along it, and that progress with its pace.
 
-The pace is reduced when the vehicle cannot keep up with the plan. It is the smaller of two bounds. The first is slightly above
-the pace flown at present. The second is predictive: at the pace s, with the estimated drag and wind, the specific thrust along
-the plan is, for accelerations that scale with s^2,
+The pace is the smaller of two bounds. The first is slightly above the pace flown at present. The second is predictive: at the
+pace s, with the estimated drag and wind, the specific thrust along the plan is, for accelerations that scale with s^2,
 
     T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max + s^2 lift(v)
 
-so the largest s has a closed form at every point, or lift grows faster than what the plan needs, and there is no limit
-(time-optimal path tracking; Bobrow et al. 1985, Hollerbach 1984). The camera gives a similar bound: thrust points along the
-body's up axis, so the next gate, in the direction d, is at most an angle e above the body's x axis, and in the image, while
+which has a largest s in closed form at every point, or none where lift grows faster than what the plan needs (time-optimal path
+tracking; Bobrow et al. 1985, Hollerbach 1984). Thrust points along the body's up axis, so the next gate, in the direction d, is
+at most an angle e above the body's x axis, and stays in the image of a vehicle with more drag than planned, while
 
     d . T(s) <= sin(e) |T(s)|
-
-A vehicle with more drag than its plan assumes pitches further and loses sight of gates that the plan has in view; there the
-pace is limited so that they stay in view.
 """
 
 import math
@@ -114,7 +110,9 @@ class Reference:
         self._lead(rows, k)
         if theta[-1] > self.end:
             self._extend(rows, np.maximum(theta - self.end, 0.0)[:, None])
-        self._bind_floor(rows, self._free[k], self._lowest_m)
+        # Free rows of a low plan are constrained to a layer above the floor.
+        low = self._free[k] & (rows[:, P.start + 2] > self._lowest_m - 1.5 * LOW_M)
+        rows[low, GATE.start + 2], rows[low, DOWN.start + 2] = self._lowest_m - LOW_M, 1 / LOW_M
         return rows
 
     def _extend(self, rows: Array, beyond: Array) -> None:
@@ -142,12 +140,6 @@ class Reference:
         narrowed = rooms_m / corridor.narrowed(rooms_m, sigmas_m)
         for side in (ACROSS, DOWN):
             rows[:, side] *= np.where(free, 1.0, narrowed[:, None])
-
-    @staticmethod
-    def _bind_floor(rows: Array, free: np.ndarray, lowest_m: float) -> None:
-        """Constrain free rows of a low plan to a layer above z = lowest_m."""
-        low = free & (rows[:, P.start + 2] > lowest_m - 1.5 * LOW_M)
-        rows[low, GATE.start + 2], rows[low, DOWN.start + 2] = lowest_m - LOW_M, 1 / LOW_M
 
     def distance(self, theta: float, p_w: Array) -> float:
         """Return the distance, m, from p_w (3,) to the plan's tangent at theta."""
@@ -227,10 +219,6 @@ class PlanProgress:
     def drive(self, pace: float) -> None:
         """Set the pace to the solver's."""
         self.pace = min(max(pace, SLOWEST), self.most)
-
-    def slow_down(self, slow: float, slowing_s: float, dt: float) -> None:
-        """Move the pace towards `slow` with the time constant slowing_s, s, over dt, s."""
-        self.pace += (min(slow, self.limit) - self.pace) * dt / slowing_s
 
     def look_ahead(self, parameters: Array, length_ratio: Array | float = 1.0) -> Array:
         """Return the largest pace (N + 1,) at each stage, from stage parameters (N + 1, NP), and update `limit`.

@@ -1,6 +1,6 @@
 """One stage of the horizon, and the cost and constraint terms that the optimal-control problem lists.
 
-A `Cost` is a weighted squared residual; `gate_corridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
+Costs are weighted squared residuals; `gate_corridor` is a soft constraint -1 <= h <= 1 with a penalty on its violation.
 A weight has the unit of the inverse squared residual, given beside it in the YAML of the formulation.
 """
 
@@ -77,15 +77,6 @@ class Weights:
 
 
 Residual = Callable[[Stage], ca.SX]  # in the unit of its quantity
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Cost weight * |residual|^2 in every stage, and end_weight * |residual|^2 at the end of the horizon, where no input is."""
-
-    residual: Residual
-    weight: float
-    end_weight: float = 0.0
 
 
 def path(s: Stage) -> tuple[ca.SX, ca.SX]:
@@ -182,3 +173,23 @@ def gate_corridor(s: Stage) -> ca.SX:
     """Return the position in the opening of a gate near it (2,), across and down, over its half widths: within [-1, 1] inside."""
     off = s.x["p"] - s.p["gate"]
     return ca.vertcat(ca.dot(off, s.p["across"]), ca.dot(off, s.p["down"]))
+
+
+def costs(w: Weights) -> tuple[tuple[Residual, float, float], ...]:
+    """Return the residuals with their weights in every stage, and at the end of the horizon, where no input is.
+
+    The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
+    """
+    return (
+        (position, w.position, w.position),
+        (contour, w.contour, w.contour),
+        (lag, w.lag, w.lag),
+        (progress, w.progress, w.progress),
+        (attitude_error, w.attitude, w.attitude),
+        (velocity, w.velocity, max(w.end_velocity, w.velocity)),
+        (pace_rate, w.pace_rate, 0.0),
+        (rates, w.rates, 0.0),
+        (thrust_error, w.thrust, 0.0),
+        (rate_tracking, w.rate_tracking, 0.0),
+        (gate_visibility, w.gate_visibility, 0.0),
+    )

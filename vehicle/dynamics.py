@@ -40,9 +40,9 @@ class Layout(dict[str, Field]):
         return tuple(column for field in self.values() for column in field.columns)
 
 
-def layout(**fields: tuple[str, str, str]) -> Layout:
-    """Build a layout from name=(component suffixes, unit, frame); no suffix means a scalar."""
-    result, start = Layout(), 0
+def layout(first: Layout | None = None, /, **fields: tuple[str, str, str]) -> Layout:
+    """Build a layout from name=(component suffixes, unit, frame), behind a `first` one; no suffix means a scalar."""
+    result, start = (Layout(first), first.size) if first else (Layout(), 0)
     for name, (suffixes, unit, frame) in fields.items():
         columns = tuple(f"{name}_{suffix}" for suffix in suffixes.split()) or (name,)
         result[name] = Field(slice(start, start + len(columns)), columns, unit, frame)

@@ -25,22 +25,16 @@ from gate_racer.common.config import from_dict, shown
 from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import parse_json, read_bytes, reading
 from gate_racer.mpc import geometric
-from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.control import Control, unplanned
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.rotation import Array, exp, product
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
 COLUMNS = {"observation": " ".join(OBSERVATION.columns), "action": " ".join(ACTION.columns)}
-METADATA, KEY, VALUE, LENGTH_DELIMITED = (
-    14,
-    1,
-    2,
-    2,
-)  # fields of ModelProto and of an entry; a wire type of Protocol Buffers
-FIXED = {1: 8, 5: 4}  # bytes of the wire types of fixed length
+METADATA, KEY, VALUE = 14, 1, 2  # fields of ModelProto and of an entry, all length-delimited
+VARINT, LENGTH_DELIMITED = 0, 2  # the wire types of Protocol Buffers that a ModelProto has
 
 
 class PolicyNetwork:
@@ -86,28 +80,18 @@ def sealed(model: bytes) -> bytes:
     return with_metadata(model, {"digest": hashlib.sha256(model).hexdigest()})
 
 
-def require_sealed(model: bytes) -> None:
-    """Raise ValueError for a model that does not end with the digest of its content."""
-    if sealed(model[: -len(sealed(b""))]) != model:
-        raise ValueError("its content does not have its digest")
-
-
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield number and content of the length-delimited fields of a message (Protocol Buffers, "Encoding")."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
+        value, at = _varint(data, at)  # or the size of the content
         if tag & 7 == LENGTH_DELIMITED:
-            size, at = _varint(data, at)
-            if at + size > len(data):
+            if at + value > len(data):
                 raise ValueError("cut off")
-            yield tag >> 3, data[at : at + size]
-            at += size
-        elif tag & 7 in FIXED:
-            at += FIXED[tag & 7]
-        elif tag & 7 == 0:
-            _, at = _varint(data, at)
-        else:
+            yield tag >> 3, data[at : at + value]
+            at += value
+        elif tag & 7 != VARINT:
             raise ValueError("no ONNX model")
 
 
@@ -159,13 +143,11 @@ class Policy:
         """Check that vehicle and command rate are those of the training. Raises UserError for others."""
         if vehicle.hash != self.about.vehicle_hash:
             given, trained = f"{vehicle.name} ({vehicle.hash})", f"{self.about.vehicle} ({self.about.vehicle_hash})"
-            raise UserError(
-                f"the policy was trained for vehicle {trained}, not for {given}; add --vehicle {self.about.vehicle}"
-            )
+            mend = f"add --vehicle {self.about.vehicle}"
+            raise UserError(f"the policy was trained for vehicle {trained}, not for {given}; {mend}")
         if command_hz != self.about.command_hz:
-            raise UserError(
-                f"the policy was trained at {self.about.command_hz:g} Hz, the command rate of the profile is {command_hz:g} Hz"
-            )
+            rates = f"at {self.about.command_hz:g} Hz, the command rate of the profile is {command_hz:g} Hz"
+            raise UserError(f"the policy was trained {rates}")
 
     def warning(self, track: Track) -> str:
         """Return a warning if the track is not that of the training, or ""."""
@@ -197,7 +179,8 @@ def load_policy(name: str) -> Policy:
     model = read_bytes(path, BYTES)
     with reading(path, "not a policy file"):
         known = metadata(model)
-        require_sealed(model)
+        if sealed(model[: -len(sealed(b""))]) != model:
+            raise ValueError("its content does not have its digest")
         for key, columns in COLUMNS.items():
             if known[key] != columns:
                 raise ValueError(f"its {key} is {shown(known[key])}, must be {columns}")
@@ -223,9 +206,6 @@ def _scaling(values: Mapping[str, Any]) -> Scaling:
     return Scaling(**found)
 
 
-P, Q, V = (RATES_X[name].at for name in "pqv")
-
-
 class PolicyController:
     """Policy in the loop; call `step` once per command. Its only memory is the last action."""
 
@@ -237,13 +217,7 @@ class PolicyController:
         """Compute the command for a state x (14,), RATES_X, and the next gate, in the map frame; hover if x is not finite."""
         begin = time.perf_counter()
         if not np.isfinite(x).all():
-            u, q_wb = geometric.brake(x), np.array([1.0, 0.0, 0.0, 0.0])
-            reference = np.concatenate([np.zeros(3), q_wb, np.zeros(3), u])
-            return Control(u, q_wb, Source.LEVEL, "the state is not finite", -1, 0.0, 0.0, 0.0, reference)
+            return unplanned(x, geometric.brake(x), self._attitude_gain, "the state is not finite")
         scaling = self._policy.scaling
         self._action = self._policy.act(scaling.observation(x, gate.corners(), self._action))
-        u = scaling.input(self._action)
-        q_wb = np.array(product(x[Q], exp(u[:3] / self._attitude_gain)))
-        reference = np.concatenate([x[P], x[Q], x[V], u])
-        step_s = time.perf_counter() - begin
-        return Control(u, q_wb, Source.SOLVED, "", 0, step_s, step_s, 0.0, reference)
+        return unplanned(x, scaling.input(self._action), self._attitude_gain, step_s=time.perf_counter() - begin)

@@ -37,7 +37,7 @@ from gate_racer.common.errors import UserError, exit_code
 from gate_racer.common.files import FileError
 from gate_racer.common.process import command_line
 from gate_racer.mpc.problem import Problem, Solution
-from gate_racer.mpc.terms import NP, Weights
+from gate_racer.mpc.terms import NP
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -106,8 +106,11 @@ class AcadosSolver:
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
         """Load the solver, generated and compiled on first use. Errors as `load_generated`."""
-        steps, form, nh = problem.settings.horizon.steps, problem.formulation, problem.symbols.h.numel()
-        self._solver = solver = _load(problem)
+        steps, form, w = problem.settings.horizon.steps, problem.formulation, problem.settings.weights
+        s, nh = problem.symbols, problem.symbols.h.numel()
+        text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
+        stated = [text, problem.settings.horizon]
+        self._solver = solver = load_generated(form.name, partial(_formulate, problem), stated)
         silence()
         weights, weights_end = problem.weights
         low, high = problem.input_limits(vehicle)
@@ -115,21 +118,17 @@ class AcadosSolver:
             solver.cost_set(k, "W", np.diag(weights))
             solver.constraints_set(k, "lbu", low)
             solver.constraints_set(k, "ubu", high)
-            if nh:
-                _price(solver, k, nh, problem.settings.weights)
+            for side in "lu" if nh else "":  # penalties of the soft constraints
+                solver.cost_set(k, f"Z{side}", np.full(nh, w.gate_corridor))
+                solver.cost_set(k, f"z{side}", np.full(nh, w.gate_corridor_price))
         solver.cost_set(steps, "W", np.diag(weights_end))
         # Buffers for all calls of `tick.c`, so that nothing is allocated in flight.
         self._x0 = np.zeros(form.x.size)
         self._p = np.zeros((steps + 1, NP))
         self._x, self._u = np.zeros((steps + 1, form.x.size)), np.zeros((steps, form.u.size))
-        self._prepare, self._feedback, self._start = (
-            bound(solver, name, arrays)
-            for name, arrays in (
-                ("tick_prepare", (self._p,)),
-                ("tick_feedback", (self._x0, self._x, self._u)),
-                ("tick_start", (self._x, self._u)),
-            )
-        )
+        self._prepare = bound(solver, "tick_prepare", self._p)
+        self._feedback = bound(solver, "tick_feedback", self._x0, self._x, self._u)
+        self._start = bound(solver, "tick_start", self._x, self._u)
 
     def start(self, x: Array, u: Array) -> None:
         """Set the initial guess: x (N + 1, NX), u (N, NU)."""
@@ -163,20 +162,13 @@ def silence() -> None:
         stdout.value = c.fopen(os.devnull.encode(), b"w")
 
 
-def bound(solver: Any, name: str, arrays: tuple[Array, ...]) -> Callable[[], int]:
+def bound(solver: Any, name: str, *arrays: Array) -> Callable[[], int]:
     """Bind a C function to its argument buffers, which must not move."""
     function = getattr(solver.shared_lib, name)
     function.argtypes, function.restype = [ctypes.c_void_p] * (1 + len(arrays)), ctypes.c_int
     arguments = [ctypes.c_void_p(a.ctypes.data) for a in arrays]
     capsule = ctypes.cast(solver.capsule, ctypes.c_void_p)
     return lambda: function(capsule, *arguments)
-
-
-def _price(solver: Any, stage: int, n: int, w: Weights) -> None:
-    """Set the quadratic and linear penalties of a stage's n soft constraints."""
-    weight, price = w.gate_corridor, w.gate_corridor_price
-    for name, value in (("Zl", weight), ("Zu", weight), ("zl", price), ("zu", price)):
-        solver.cost_set(stage, name, np.full(n, value))
 
 
 def _formulate(problem: Problem, template: ModuleType, folder: Path) -> Any:
@@ -238,12 +230,6 @@ def _write_tick(name: str, code: Path) -> None:
     (code / "tick.h").write_text("\n".join(header) + "\n", encoding="utf-8")
 
 
-def _load(problem: Problem) -> Any:
-    s = problem.symbols
-    text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
-    return load_generated(problem.formulation.name, partial(_formulate, problem), [text, problem.settings.horizon])
-
-
 def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) -> Any:
     """Load a compiled solver with `tick.c` from the cache, or build it.
 
@@ -299,16 +285,11 @@ def _build(job: tuple[str, Formulate, Path, Path]) -> None:
             raise
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
-        lacks = (
-            "this processor lacks instructions that they need, such as AVX2" if name == "SIGILL" else "they are damaged"
-        )
+        lacks = "this processor lacks instructions such as AVX2" if name == "SIGILL" else "they are damaged"
         raise AcadosMissingError(f"acados's libraries do not run ({name}): {lacks}")
     if child.returncode:
-        last = (
-            stderr.decode(errors="replace").strip().splitlines()
-            or [f"its compilation ended with exit code {child.returncode}"]
-        )[-1]
-        raise AcadosMissingError(f"acados: {last.removeprefix('error: ')}")
+        said = stderr.decode(errors="replace").strip() or f"its compilation ended with exit code {child.returncode}"
+        raise AcadosMissingError(f"acados: {said.splitlines()[-1].removeprefix('error: ')}")
 
 
 def _plain(path: Path, link: Path) -> Path:

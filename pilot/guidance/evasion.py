@@ -110,7 +110,7 @@ class FrameEvasion:
         if found is not None:
             force_w = force_w + self._acceleration(gate, ahead, *found)
         u = self._controller.allocated(self._towards(force_w, ahead), ahead)
-        self._controller.sent(t, u)
+        self._controller.predictor.sent(t, u)
         return control(ahead, u, np.array(product(ahead[Q], exp(u[:3] / self._vehicle.attitude_gain_1_s))), STILL)
 
     def _acceleration(self, gate: Gate, x: Array, seconds: float, p0: Array, slope: Array) -> Array:

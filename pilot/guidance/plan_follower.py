@@ -116,7 +116,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         if options.replanning is not None:
             self.passages.replans = options.replanning.made
         if options.shadow:
-            controller.set_passive()
+            controller.flies = False
         self._set_out = False
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
@@ -166,7 +166,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
             self._rivals.tracker.receive(rival)
 
     def process_human_input(self, t: float, u: Array) -> None:
-        self.controller.sent(t, u)
+        self.controller.predictor.sent(t, u)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         """Count the gates passed by the estimate; finish with the last."""
@@ -213,7 +213,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         gate = self.course[self._next]
         doubt = self._gate_doubt(self._next, estimator)
         most = self._caution.pace(t, gate, state.cov_to_gate, doubt)
-        self.controller.look(self._caution.looks(gate, doubt))
+        self.controller.progress.looking = self._caution.looks(gate, doubt)
         self._lead_course(estimator)
         if self._rivals is not None:
             controller, progress = self.controller, self.controller.progress
@@ -221,7 +221,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
                 self._set_out = True
                 controller.begin_at(state.p_wb)
             way = self._rivals.way(state, controller.reference, progress.theta, progress.pace, progress.attainable)
-            controller.give_way(way.tubes)
+            controller.others = way.tubes
             most = min(most, way.pace)
         if self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
@@ -230,7 +230,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
             evading = self._evasion.step(there, state_vector(state), t, t - state.t)
             if evading is not None:
                 return evading
-        self.controller.limit_pace(min(most, self._retries.pace(t)))
+        self.controller.progress.allowed = min(most, self._retries.pace(t))
         return self.controller.step(t, state_vector(state), dt, t - state.t)
 
     def prepare(self) -> None:
@@ -249,17 +249,16 @@ class PlanFollower(FlightGuidance[MapEstimator]):
 
     def bridge(self, state: State, t: float) -> list[Imu]:
         """Return the samples predicted by the model from the commands sent."""
-        x = state_vector(state)
-        readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
+        end, model = min(t, state.t + STALE_S), self.controller.disturbance.parameters
+        readings = self.controller.predictor.readings(state_vector(state), state.t, end, model)
         return [Imu(t, as_vector(force), as_vector(omega)) for t, force, omega in readings]
 
     def _lead_course(self, estimator: MapEstimator) -> None:
         """Shift the course near the vehicle to the estimated gate positions."""
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
             self._offsets[k] += self._share * (self._gate_offset(k, estimator) - self._offsets[k])
-            self.controller.set_gate_offset(
-                k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
-            )
+            sigma_m = sigma_across(self.course[k], self._gate_doubt(k, estimator))
+            self.controller.reference.offsets.set_offset(k, self._offsets[k], sigma_m)
 
     def _gate_offset(self, number: int, estimator: MapEstimator) -> Array:
         """Return the offset (3,) m of a gate of the course from the plan, world NED."""

@@ -451,7 +451,7 @@ class GateRetries:
         stopping = self.recovery.accel_share
         most = stopping * self._vehicle.thrust_max or ACCEL_M_S2
         u, q_wb = self._velocity.input(x, aim, dt, most, learn=not stopping)  # the integral would wind up
-        self._controller.sent(t, u)
+        self._controller.predictor.sent(t, u)
         return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
 
     def _await_finish(self, number: int, passages: Passages, t: float, go_t: float) -> End | None:

@@ -3,7 +3,7 @@
 When the queue is full, or the file near its limit, images are dropped first. A full or missing disk ends the log only.
 Dropped records are counted.
 
-Schemas are JSON Schema (`SCHEMAS`); the log's time is the simulator's. World NED, body FRD, quaternions wxyz, SI.
+The log's time is the simulator's; `channels.yaml` has the fields of each channel.
 """
 
 import base64
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gate_racer.common.config import read_fields
 from gate_racer.link.record import RecordFile, encoded, record, scalar, vector
 from gate_racer.vehicle.rotation import Array
 
@@ -45,10 +46,6 @@ class _Entry:
     is_image: bool = False
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-
-
 def _compressed(entry: _Entry) -> bytes:
     """Return a foxglove.CompressedImage."""
     sec, nsec = divmod(round(entry.t * 1e9), 1_000_000_000)
@@ -60,131 +57,29 @@ def _compressed(entry: _Entry) -> bytes:
     return json.dumps({**image, "format": "jpeg"}).encode()
 
 
-_NUMBER, _INTEGER, _TEXT, _OBJECT = {"type": "number"}, {"type": "integer"}, {"type": "string"}, {"type": "object"}
-
-
-def _list(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
+def _schema(text: str) -> dict[str, Any]:
+    """Return the JSON Schema of a field as `channels.yaml` has it."""
+    kind, _, description = text.partition(", ")
+    if kind.startswith("list of "):
+        return {"type": "array", "items": _schema(text.removeprefix("list of "))}
+    if kind.isdecimal():
+        return vector(int(kind), description)
+    items = {"additionalProperties": {"type": kind.removeprefix("map of ")}} if kind.startswith("map of ") else {}
+    return scalar("object" if items else kind, description) | items
 
 
 SCHEMAS = {
-    "flight": record(
-        track=_TEXT,
-        vehicle=_TEXT,
-        plan_hash=_TEXT,
-        planned_gate_times_s=_list(_NUMBER),
-        seed=_INTEGER,
-        profile=_TEXT,
-        world=_OBJECT,
-        settings=_OBJECT,
-    ),
-    "phase": record(phase=_TEXT, reason=_TEXT),
-    "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),
-    "attitude": record(q=vector(4, "telemetry, body to world, wxyz")),
-    "state": record(
-        p=vector(3, "m, world NED"),
-        q=vector(4, "body to world, wxyz"),
-        v=vector(3, "m/s, world NED"),
-        w=vector(3, "rad/s, body FRD"),
-        sigma_p=vector(3, "m, standard deviation"),
-        drift=scalar("number", "m, estimated error of the odometry"),
-    ),
-    "reference": record(
-        theta=scalar("number", "s of plan time, one command delay ahead"),
-        p=vector(3, "m, world NED"),
-        q=vector(4, "body to world, wxyz"),
-        v=vector(3, "m/s, world NED"),
-    ),
-    "command": record(
-        q=vector(4, "attitude, body to world, wxyz"),
-        w=vector(3, "rad/s, body FRD"),
-        throttle=scalar("number", "0..1"),
-        source=_TEXT,
-        status=scalar("integer", "status of the solver, 0 = solved"),
-        solve_ms=_NUMBER,
-    ),
-    "sticks": record(  # sticks of a person who flies instead
-        w=vector(3, "rad/s, body FRD"), throttle=scalar("number", "0..1")
-    ),
-    "fallback": record(source=_TEXT, reason=_TEXT),  # written once, when commands begin to come from a fall-back
-    "sighting": record(
-        frame=_INTEGER,
-        gate=_INTEGER,
-        range_m=_NUMBER,
-        p=vector(3, "m, world NED, vehicle position from this gate"),
-        sigma_p=vector(3, "m, standard deviation"),
-        corners_px=_list(vector(2, "px")),
-    ),
-    "detection": record(
-        frame=_INTEGER,
-        corners_px=_list(vector(2, "px, corners of the opening, clockwise from the top left of the image")),
-        cov_px=_list(vector(3, "px^2, covariance uu, uv, vv of each corner")),
-        visible=_list({"type": "boolean"}),
-        score=_NUMBER,
-        outer_px=_list(vector(2, "px, outer corners of the frame in the same order; empty if not detected")),
-        outer_cov_px=_list(vector(3, "px^2, covariance uu, uv, vv of each outer corner")),
-        near_face=scalar("boolean", "true: corners of the near face; false: of the inner contour"),
-    ),
-    "window": record(  # search window of the following image
-        frame_ratio=scalar("number", "outer side of the frame over side of the opening; 0: unknown"),
-        left=scalar("integer", "px, region searched for gates; empty: the whole image"),
-        top=_INTEGER,
-        right=_INTEGER,
-        bottom=_INTEGER,
-    ),
-    "calibration": record(camera=scalar("object", "camera section of the vehicle's file, as calibrated in flight")),
-    "replan": record(  # plan requested in flight, at the time of the request
-        asked_s=scalar("number", "s since GO, time of the request"),
-        taken_s=scalar("number", "s since GO, time of the hand-over; absent: not taken over"),
-        thrust=scalar("number", "thrust of the vehicle planned for, relative to its file; drag likewise"),
-        drag=_NUMBER,
-        before_s=scalar("number", "s, remaining flight time from the start of the new plan, by the previous plan"),
-        after_s=scalar("number", "s, remaining flight time by the new plan; absent: no answer in time"),
-        solve_s=_NUMBER,
-        why=scalar("string", "reason why it was not taken over; empty if taken over"),
-    ),
-    "learned": record(
-        thrust_scale=scalar("number", "relative to the vehicle's file, as the other scales"),
-        drag_scale=_NUMBER,
-        lift_1_m=scalar("number", "1/m, increase of thrust per squared speed in the rotor plane"),
-        delay_s=scalar("number", "s, from a command to its effect in the IMU's stamps"),
-        rate_lag_scale=_NUMBER,
-    ),
-    "widths": record(  # at the time when the measurements first contradicted the assumed uncertainties
-        ratios={
-            "type": "object",
-            "description": "standard deviations at the end of the flight over those assumed, by factor",
-            "additionalProperties": _NUMBER,
-        }
-    ),
-    "counters": record(  # once, at the end
-        frames=_INTEGER,
-        frames_dropped=_INTEGER,
-        sightings=_INTEGER,
-        rejected=_INTEGER,
-        fallbacks=_INTEGER,
-        fallback_reasons={"type": "object", "additionalProperties": _INTEGER},
-        late=scalar("integer", "commands computed in more than a command period"),
-        lost=scalar("integer", "commands issued while the position was too uncertain to hit a gate"),
-    ),
-    "link": record(counters={"type": "object", "additionalProperties": _NUMBER}),
-    "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
-    "referee": record(
-        status=_TEXT,
-        cause=_TEXT,
-        by=scalar("string", "source of the verdict"),
-        gate_times_s=_list(_NUMBER),
-        gate_margins_m=_list(_NUMBER),
-    ),
+    channel: record(**{name: _schema(text) for name, text in fields.items()})
+    for channel, fields in read_fields(Path(__file__).with_name("channels.yaml")).items()
 }
 IMAGE = {
     "type": "object",
     "title": "foxglove.CompressedImage",
     "properties": {
-        "timestamp": {"type": "object", "properties": {"sec": _INTEGER, "nsec": _INTEGER}},
-        "frame_id": _TEXT,
+        "timestamp": {"type": "object", "properties": {"sec": {"type": "integer"}, "nsec": {"type": "integer"}}},
+        "frame_id": {"type": "string"},
         "data": {"type": "string", "contentEncoding": "base64"},
-        "format": _TEXT,
+        "format": {"type": "string"},
     },
 }
 
@@ -276,7 +171,7 @@ class FlightLog:
         try:
             self._file.close()
         except Exception as error:
-            self._fail(_reason(error))
+            self._fail(error)
 
     def _drain(self) -> None:
         """Write all queued records."""
@@ -292,15 +187,15 @@ class FlightLog:
                 else:
                     self._file.add_raw(entry.channel, entry.t, _compressed(entry) if entry.is_image else entry.data)
             except Exception as error:  # any error concerns the log alone
-                self._fail(_reason(error))
+                self._fail(error)
 
     def _drop(self, entry: _Entry) -> None:
         self.dropped.images += entry.is_image
         self.dropped.records += not entry.is_image
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, why: str | Exception) -> None:
         if not self.problem:
-            self.problem = f"{self.path}: {reason}"
+            self.problem = f"{self.path}: {getattr(why, 'strerror', None) or why}"
             self._tell(f"warning: {self.problem}; the flight continues without a log")
         with self._lock:
             self._lock.notify_all()

@@ -48,7 +48,7 @@ class Solver:
         self._p = np.zeros((STEPS + 1, NP))
         self._x0, self._x, self._u = np.zeros(NE), np.zeros((STEPS + 1, NE)), np.zeros((STEPS, NU))
         calls = (("start", (self._x, self._u)), ("prepare", (self._p,)), ("feedback", (self._x0, self._x, self._u)))
-        self._start, self._prepare, self._feedback = (bound(solver, f"tick_{name}", given) for name, given in calls)
+        self._start, self._prepare, self._feedback = (bound(solver, f"tick_{name}", *given) for name, given in calls)
 
     def __call__(self, x: Array, u: Array, p: Array, x0: Array) -> tuple[Array, Array, int]:
         """Return the next iterate x (STEPS + 1, NX), u (STEPS, NU) from x0 (NX,), and acados's status, 0 if good."""

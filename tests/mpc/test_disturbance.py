@@ -8,7 +8,7 @@ from loops import flown
 
 from gate_racer.mpc.adaptation import DisturbanceEstimator, load_adaptation
 from gate_racer.mpc.controller import PlanController
-from gate_racer.mpc.model import PARAMETERS, Integrator, Predictor, lifted, nominal_parameters, unpack
+from gate_racer.mpc.model import PARAMETERS, Predictor, lifted, nominal_parameters, unpack
 from gate_racer.vehicle.dynamics import RATES_X, drag, rates, rk4
 from gate_racer.vehicle.rotation import rotate
 
@@ -19,12 +19,12 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
     """Compare one step of the model also with halved lags."""
     vehicle = replace(dcl, rate_lag_s=tuple(lag * tau for tau in dcl.rate_lag_s), thrust_lag_s=lag * dcl.thrust_lag_s)
-    step, x, dt = Integrator(), plan.x[30], 0.05
-    step.p[:], step.u[:] = nominal_parameters(vehicle), plan.u[30] + [3.0, -3.0, 1.0, 10.0]
+    predictor, x, u, dt = Predictor(vehicle), plan.x[30], plan.u[30] + [3.0, -3.0, 1.0, 10.0], 0.05
+    predictor.sent(-vehicle.command_delay_s, u)
     truth = x
     for _ in range(100):
-        truth = np.array(rk4(rates, truth, step.u, vehicle.rates_parameters, dt / 100))
-    off = np.abs(step(x, dt) - truth)
+        truth = np.array(rk4(rates, truth, u, vehicle.rates_parameters, dt / 100))
+    off = np.abs(predictor.fly(x, 0.0, dt, nominal_parameters(vehicle)) - truth)
     assert off[P].max() < 2e-3 and off[Q].max() < 2e-3 and off[V].max() < 0.03 and off[10:].max() < 1e-3
 
 

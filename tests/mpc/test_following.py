@@ -38,7 +38,7 @@ def test_it_expects_to_be_where_its_last_solution_leads(flying):
 def test_another_plan_is_followed_through_displaced_gates(flying, plan, dcl):
     controller, t = flying
     offset = np.array([0.2, -0.1, 0.1])
-    controller.set_gate_offset(2, offset, 0.1)
+    controller.reference.offsets.set_offset(2, offset, 0.1)
     slower = replace(plan, t=1.1 * plan.t)
     controller.follow(slower, dcl, 1.1)
     assert controller.theta == 1.1 and controller.progress.pace == 1.0

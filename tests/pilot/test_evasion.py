@@ -67,7 +67,7 @@ def test_the_vehicle_flies_clear_of_the_frame(p0, begin_s, gate, vq1, plan, dcl)
     controller = make_controller("mpcc", plan, dcl, vq1)
     evasion, v_g = FrameEvasion(controller, dcl, dcl.contact_radius_m, vq1.bounds), np.array([25.0, 2.0, -1.0])
     x, t, dt = state(gate, np.array([0.0, *p0]) - begin_s * v_g, v_g), 0.0, 1 / 60
-    model, predictor = controller.disturbance.parameters, controller._predictor
+    model, predictor = controller.disturbance.parameters, controller.predictor
     path = []
     while gate.local(x[P])[0] < 0.5 and t < 2 * BEGIN_S:
         assert (evasion.step(gate, x, t, 0.0) is not None) == (gate.local(x[P])[0] <= 0)

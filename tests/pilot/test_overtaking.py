@@ -50,8 +50,8 @@ def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
             progress = controller.progress
             way = watch.way(state, controller.reference, progress.theta, progress.pace, progress.attainable)
-            controller.give_way(way.tubes)
-            controller.limit_pace(way.pace)
+            controller.others = way.tubes
+            progress.allowed = way.pace
             control = controller.step(t, now, COMMAND_TICKS / PHYSICS_HZ)
             controller.prepare()
             throttle = dcl.throttle.throttle(control.u[3])
