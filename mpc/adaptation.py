@@ -74,7 +74,6 @@ class ResponseEstimator:
 
     @property
     def delay_s(self) -> float:
-        """Estimated command delay, s."""
         return float(self._theta[self._best, DELAY])
 
     @property
@@ -84,7 +83,6 @@ class ResponseEstimator:
 
     @property
     def rate_lag_s(self) -> Array:
-        """Lags (3,), s, per body axis."""
         return np.asarray(self.lag_scale * self._lag_s)
 
     def update(self, begin: float, w_before: Array, end: float, w_now: Array) -> None:
@@ -170,14 +168,9 @@ class DisturbanceEstimator:
         return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
     def update(self, x: Array, velocity_error: Array, u: Array, thrust: float, dt: float) -> None:
-        """Predict and correct by one velocity prediction error.
+        """Predict and correct at the state x (14,), by the velocity (3,) m/s minus the model's prediction of it over dt, s.
 
-        Args:
-            x: (14,) the present state.
-            velocity_error: (3,) m/s, the estimated velocity minus the model's prediction over dt.
-            u: (4,) the input that acts.
-            thrust: m/s^2, commanded thrust behind its lag.
-            dt: s.
+        u (4,) is the input that acts, `thrust` (m/s^2) the commanded one behind its lag.
         """
         self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()

@@ -51,13 +51,7 @@ class PlanController:
         spare: Solver | None = None,
         floor_m: float = math.inf,
     ):
-        """Start at the beginning of a plan.
-
-        Args:
-            course: the plan's gates in the order of flight, for the terms that depend on gates.
-            spare: back-end used when the solver fails.
-            floor_m: m, world z of the floor (NED, down), for the floor constraint.
-        """
+        """Start at the beginning of a plan; a `spare` back-end is used when the solver fails. Others as in `Reference`."""
         self._course, self._floor_m = course, floor_m
         self.reference = Reference(plan, vehicle, course, floor_m)
         self.disturbance = DisturbanceEstimator(vehicle, adaptation)
@@ -85,12 +79,10 @@ class PlanController:
 
     @property
     def theta(self) -> float:
-        """Progress, s of plan time."""
         return self.progress.theta
 
     @property
     def learned(self) -> EstimatedParameters:
-        """Vehicle parameters estimated so far."""
         thrust, drag, lift = self.disturbance.theta[:3].tolist()
         return EstimatedParameters(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
 
@@ -241,7 +233,6 @@ class PlanController:
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
 
     def _advance(self, t: float, ahead: Array, source: Source, solution: Solution | None, dt: float) -> None:
-        """Advance progress and pace to the time of the next command."""
         progress, row = self.progress, self._parameters[0]
         if source is Source.GEOMETRIC:
             progress.pace += (min(geometric.SLOW, progress.limit) - progress.pace) * dt / geometric.SLOWING_S

@@ -89,7 +89,6 @@ class ModelParameters(NamedTuple):
 
 
 def unpack(p: Scalars) -> ModelParameters:
-    """Unpack a vector (PARAMETERS.size,), symbolic or numeric."""
     fields = (tuple(p[i] for i in range(field.at.start, field.at.stop)) for field in PARAMETERS.values())
     numbers: list[Any] = [values if len(values) > 1 else values[0] for values in fields]
     return ModelParameters(*numbers)
@@ -172,12 +171,10 @@ class Buffered:
             self._buffer.set_res(i, values.data)
 
     def __call__(self) -> None:
-        """Evaluate `results` from `arguments`."""
         self._evaluate()
 
     @property
     def success(self) -> bool:
-        """Whether the last call of a solver succeeded."""
         return bool(self._buffer.stats()["success"])
 
 

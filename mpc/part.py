@@ -107,14 +107,12 @@ class PartSolver:
         self._rows = np.zeros((0, NR))
 
     def start(self, x: Array, u: Array) -> None:
-        """Ignore the initial guess."""
+        pass
 
     def prepare(self, parameters: Array) -> None:
-        """Take over the plan."""
         self._rows = parameters[:, :NR].copy()
 
     def solve(self, x0: Array) -> Solution:
-        """Return the part's command for the state x0 (14,)."""
         rows = self._rows
         x, u = np.zeros((len(rows), RATES_X.size)), rows[:-1, INPUT].copy()
         first, last = RATES_X["p"].at.start, RATES_X["v"].at.stop

@@ -90,11 +90,7 @@ class Tracking:
         return x, u
 
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
-        """Return the plan times (N + 1,), s, of the stages, which lie `times` (N + 1,), s, ahead.
-
-        Args:
-            last: (N + 1, x.size), the last solution; None for a cold start.
-        """
+        """Return the plan times (N + 1,), s, of stages `times` (N + 1,), s, ahead; `last`: the last solution (N + 1, x.size)."""
         return progress.theta + progress.pace * times
 
     def drive(self, progress: PlanProgress, solution: Solution, row: Array, v_w: Array, dt: float) -> None:
@@ -217,12 +213,10 @@ class Problem:
 
     @property
     def formulation(self) -> Tracking:
-        """Formulation of the controller that the settings name."""
         return FORMULATIONS[self.settings.controller]
 
     @cached_property
     def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Symbols of state, input and stage parameters."""
         form = self.formulation
         return ca.SX.sym("x", form.x.size), ca.SX.sym("u", form.u.size), ca.SX.sym("p", NP)
 

@@ -50,10 +50,7 @@ class Reference:
     def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
         """Sample a plan densely.
 
-        Args:
-            course: the plan's gates in the order of flight; without it no opening is a constraint and the camera has
-                no gate to look at.
-            floor_m: m, world z of the floor (NED, down).
+        course: its gates in the order of flight, each a constraint and to be looked at; floor_m: m, world z of the floor.
         """
         with np.errstate(all="ignore"):  # missing parts of the plan hold NaN
             self._t, x, inputs = plan.dense(vehicle, PARTS)
@@ -174,7 +171,6 @@ class PlanProgress:
 
         Args:
             thrust_max: m/s^2, largest specific thrust for flying the plan's line.
-            stages: number of rows of stage parameters in the horizon.
             most: largest pace, 1.0 as planned.
             camera: for the limit that keeps gates in view; None for no such limit.
             slowing: (stages,), by how much the pace can fall until each stage.
@@ -199,11 +195,9 @@ class PlanProgress:
         self._fastest = Buffered(fastest.map(stages))
 
     def advance(self, row: Array, p_w: Array, dt: float) -> None:
-        """Advance progress by dt, s, at its pace, with feedback from the vehicle's position: time lost is not caught up.
+        """Advance progress by dt, s, at its pace, with feedback from the position p_w (3,) m, not finite if unknown.
 
-        Args:
-            row: (NR,), row of the plan at the present progress.
-            p_w: (3,) m, the vehicle's position; not finite if unknown.
+        `row` (NR,) is the plan's at the present progress. Time lost is not caught up.
         """
         lead = float((p_w - row[P]) @ row[V]) / max(float(row[V] @ row[V]), SPEED_FLOOR**2)  # s of plan time
         lead = lead if math.isfinite(lead) else 0.0
@@ -217,7 +211,6 @@ class PlanProgress:
         self.pace = min(max(self.pace, SLOWEST), 1.0)
 
     def drive(self, pace: float) -> None:
-        """Set the pace to the solver's."""
         self.pace = min(max(pace, SLOWEST), self.most)
 
     def look_ahead(self, parameters: Array, length_ratio: Array | float = 1.0) -> Array:

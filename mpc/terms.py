@@ -107,7 +107,6 @@ def attitude(s: Stage) -> list[ca.SX]:
 
 
 def position(s: Stage) -> ca.SX:
-    """Return the position error against the plan, m, world NED."""
     return s.x["p"] - s.p["p"]
 
 
@@ -165,7 +164,6 @@ def progress(s: Stage) -> ca.SX:
 
 
 def pace_rate(s: Stage) -> ca.SX:
-    """Return the rate of change of the pace."""
     return s.u["u_pace"]
 
 

@@ -41,13 +41,11 @@ class PilotModels:
     ) -> "PilotModels":
         """Return the models with an estimator at rest on the pad. Raises UserError as `make_estimator`."""
         associator = Associator(track.gates, vehicle.camera)
-        look = associator.appearance
-        made = make_estimator(estimator, track.start, vehicle, look, patience_s=patience_s)
+        made = make_estimator(estimator, track.start, vehicle, associator.appearance, patience_s=patience_s)
         return cls(track, vehicle, profile, made, GateObserver(associator, track.gates))
 
 
 def build_racer(models: PilotModels, controller: PlanController, options: FlightOptions) -> RacingPilot:
-    """Return a pilot that flies the controller's plan."""
     period_s = 1 / models.profile.command_hz
     guidance = PlanFollower(models.track, models.vehicle, controller, period_s, options, models.observer)
     return _pilot(models, guidance, options)
@@ -67,7 +65,6 @@ def build_exciter(models: PilotModels, manoeuvres: Manoeuvres, seed: int, option
 
 
 def _pilot(models: PilotModels, guidance: FlightGuidance[MapEstimator], options: FlightOptions) -> RacingPilot:
-    """Return a pilot on the pad."""
     lands = options.lands and not options.shadow
     landing = Landing(models.vehicle, models.track.bounds.high_m[2]) if lands else None
     handshake = Handshake(models.profile, options.preflight)
@@ -83,13 +80,7 @@ def build_explorer(
     preflight: Preflight | None = None,
     room: Room = OPEN,
 ) -> tuple[Pilot[Mapper], Explorer]:
-    """Create a pilot that explores, and its guidance, which is given the size of the gates but no course.
-
-    Args:
-        manoeuvres: flown before the first gate; the seed draws their order.
-        preflight: see `Handshake`.
-        room: walls, ceiling and floor to keep away from.
-    """
+    """Create a pilot that explores, and its guidance (see `Explorer`), which is given the size of the gates but no course."""
     guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed, room)
     estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, GateAppearance())
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle), guidance

@@ -27,7 +27,6 @@ class DetectionSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `detect-gates`."""
     p = argparse.ArgumentParser(
         prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )

@@ -6,6 +6,7 @@ than the camera's no distances.
 
 import argparse
 import base64
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ import cv2
 import numpy as np
 
 from gate_racer.common.command import remark, write_json
-from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_bytes, reading, require_output, write_file
 from gate_racer.common.images import IMAGE_BYTES, IMAGE_SUFFIXES, decode_image
@@ -29,7 +29,6 @@ from gate_racer.perception.pose import gate_pose
 from gate_racer.perception.registry import DETECTORS, open_detector
 from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.pilot.detect_gates import DetectionSettings
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -49,14 +48,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         card = Path(settings.detector).with_suffix(".yaml")
         require_output(arguments.json, card, *_files(arguments.what))
-    detectors = SizedDetectors(settings.detector, gates, camera)
+
+    @functools.cache
+    def opened(height: int, width: int) -> tuple[Detector, SearchWindow]:
+        """Return a detector for images of a size, and the window that is all of them."""
+        focal_px, seen = camera.fx_px * width / camera.width_px, camera
+        if (width, height) != (camera.width_px, camera.height_px):
+            seen = Camera(width, height, focal_px, focal_px, width / 2, height / 2, camera.tilt_deg)
+        return open_detector(settings.detector, seen), RoiPredictor(gates, seen).whole_image
+
     found: dict[str, list[dict[str, Any]]] = {}
-    unreadable = 0
+    unreadable = other_sizes = 0
     for name, data in images(arguments.what):
-        image = decode_image(data)
-        detections = detectors.detect(image) if image is not None else []
+        image, detections, ranged = decode_image(data), list[Detection](), False
+        if image is not None:
+            detector, window = opened(*image.shape[:2])
+            detections = detector.detect(image, window)
+            ranged = image.shape[:2] == (camera.height_px, camera.width_px)
+            other_sizes += not ranged
         unreadable += image is None
-        ranged = image is not None and detectors.is_own(image)
         found[name] = [record(detection, opening_m, camera if ranged else None) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if settings.draw and image is not None:
@@ -66,49 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
     if unreadable == len(found):
         sources = ", ".join(map(str, arguments.what))
         raise UserError(f"{sources}: {'no image inside can be read' if found else 'no images inside'}")
-    _remark(found, unreadable, detectors, settings.detector)
-    write_json(arguments.json, found)
-    return 0
-
-
-class SizedDetectors:
-    """A detector for images of any size: one for each size that occurs."""
-
-    def __init__(self, name: str, gates: tuple[Gate, ...], camera: Camera):
-        self.camera, self.other_sizes = camera, 0
-        self._name, self._gates = name, gates
-        self._opened: dict[tuple[int, ...], tuple[Detector, SearchWindow]] = {}
-
-    def is_own(self, image: Image) -> bool:
-        """Whether an image has the size of the camera's."""
-        return image.shape[:2] == (self.camera.height_px, self.camera.width_px)
-
-    def detect(self, image: Image) -> list[Detection]:
-        """Return the gates in an image (H, W, 3) BGR."""
-        height, width = size = image.shape[:2]
-        self.other_sizes += not self.is_own(image)
-        if size not in self._opened:
-            camera, focal_px = self.camera, self.camera.fx_px * width / self.camera.width_px
-            if not self.is_own(image):
-                camera = Camera(width, height, focal_px, focal_px, width / 2, height / 2, camera.tilt_deg)
-            self._opened[size] = open_detector(self._name, camera), RoiPredictor(self._gates, camera).whole_image
-        detector, window = self._opened[size]
-        return detector.detect(image, window)
-
-
-def _remark(found: dict[str, list[dict[str, Any]]], unreadable: int, detectors: SizedDetectors, name: str) -> None:
-    """Say what was skipped or left out, and what the detector knows if it found nothing."""
-    camera = detectors.camera
     if unreadable:
         remark(f"{unreadable} of {len(found)} images were skipped: not complete JPEG or PNG images")
-    if detectors.other_sizes:
+    if other_sizes:
         size = f"{camera.width_px}x{camera.height_px}"
-        remark(f"{detectors.other_sizes} of {len(found)} images are not of the camera's {size} px: without distances")
-    if not any(found.values()) and name in DETECTORS:
-        remark(
-            f"no gates found; `{name}` knows only frames of the simulator's orange. For other gates label some images and"
-            " run train-detector (docs/real_data.md)"
-        )
+        remark(f"{other_sizes} of {len(found)} images are not of the camera's {size} px: without distances")
+    if not any(found.values()) and settings.detector in DETECTORS:
+        mend = "for other gates label some images and run train-detector (docs/real_data.md)"
+        remark(f"no gates found; `{settings.detector}` knows only frames of the simulator's orange; {mend}")
+    write_json(arguments.json, found)
+    return 0
 
 
 def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
@@ -119,8 +96,12 @@ def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
     for file, name in zip(files, names, strict=True):
         name = f"{file.parent.as_posix()}/{name}" if name in shared else name
         if file.suffix in LOGS:
-            with reading(file):
-                yield from ((f"{name}/{n:06d}", data) for n, data in enumerate(_logged(file)))
+            with reading(file):  # of this project's records, or of the busiest camera of ROS
+                if log_kind(file) == ROS:
+                    logged = (data for _, data in ros_images(file))
+                else:
+                    logged = (base64.b64decode(one["data"]) for _, one in read_records(file, only=["/camera"]))
+                yield from ((f"{name}/{n:06d}", data) for n, data in enumerate(logged))
         else:
             yield name, read_bytes(file, IMAGE_BYTES)
 
@@ -129,25 +110,13 @@ def _files(sources: list[Path]) -> list[Path]:
     """Return the image and log files of the sources. Raises UserError for a folder without either."""
     found: list[Path] = []
     for source in sources:
-        found += _files_in(source) if source.is_dir() else [source]
+        files = sorted(source.iterdir()) if source.is_dir() else [source]
+        logs = [file for file in files if file.suffix == ".mcap"]  # beside which images are plots
+        inside = logs or [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+        if source.is_dir() and not inside:
+            raise UserError(f"{source}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
+        found += inside if source.is_dir() else files
     return found
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """Return the logs in a folder, beside which images are plots, or else its images. Raises UserError if it has neither."""
-    files = sorted(folder.iterdir())
-    found = [f for f in files if f.suffix == ".mcap"] or [f for f in files if f.suffix.lower() in IMAGE_SUFFIXES]
-    if not found:
-        raise UserError(f"{folder}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
-    return found
-
-
-def _logged(file: Path) -> Iterator[bytes]:
-    """Yield the images of this project's records, or of the busiest camera of ROS."""
-    if log_kind(file) == ROS:
-        yield from (data for _, data in ros_images(file))
-    else:
-        yield from (base64.b64decode(image["data"]) for _, image in read_records(file, only=["/camera"]))
 
 
 def record(detection: Detection, opening_m: float, camera: Camera | None) -> dict[str, Any]:

@@ -5,8 +5,7 @@ arming is preceded by a stream of set-points and the mode OFFBOARD (`OffboardEnt
 Mode"), and leaving that mode ends the flight.
 
 `Preflight` checks that telemetry is consistent with the wire profile and the track, in the second of rest before a race. Only the
-impossible prevents a start: noise, a tilted pad or a missing sensor is no contradiction. Signs of the gyro and of commands, and
-on a level pad those of ATTITUDE, show in motion only.
+impossible prevents a start: noise, a tilted pad or a missing sensor is no contradiction.
 """
 
 import math
@@ -41,7 +40,6 @@ from gate_racer.vehicle.rotation import Array, to_euler
 
 FEWEST = 50  # least samples in a mean
 GRAVITY_RANGE = 0.2  # relative, tolerance of gravity's length: ten times the scale errors of IMUs (chosen)
-REMARKABLE_RAD = 0.09  # rad (5 deg), remarkable angle between gravity and the track file
 TILTED_RAD, SAME_RAD = 0.12, 0.05  # rad; a mirrored angle is at least the first, and opposite within the second
 ASTRAY_RAD = 0.35  # rad (20 deg), angle between ATTITUDE and gravity beyond all biases and errors of alignment (chosen)
 JUMP_S = 1.0  # s between two stamps that shows that the clock was set
@@ -60,7 +58,6 @@ class Preflight:
         self.forget()
 
     def forget(self) -> None:
-        """Reset: another simulator is connected."""
         self._attitudes: dict[str, Array] = {}  # roll, pitch and yaw, rad, by message with an attitude
         self._race: RaceStatus | None = None
         self._map: TrackMap | None = None
@@ -72,9 +69,15 @@ class Preflight:
         self._images: list[tuple[float, float]] = []  # s, stamp of each image, and that of the IMU by then
 
     def receive(self, message: Telemetry | DetectedImage) -> None:
-        """Process one message."""
-        if isinstance(message, Imu):
-            self._receive_imu(message)
+        if isinstance(message, Imu) and np.isfinite(message.accel).all():
+            if self._samples and not 0 <= message.t - self._stamps[1] < JUMP_S:
+                self.restart()
+            first = self._stamps[0] if self._samples else message.t
+            self._force, self._samples, self._stamps = (
+                self._force + message.accel,
+                self._samples + 1,
+                (first, message.t),
+            )
         elif isinstance(message, Attitude | Odometry):
             self._attitudes[type(message).__name__.upper()] = np.array(to_euler(message.q_wb))
         elif isinstance(message, DetectedImage):
@@ -85,36 +88,10 @@ class Preflight:
         elif isinstance(message, TrackMap):
             self._map = message
 
-    def _receive_imu(self, sample: Imu) -> None:
-        if not np.isfinite(sample.accel).all():
-            return
-        if self._samples and not 0 <= sample.t - self._stamps[1] < JUMP_S:
-            self.restart()
-        first = self._stamps[0] if self._samples else sample.t
-        self._force, self._samples, self._stamps = self._force + sample.accel, self._samples + 1, (first, sample.t)
-
     def contradiction(self) -> str:
         """Return one line on why not to start; empty if nothing contradicts."""
         checks = self._clock, self._image_clock, self._gravity, self._attitude, self._countdown, self._other_track
         return next(filter(None, (check() for check in checks)), "")
-
-    def remark(self) -> str:
-        """Return one line on what differs from the track file without preventing the start; empty if nothing does."""
-        if self._samples < FEWEST or self._track is None:
-            return ""
-        by_gravity, by_track = self._roll_pitch(), np.array(to_euler(self._track.start.q_wb)[:2])
-        if np.abs(by_gravity - by_track).max() < REMARKABLE_RAD:
-            return ""
-        (roll, pitch), (track_roll, track_pitch) = np.degrees(by_gravity), np.degrees(by_track)
-        return (
-            f"at rest, gravity shows roll {roll:+.1f} and pitch {pitch:+.1f} deg, {self._track.name} says"
-            f" {track_roll:+.1f} and {track_pitch:+.1f}: gravity is used"
-        )
-
-    def _roll_pitch(self) -> Array:
-        """Return roll and pitch from gravity, (2,) rad."""
-        x, y, z = self._force / self._samples
-        return np.array([math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))])
 
     def _clock(self) -> str:
         first, last = self._stamps
@@ -131,9 +108,8 @@ class Preflight:
         by_images = float(np.median(steps)) * len(steps)  # unmoved by a clock that is corrected meanwhile
         if by_imu < IMAGES_S or 1 / STRETCH < by_images / by_imu < STRETCH:
             return ""
-        return (
-            f"the stamps of images advance by {by_images:.3g} s in {by_imu:.2f} s of HIGHRES_IMU's: not in nanoseconds?"
-        )
+        apart = f"{by_images:.3g} s in {by_imu:.2f} s of HIGHRES_IMU's"
+        return f"the stamps of images advance by {apart}: not in nanoseconds?"
 
     def _gravity(self) -> str:
         if self._samples < FEWEST:
@@ -149,18 +125,17 @@ class Preflight:
     def _attitude(self) -> str:
         if self._samples < FEWEST:
             return ""
-        known = dict(zip(("roll", "pitch"), self._roll_pitch(), strict=True))
+        x, y, z = self._force
+        known = {"roll": math.atan2(-y, -z), "pitch": math.atan2(x, math.hypot(y, z))}
         if self._track is not None:
             known["yaw"] = math.radians(self._track.start.yaw_deg)
         for kind, reported in self._attitudes.items():
             for (name, expected), angle in zip(known.items(), reported, strict=False):
                 mirrored = abs(_wrapped(2 * expected)) > 2 * TILTED_RAD and abs(_wrapped(angle + expected)) < SAME_RAD
-                astray = name != "yaw" and abs(_wrapped(angle - expected)) > ASTRAY_RAD
-                if mirrored or astray:
+                if mirrored or (name != "yaw" and abs(_wrapped(angle - expected)) > ASTRAY_RAD):
                     source = "the track file" if name == "yaw" else "gravity"
                     degrees = f"{math.degrees(angle):+.1f} deg, by {source} {math.degrees(expected):+.1f}"
-                    what = "sign" if mirrored else "unit or sign"
-                    return f"{kind}'s {name} is {degrees}: its {what} is not that of {self._name}"
+                    return f"{kind}'s {name} is {degrees}: its unit or sign is not that of {self._name}"
         return ""
 
     def _countdown(self) -> str:
@@ -209,7 +184,6 @@ class RestWatch:
         self.restart()
 
     def restart(self) -> None:
-        """Restart the rest."""
         self._first = list[Array]()
         self._newest: deque[Array] = deque(maxlen=SAMPLES)
 
@@ -250,19 +224,14 @@ class OffboardEntry:
     def refusal(self) -> str:
         """Return what PX4 has refused last, with its reason if given; empty if nothing."""
         words = ", ".join(f"{NAMES[command]} is refused ({result})" for command, result in self._refused.items())
-        return f"{words}{self._reason}" if words else ""
+        return f"{words}{self._said}" if words else ""
 
     @property
     def departure(self) -> str:
         """Return the message for a departure from OFFBOARD, with the new mode and PX4's reason."""
-        return f"the autopilot left OFFBOARD for {self._mode}{self._reason}"
-
-    @property
-    def _reason(self) -> str:
-        return f": {self._said}" if self._said else ""
+        return f"the autopilot left OFFBOARD for {self._mode}{self._said}"
 
     def receive(self, message: Telemetry) -> None:
-        """Process one message."""
         if isinstance(message, Heartbeat):
             self._receive_mode(message.mode)
         elif isinstance(message, Ack) and message.command in NAMES:
@@ -273,7 +242,7 @@ class OffboardEntry:
             else:
                 self._refused[message.command] = message.result
         elif isinstance(message, StatusText) and message.severity <= WARNING:
-            self._said = message.text
+            self._said = f": {message.text}"
 
     def _receive_mode(self, mode: str) -> None:
         self._mode = mode
@@ -317,7 +286,6 @@ class Handshake:
     """State machine of the phases before the flight, driven by telemetry."""
 
     def __init__(self, profile: Profile, preflight: Preflight | None = None):
-        """Create the handshake; `preflight` may refuse to start."""
         self._profile, self._preflight = profile, preflight
         self.go_t: float | None = None  # s, GO, or time of the first command if no race is announced
         self.forget()
@@ -344,7 +312,6 @@ class Handshake:
 
     @property
     def missing(self) -> list[str]:
-        """Return the names of messages not yet received."""
         names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", DetectedImage: "video"}
         names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
         return [name for kind, name in names.items() if kind not in self._received]
@@ -353,11 +320,6 @@ class Handshake:
     def refusal(self) -> str:
         """Return what the autopilot refuses before the flight, with its reason if given; empty if nothing."""
         return self._offboard.refusal if self._offboard is not None else ""
-
-    @property
-    def remark(self) -> str:
-        """Return a line on what differs from the track file without preventing the flight; empty if nothing does."""
-        return self._preflight.remark() if self._preflight is not None else ""
 
     def receive(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Process one message at time t (s). `airborne`: the launch has succeeded."""
@@ -377,7 +339,6 @@ class Handshake:
             self.end = End(EndReason.NO_LINK, f"the simulator has ended: {message.reason}")
 
     def rested_s(self, t: float) -> float:
-        """Return how long the vehicle has been at rest on the pad at time t, s."""
         return t - self._rest_t
 
     def disturbed(self, sample: Imu) -> bool:
@@ -393,7 +354,6 @@ class Handshake:
         return True
 
     def advance(self, t: float) -> list[Command]:
-        """Advance to the phase due at time t (s), and return its commands."""
         if self.phase is Phase.WAIT_LINK and self._linked(t):
             self._enter(Phase.CALIBRATE, t)
             self._rest_t = t
@@ -407,7 +367,10 @@ class Handshake:
             if self._offboard is not None and not (self._armed and self._offboard.entered):
                 return self._offboard.commands(t)
             if not self._armed and (self._answered or t - self._since < UNANSWERED_S):
-                return self._arm(t)
+                if t < self._next_arm:
+                    return []
+                self._next_arm = t + ARM_RETRY_S
+                return [Arm(True)]
             self.go_t = t if self._go is None else self._go
             self._enter(Phase.LAUNCH, t)
         return []
@@ -433,12 +396,6 @@ class Handshake:
             self.end = End(EndReason.REFUSED, f"refused to start: {why}")
         return self.end is None
 
-    def _arm(self, t: float) -> list[Command]:
-        if t < self._next_arm:
-            return []
-        self._next_arm = t + ARM_RETRY_S
-        return [Arm(True)]
-
     def _receive_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
         if self.phase is Phase.LAUNCH and self._offboard is not None and not self._offboard.entered:
             self.end = End(EndReason.LEFT_OFFBOARD, self._offboard.departure)
@@ -451,28 +408,20 @@ class Handshake:
             self._armed = False
             self._enter(Phase.ARM, t)  # some builds disarm at the start of the race: arm once more
         elif lost and self.phase is Phase.LAUNCH:
-            self._count_unarmed(t)
+            self._unarmed_since = self._unarmed_since if self._unarmed_beats else t
+            self._unarmed_beats += 1
+            if self._unarmed_beats >= UNARMED_BEATS and t - self._unarmed_since >= UNARMED_S:
+                self.end = End(EndReason.DISARMED, "the simulator disarmed the vehicle")
         else:
             self._armed, self._unarmed_beats = armed, 0
 
-    def _count_unarmed(self, t: float) -> None:
-        """Count one more consecutive heartbeat that reports the vehicle disarmed in flight."""
-        if not self._unarmed_beats:
-            self._unarmed_since = t
-        self._unarmed_beats += 1
-        if self._unarmed_beats >= UNARMED_BEATS and t - self._unarmed_since >= UNARMED_S:
-            self.end = End(EndReason.DISARMED, "the simulator disarmed the vehicle")
-
     def _follow_race(self, status: RaceStatus) -> None:
         """Set GO to a scheduled start that has passed and was seen in advance: others may be of an old race."""
-        if self.go_t is not None and self._is_other_race(status):
+        apart_s = None if status.start is None or self._go is None else abs(status.start - self._go)
+        other = status.start != self._go if apart_s is None else apart_s > RESTART_S
+        if self.go_t is not None and other:
             self.end = End(EndReason.RESTARTED, "the simulator started another race")
         elif not status.go:
             self._counting_down, self._scheduled = True, status.start
         elif self._counting_down:
             self._go = status.start
-
-    def _is_other_race(self, status: RaceStatus) -> bool:
-        if status.start is None or self._go is None:
-            return status.start != self._go
-        return abs(status.start - self._go) > RESTART_S

@@ -24,9 +24,9 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
 from gate_racer.pilot.flight import DetectedImage, EndReason, Phase
-from gate_racer.pilot.perception_process import FROZEN_S, REFUSED, PerceptionProcess, SeenImage
+from gate_racer.pilot.perception_process import FROZEN_S, REFUSED, PerceptionProcess
 from gate_racer.pilot.pilot import GAP_S, AnyPilot
-from gate_racer.pilot.records.recorder import Recorder, Scoreboard
+from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import LinkReport
 
 AnyClient = MavlinkClient | MspClient
@@ -61,7 +61,6 @@ def as_ctrl_c() -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[str], None]) -> Iterator[None]:
-    """Handle signals by calling `handler` with their cause."""
     before: dict[int, Any] = {}
     try:
         for name, cause in CAUSES.items():
@@ -98,14 +97,15 @@ def stop_motors(
 ) -> None:
     """Disarm until acknowledged, and keep receiving until the simulator has reported the end of the race. Never raises.
 
-    Args:
-        admit: converts messages to the pilot's clock.
-        lockstep: the simulator's time stands until it is answered.
+    `admit` converts messages to the pilot's clock; in `lockstep` the simulator's time stands until it is answered.
     """
     begin, end_t, sent, confirmed = time.monotonic(), pilot.estimator.t, 0, client.peer is None
     while (age := time.monotonic() - begin) < FINISH_S:
         disarming = age < DISARM_S and (sent < DISARMS or not confirmed)
-        if not (disarming or _race_open(pilot, recorder.scoreboard, age, end_t)):
+        race = recorder.scoreboard.race(pilot.go_t)
+        # Whether a status that changes the verdict may still come.
+        late = pilot.phase is Phase.FINISHED or (race is not None and age < DISARM_S and race.newest <= end_t)
+        if not (disarming or (race is not None and not race.finished and late)):
             return
         with contextlib.suppress(Exception):  # no error may prevent the next disarm command
             if disarming:
@@ -120,16 +120,7 @@ def stop_motors(
                 confirmed |= isinstance(message, Heartbeat) and not message.armed
 
 
-def _race_open(pilot: AnyPilot, board: Scoreboard, age: float, end_t: float) -> bool:
-    """Return whether a status that changes the verdict may still come, `age` s after the end at end_t (s)."""
-    race = board.race(pilot.go_t)
-    if race is None or race.finished:
-        return False
-    return pilot.phase is Phase.FINISHED or (age < DISARM_S and race.newest <= end_t)
-
-
 def _received(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
-    """Yield all messages received within `seconds`, with the time of reception."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         for received, message in client.receive(left):
@@ -178,7 +169,10 @@ class LiveDriver:
                 self._client.keep_alive(now)
                 self._client.ask_time(now)
                 self._guard(now, begin, timeout_s)
-                self._record(now)
+                if now - self._last_record > LINK_RECORD_S:
+                    self._last_record = now
+                    self._recorder.log.write("link", pilot.estimator.t, counters=self.link_report().counters)
+                    self._recorder.log.images &= not self._overloaded()
                 self._recorder.phase(pilot)
                 status(pilot)
         pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # no effect once it is over
@@ -192,24 +186,18 @@ class LiveDriver:
         return self._timeline.admit(message, received)
 
     def _note_troubles(self) -> None:
-        """Report the troubles that the flight has survived."""
+        note = self._recorder.note
         if times := self._timeline.clock_set:
-            self._recorder.note("clock", f"the simulator's clock was set {times} times")
+            note("clock", f"the simulator's clock was set {times} times")
         if refused := self._video.get(REFUSED):
-            self._recorder.note(
-                "detector", f"no answer to {refused} images, which were malformed or which it failed on"
-            )
+            note("detector", f"no answer to {refused} images, which were malformed or which it failed on")
         if self._silent_s > GAP_S:
-            self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
+            note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
         if self._overloaded():
-            hz, requested = self._client.rates.mean_hz, self._profile.command_hz
-            self._recorder.note(
-                "machine",
-                f"this machine is too slow: commands at {hz:.0f} Hz instead of {requested:g}, images not logged",
-            )
+            rates = f"{self._client.rates.mean_hz:.0f} Hz instead of {self._profile.command_hz:g}"
+            note("machine", f"this machine is too slow: commands at {rates}, images not logged")
 
     def link_report(self) -> LinkReport:
-        """Return rates and counters of the link so far."""
         client = self._client
         dropped = self._skipped + self._video.get("evicted", 0)
         counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
@@ -250,20 +238,16 @@ class LiveDriver:
                 self._pilot.receive(admitted)
                 self._recorder.received(admitted)
         for seen in self._perception.receive():
-            self._see(seen)
+            self._video, self._skipped = seen.counters, seen.skipped
+            if self._pilot.go_t is not None:
+                self._clock.hold()
+            stamp = self._clock.stream(seen.stamp, seen.received)
+            if stamp is not None:
+                t, sigma_s = self._timeline.to_pilot(stamp), self._clock.sigma_s
+                image = DetectedImage(t, seen.id, seen.detections, seen.jpeg, sigma_s, seen.window)
+                self._pilot.receive(image)
+                self._recorder.image(image, self._pilot.last_sightings)
         return self._pilot.estimator.t > begin
-
-    def _see(self, seen: SeenImage) -> None:
-        self._video, self._skipped = seen.counters, seen.skipped
-        if self._pilot.go_t is not None:
-            self._clock.hold()
-        stamp = self._clock.stream(seen.stamp, seen.received)
-        if stamp is None:
-            return
-        found = seen.id, seen.detections, seen.jpeg
-        image = DetectedImage(self._timeline.to_pilot(stamp), *found, self._clock.sigma_s, seen.window)
-        self._pilot.receive(image)
-        self._recorder.image(image, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
         """End the wait for a simulator after the time-out, replace a dead perception process, and report one that stalls."""
@@ -275,13 +259,12 @@ class LiveDriver:
         if pilot.go_t is None and now - begin > timeout_s:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
-            missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
-            probed = self._client.knocking
-            unanswered = f", no answer from {probed[0]}:{probed[1]}" if probed is not None else ""
-            where = f"on {self._client.where}{unanswered}"
-            stands = self._timeline.refused > self._samples > 0  # it repeats a sample until that is answered
-            hint = "; its time stands still, as in lock-step: add --lockstep, or start it without" if stands else ""
-            why = f"{missing}{self._client.refused}{hint}"
+            why = (", ".join(pilot.handshake.missing) or f"{go}{refused}") + self._client.refused
+            where = f"on {self._client.where}"
+            if (probed := self._client.knocking) is not None:
+                where += f", no answer from {probed[0]}:{probed[1]}"
+            if self._timeline.refused > self._samples > 0:  # it repeats a sample until that is answered
+                why += "; its time stands still, as in lock-step: add --lockstep, or start it without"
             raise LinkError(f"no simulator within {timeout_s:g} s (link.timeout_s) {where}: still missing {why}")
         if not self._perception.alive:
             self._perception.revive()
@@ -295,13 +278,5 @@ class LiveDriver:
         """Return whether telemetry has stopped after GO: in flight or, as with the real simulator, after the finish."""
         return self._pilot.go_t is not None and time.monotonic() - self._last_imu > SILENCE_S
 
-    def _record(self, now: float) -> None:
-        if now - self._last_record > LINK_RECORD_S:
-            self._last_record = now
-            self._recorder.log.write("link", self._pilot.estimator.t, counters=self.link_report().counters)
-            if self._overloaded():
-                self._recorder.log.images = False
-
     def _overloaded(self) -> bool:
-        """Return whether the command rate is much lower than requested."""
         return self._pilot.go_t is not None and 0 < self._client.rates.mean_hz < SLOW * self._profile.command_hz

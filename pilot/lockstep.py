@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, inf
 
+import numpy as np
+
 from gate_racer.link.client import MavlinkClient
 from gate_racer.link.clock import StreamClock, Timeline
 from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
@@ -69,13 +71,11 @@ class LockstepFlight:
     sent: list[float] = field(default_factory=list)  # s, times of the set-points sent
 
     def fly(self) -> None:
-        """Fly until the pilot is done."""
         for _ in self:
             pass
 
     def __iter__(self) -> Iterator[None]:
-        pilot, link, recorder = self.pilot, self.link, self.recorder
-        profile = self.profile
+        pilot, link, recorder, profile = self.pilot, self.link, self.recorder, self.profile
         coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
         timeline = Timeline()
         begin_t: float | None = None  # s, first sample: the simulator may have been running for long
@@ -118,12 +118,10 @@ class LockstepFlight:
 
     def report(self, frames_dropped: int, counters: dict[str, int]) -> LinkReport:
         """Return the report of the link: mean rate of the set-points (Hz), the most within one second, and counters."""
-        sent, most, first = self.sent, min(len(self.sent), 1), 0
-        for last, t in enumerate(sent):
-            while t - sent[first] >= 1.0 - 1e-9:
-                first += 1
-            most = max(most, last - first + 1)
-        mean_hz = (len(sent) - 1) / (sent[-1] - sent[0]) if len(sent) > 1 else 0.0
+        sent = np.array(self.sent)
+        before = np.searchsorted(sent, sent - 1.0 + 1e-9, side="right")  # number of those a second earlier
+        most = int((np.arange(1, len(sent) + 1) - before).max(initial=0))
+        mean_hz = (len(sent) - 1) / (self.sent[-1] - self.sent[0]) if len(sent) > 1 else 0.0
         return LinkReport(mean_hz, most, frames_dropped, counters)
 
 
@@ -150,7 +148,7 @@ class UdpLink(LockstepLink):
         timeout_s: float,
         over: Callable[[], bool] = lambda: False,
     ):
-        """Create the link; `over`: whether nobody waits for messages any more, since the flight was interrupted."""
+        """`over`: whether nobody waits for messages any more, since the flight was interrupted."""
         self._client, self._video, self._detector, self._over = client, video, detector, over
         self._latency_s, self._timeout_s = profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
@@ -186,9 +184,8 @@ class UdpLink(LockstepLink):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 searched = window()
-                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
-                found = frame.id, detections, frame.jpeg
-                images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
+                found = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
+                images.append(DetectedImage(stamp, frame.id, found, frame.jpeg, self._clock.sigma_s, searched))
         self.images = images
         return received
 
@@ -207,9 +204,8 @@ class UdpLink(LockstepLink):
         """Raise LinkError for a simulator that sends samples without waiting for an answer to each."""
         self._unasked += max(stamps) - min(stamps) > 1.5 / self._physics_hz if stamps else 0  # not of one tick
         if self._unasked > UNASKED:
-            raise LinkError(
-                "the simulator does not wait for answers: start it with --lockstep, or leave out --lockstep here"
-            )
+            mend = "start it with --lockstep, or leave out --lockstep here"
+            raise LinkError(f"the simulator does not wait for answers: {mend}")
 
     def hold_clock(self) -> None:
         self._clock.hold()

@@ -49,7 +49,7 @@ class SeenImage:
     window: SearchWindow
 
 
-class PerceptionProcess:
+class PerceptionProcess(contextlib.AbstractContextManager["PerceptionProcess"]):
     """Owner of the worker process and reader of its mailbox."""
 
     def __init__(self, open_receiver: Callable[[], ImageReceiver], camera: Camera, detector: str):
@@ -82,7 +82,6 @@ class PerceptionProcess:
             self._reader.start()
 
     def expect(self, window: SearchWindow) -> None:
-        """Set the region of the next image to search for gates."""
         self._window[:] = window
 
     def accept_only(self, host: str) -> None:
@@ -91,30 +90,24 @@ class PerceptionProcess:
 
     def receive(self) -> list[SeenImage]:
         """Return all detections since the last call; empty also when the worker has ended (see `alive`)."""
-        seen = []
-        while self._found:
-            seen.append(self._found.popleft())
-        return seen
+        return [self._found.popleft() for _ in range(len(self._found))]
 
     def _read(self, pipe: Connection) -> None:
         """Read on a thread: a worker that stalls in the middle of a message blocks only this thread."""
-        # The worker has ended, or the pipe is closed here.
-        with contextlib.suppress(EOFError, OSError, ValueError, TypeError):
+        with contextlib.suppress(
+            EOFError, OSError, ValueError, TypeError
+        ):  # the worker has ended, or the pipe is closed
             while True:
                 if isinstance(received := pipe.recv(), SeenImage):  # else the address of a worker that was revived
                     self._found.append(received)
 
     @property
     def alive(self) -> bool:
-        """Whether the worker is running."""
         return self.worker.process.is_alive()
 
     def silent_s(self, now: float) -> float:
         """Return the time since the worker's last cycle, at `now` (monotonic, s): it has stalled, or works on one image."""
         return now - self._round.value
-
-    def __enter__(self) -> "PerceptionProcess":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,9 +1,7 @@
 """The pilot: a pure state machine from timed messages to commands, without socket, thread or clock.
 
-wait_link -> calibrate -> wait_go -> arm (`Handshake`) -> launch -> race -> finished (`Guidance`), or aborted from anywhere.
-
-The flight proper is `GuidedFlight`: from a state to a command, by its guidance, with progress, launch, fall-backs and the end. It
-asks for no message, link or clock, and is the one way from a state to a command, for `Pilot` and for `Racer`.
+wait_link -> calibrate -> wait_go -> arm (`Handshake`) -> launch -> race -> finished (`FlightGuidance`), or aborted from anywhere.
+`GuidedFlight` is the one way from a state to a command, for `Pilot` and for `Racer`; it asks for no message, link or clock.
 """
 
 from collections import deque
@@ -62,13 +60,7 @@ class GuidedFlight(Generic[E]):
     def __init__(
         self, guidance: FlightGuidance[E], period_s: float, limit_s: float, ignored: Collection[EndReason] = frozenset()
     ):
-        """Create it on the pad.
-
-        Args:
-            period_s: time between two commands, s.
-            limit_s: longest flight since GO, s.
-            ignored: reasons that do not end this flight.
-        """
+        """Create it on the pad: period_s (s) between commands, at most limit_s (s) since GO; `ignored` reasons do not end it."""
         self.guidance, self.counters = guidance, FlightCounters()
         self.end: End | None = None
         self.end_t = 0.0  # s
@@ -76,7 +68,6 @@ class GuidedFlight(Generic[E]):
         self.rest()
 
     def rest(self) -> None:
-        """Return to before the launch."""
         self.airborne = False
         self.launch: State | None = None  # state at the first command
         self._level_since: float | None = None
@@ -95,7 +86,6 @@ class GuidedFlight(Generic[E]):
             self.conclude(End(EndReason.TIME_LIMIT, f"no finish within {self._limit_s:g} s"), state.t)
 
     def command(self, state: State, t: float, dt: float, estimator: E) -> Control:
-        """Return the command at t (s); the next one follows dt (s) later."""
         control = self.guidance.step(state, t, dt, estimator)
         self.count(control, t)
         return control
@@ -146,9 +136,7 @@ class Pilot(Generic[E]):
     ):
         """Create a pilot on the pad, with all that it calls compiled.
 
-        Args:
-            vehicle: with the map from thrust to throttle, and what its vibration does to the accelerometer.
-            landing: flown after the end of the flight while this pilot is in control; None: the motors stop in the air.
+        `landing` is flown after the end of the flight while this pilot is in control; None: the motors stop in the air.
         """
         warm_up()
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
@@ -162,7 +150,6 @@ class Pilot(Generic[E]):
         self._await_link()
 
     def _await_link(self) -> None:
-        """Reset the state of the flight to before the first message."""
         self._flight.rest()
         self._next_command = -np.inf
         self._from_pad: deque[DetectedImage] = deque(maxlen=FROM_PAD)  # newest images before GO
@@ -179,17 +166,14 @@ class Pilot(Generic[E]):
 
     @property
     def counters(self) -> FlightCounters:
-        """Counts of the flight."""
         return self._flight.counters
 
     @property
     def end(self) -> End | None:
-        """End of the flight; None before it."""
         return self._flight.end
 
     @property
     def phase(self) -> Phase:
-        """Phase of the flight."""
         if self.end is not None:
             return Phase.FINISHED if self.end.reason is EndReason.FINISHED else Phase.ABORTED
         return Phase.RACE if self._flight.airborne and self.handshake.phase is Phase.LAUNCH else self.handshake.phase
@@ -225,11 +209,9 @@ class Pilot(Generic[E]):
 
     @property
     def _lands(self) -> bool:
-        """Whether the flight has ended and the landing is in control."""
         return self._landing is not None and self.end is not None and not self._coasts
 
     def receive(self, message: Telemetry | DetectedImage) -> None:
-        """Process one message, in order of arrival."""
         self.handshake.receive(message, self.estimator.t, self._flight.airborne)
         self._conclude(self.handshake.end)
         if isinstance(message, Imu):
@@ -238,7 +220,8 @@ class Pilot(Generic[E]):
             self.estimator.attitude(message)
         elif isinstance(message, LocalPosition | Odometry):
             if self.pose:
-                self._receive_pose(message)
+                v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
+                self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
         elif isinstance(message, DetectedImage):
             self._receive_image(message)
         elif isinstance(message, RivalState):
@@ -277,7 +260,6 @@ class Pilot(Generic[E]):
             self.guidance.prepare()
 
     def window(self) -> SearchWindow:
-        """Return the region of the next image to search for gates."""
         last = self.last_command
         known = self.phase is Phase.RACE and last is not None and not last.state.lost
         return self.guidance.window(last.state if known and last is not None else None)
@@ -296,10 +278,6 @@ class Pilot(Generic[E]):
             self._landing.receive(sample)
         while self._early and self._early[0].t <= self.estimator.t:
             self._see(self._early.popleft())
-
-    def _receive_pose(self, message: LocalPosition | Odometry) -> None:
-        v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
-        self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
 
     def _receive_image(self, image: DetectedImage) -> None:
         self.counters.frames += 1
@@ -339,18 +317,15 @@ class Pilot(Generic[E]):
             self._flight.judge(state, t, self.go_t, self.estimator)
         if self.over or (self._shadow and not self._flight.airborne):
             return []  # a person takes off at any time, and the pad's normal force would be learned as thrust
-        control = self._steer(state, t)
+        left_s = self._next_command - t
+        if self._landing is not None and self._lands:
+            control = self._landing.step(state, t, left_s)
+            self._flight.count(control, t)
+        else:
+            control = self._flight.command(state, t, left_s, self.estimator)
         target = set_point(control, self._vehicle, self._by_rates)
         self.last_command = CommandRecord(state, control, target, self._lands)
         return [target]
-
-    def _steer(self, state: State, t: float) -> Control:
-        left_s = self._next_command - t
-        if self._landing is None or not self._lands:
-            return self._flight.command(state, t, left_s, self.estimator)
-        control = self._landing.step(state, t, left_s)
-        self._flight.count(control, t)
-        return control
 
     def _conclude(self, end: End | None) -> None:
         self._flight.conclude(end, self.estimator.t)

@@ -65,7 +65,6 @@ class RacerCommand:
 
     @property
     def omega_b(self) -> Array:
-        """Body rates (3,), rad/s."""
         return self.control.u[:3]
 
     @property
@@ -77,15 +76,13 @@ class RacerCommand:
 class ToldMap:
     """The part of `MapEstimator` that a flight by told states uses: no gate is off the map as far as anybody knows."""
 
-    def release(self) -> None:
-        """Do nothing: no rest is measured."""
+    def release(self) -> None: ...
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
-        """Return no offset."""
         return np.zeros(3)
 
     def gate_covariance(self, gate: int, at_w: Array) -> None:
-        """Return None: unknown."""
+        return None
 
 
 TOLD = cast(MapEstimator, ToldMap())
@@ -210,22 +207,24 @@ class Racer:
         return plan
 
     def _begun(self) -> GuidedFlight[MapEstimator]:
-        options, controller = self._options, None
+        options, track, vehicle = self._options, self._track, self._vehicle
+        name, patience_s = options.controller, options.patience_s
         if self.plan is not None:
-            flown = self.plan, self._vehicle, self._track
-            controller = make_controller(options.controller, *flown, options.solver, options.patience_s)
-        self._guidance = self._guided(controller)
+            controller = make_controller(name, self.plan, vehicle, track, options.solver, patience_s)
+            self._guidance: PlanFollower | GateFollower = self._along(controller)
+        else:
+            free = free_controller(name, track, vehicle, options.command_hz, patience_s)
+            self._guidance = GateFollower(track, options.laps, free, self._observer)
         return GuidedFlight(self._guidance, 1 / options.command_hz, options.limit_s)
 
-    def _guided(self, controller: PlanController | None) -> PlanFollower | GateFollower:
-        options = self._options
-        track, vehicle = self._track, self._vehicle
-        observer = GateObserver(Associator(track.gates, vehicle.camera), track.gates)
-        if controller is None:
-            made = free_controller(options.controller, track, vehicle, options.command_hz, options.patience_s)
-            return GateFollower(track, options.laps, made, observer)
-        how = FlightOptions(laps=options.laps, retry=options.retry)
-        return PlanFollower(track, vehicle, controller, 1 / options.command_hz, how, observer)
+    def _along(self, controller: PlanController) -> PlanFollower:
+        how = FlightOptions(laps=self._options.laps, retry=self._options.retry)
+        period_s = 1 / self._options.command_hz
+        return PlanFollower(self._track, self._vehicle, controller, period_s, how, self._observer)
+
+    @property
+    def _observer(self) -> GateObserver:
+        return GateObserver(Associator(self._track.gates, self._vehicle.camera), self._track.gates)
 
     def _replanned(self, before: PlanFollower, plan: Plan) -> str:
         """Plan the rest of the course and continue by it; return why not, or ""."""
@@ -238,8 +237,7 @@ class Racer:
             return found.status
         self.plan = found.plan
         controller.follow(found.plan, self._vehicle, controller.theta, self._track.course(options.laps))
-        guidance = self._guided(controller)
-        assert isinstance(guidance, PlanFollower)
+        guidance = self._along(controller)
         guidance.continue_from(before)
         self._guidance = self._flight.guidance = guidance
         return ""

@@ -7,10 +7,8 @@ For thrust against drag, v^2 = thrust / drag: the square of the speed is proport
     r = (thrust now / thrust planned with) / (drag now / drag planned with)
 
 A controller flies a plan faster by up to its greatest pace; where r exceeds the square of that, a new plan gains the
-difference. A weaker vehicle needs none: it flies the same line slower, as its thrust allows, and loses 0.2 % of time by it at
-15 % less thrust. With more drag a new plan is even slower, since it keeps the gates in view from a body that tilts further.
-
-Planners in flight: a process beside the loop, which may be late or die, or a call in lock-step, where time stands still.
+difference. A weaker vehicle needs none: it flies the same line slower (0.2 % of time at 15 % less thrust). With more drag a new
+plan is even slower, since it keeps the gates in view from a body that tilts further.
 
 A plan is requested one planner latency ahead from the state the controller predicts for then. It stays in the map
 frame, from which the controller shifts it to the estimated gates, and in the time of the first plan, so that gates keep
@@ -37,7 +35,7 @@ from gate_racer.planner.replanning import Remainder, ReplanResult, replan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import RATES_X
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, as_vector
 from gate_racer.vehicle.vehicle import Vehicle
 
 BETTER = 1.1  # r above which a plan is requested: `mpcc` flies a plan at up to 1.05 of its pace, the square root
@@ -59,23 +57,16 @@ class VehicleEstimate:
         slope = np.array([1 / thrust, -1 / drag])
         return VehicleEstimate(thrust, drag, math.sqrt(max(float(slope @ cov @ slope), 0.0)))
 
-    def over(self, planned: "VehicleEstimate") -> float:
-        """Return r relative to the planned values, less one standard deviation; 1 as planned."""
-        return (self.thrust / planned.thrust) / (self.drag / planned.drag) * math.exp(-self.sigma)
-
     def worth_a_plan(self, planned: "VehicleEstimate") -> bool:
-        """Return whether the vehicle surely outperforms the planned one, by more than a controller can exploit."""
-        return self.over(planned) > BETTER
+        """Return whether r, less one standard deviation, exceeds what a controller can exploit."""
+        return (self.thrust / planned.thrust) / (self.drag / planned.drag) * math.exp(-self.sigma) > BETTER
 
     def vehicle(self, of: Vehicle) -> Vehicle:
         """Return the vehicle of a file with the estimated thrust and drag, as far as the `rates` model has them."""
-        x, y, z = of.drag_linear_1_s
-        return replace(
-            of,
-            throttle=replace(of.throttle, thrust_m_s2=tuple(c * self.thrust for c in of.throttle.thrust_m_s2)),
-            drag_linear_1_s=(x * self.drag, y * self.drag, z * self.drag),
-            drag_quadratic_1_m=of.drag_quadratic_1_m * self.drag,
-        )
+        throttle = replace(of.throttle, thrust_m_s2=tuple(c * self.thrust for c in of.throttle.thrust_m_s2))
+        linear_1_s = as_vector(self.drag * np.array(of.drag_linear_1_s))
+        quadratic_1_m = self.drag * of.drag_quadratic_1_m
+        return replace(of, throttle=throttle, drag_linear_1_s=linear_1_s, drag_quadratic_1_m=quadratic_1_m)
 
 
 END_S = 0.2  # s to wait for the process at the end: its plan is no longer needed
@@ -161,13 +152,11 @@ def _work(pipe: Connection) -> None:
     if hasattr(os, "nice"):
         os.nice(BEHIND)
     warm_up()
-    loaded = False
     with contextlib.suppress(EOFError, OSError):  # the parent has ended
-        while (rest := pipe.recv()) is not None:
-            if not loaded:
-                replan(rest)  # the first solve loads what later ones need
-                loaded = True
+        replan(rest := pipe.recv())  # the first solve loads what later ones need
+        while rest is not None:
             pipe.send(replan(rest))
+            rest = pipe.recv()
 
 
 BELOW = 1 - 1e-6  # factor just inside a limit, against rounding
@@ -191,7 +180,6 @@ class _Request:
 
     @property
     def before_s(self) -> float:
-        """Remaining flight time from there by the current plan, s."""
         return self.rest.plan.total_time - self.rest.from_s
 
 
@@ -207,7 +195,6 @@ class Replanning:
         options: PlanOptions,
         planner: RemainderPlanner,
     ):
-        """Create it; `options` are those of the plan."""
         self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
         self.plan, self.vehicle, self._planned, self._options = plan, vehicle, VehicleEstimate(), options
         self._request: _Request | None = None
@@ -222,21 +209,12 @@ class Replanning:
             self._request, answer = None, self._planner.answer()
             early_s, off_m, off_m_s = self._offsets(request)
             why = self._refused(request, answer, off_m, off_m_s)
-            if answer is not None and not why:
-                self._take_over(request, answer, t - request.due_t + early_s)
+            if answer is not None and not why:  # continue by a plan that began a moment ago, in its time
+                self.plan, self.vehicle, self._planned = answer.plan, request.rest.vehicle, request.estimate
+                self._controller.follow(self.plan, self.vehicle, request.rest.from_s + (t - request.due_t + early_s))
             after_s, solve_s = (answer.rest_s, answer.solve_s) if answer is not None else (None, None)
-            self.made.append(
-                Replan(
-                    asked_s=request.asked_t - go_t,
-                    taken_s=t - go_t if not why else None,
-                    thrust=request.estimate.thrust,
-                    drag=request.estimate.drag,
-                    before_s=request.before_s,
-                    after_s=after_s,
-                    solve_s=solve_s,
-                    why=why,
-                )
-            )
+            asked_s, taken_s, of = request.asked_t - go_t, None if why else t - go_t, request.estimate
+            self.made.append(Replan(asked_s, taken_s, of.thrust, of.drag, request.before_s, after_s, solve_s, why))
 
     def forget(self) -> None:
         """Drop the request: the plan is not followed for now."""
@@ -284,8 +262,3 @@ class Replanning:
         if not (off_m <= JOIN_M and off_m_s <= JOIN_M_S):
             return f"starts {off_m:.2f} m and {off_m_s:.1f} m/s off the vehicle's state"
         return ""
-
-    def _take_over(self, request: _Request, answer: ReplanResult, since_s: float) -> None:
-        """Continue by a plan that began since_s (s) ago, in its time."""
-        self.plan, self.vehicle, self._planned = answer.plan, request.rest.vehicle, request.estimate
-        self._controller.follow(self.plan, self.vehicle, request.rest.from_s + since_s)

@@ -27,44 +27,13 @@ from gate_racer.perception.detection import Detection, Detector, decode
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.records.imported import THIN, course_of, is_imported, is_ratm, ratm_course, read_any_records
+from gate_racer.pilot.records.result import interpolated, rms
 from gate_racer.pilot.replay_flight import LOGGED, ReplaySettings
 from gate_racer.tracks.track import Track, load_track, load_track_of
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 IMPORTED_VEHICLE = "swift"  # its IMU noise and agility stand for those of a real racing quadrotor
-
-
-@dataclass(frozen=True)
-class ReplaySetting:
-    """Given quantities of a replay."""
-
-    track: Track
-    vehicle: Vehicle
-    appearance: GateAppearance = field(default_factory=GateAppearance)
-    figures: dict[str, float] = field(default_factory=dict)
-
-
-def setting_of_own(settings: "ReplaySettings", log: Path, about: dict[str, Any]) -> ReplaySetting:
-    """Return track and vehicle as requested, or as named by the log: then by name, or within the current folder."""
-    with reading(log):
-        name = file_name(about["track"], f"{log}: track")
-        vehicle = settings.vehicle or within(about["vehicle"], f"{log}: vehicle")
-    return ReplaySetting(load_track_of(name, settings.track or None), load_vehicle(vehicle))
-
-
-def setting_of_others(settings: "ReplaySettings", log: Path) -> ReplaySetting:
-    """Return the setting for a foreign log: the folder's own course, the requested track, or the start position alone."""
-    vehicle = load_vehicle(settings.vehicle or IMPORTED_VEHICLE)
-    if is_ratm(log):
-        with reading(log):
-            course = ratm_course(read_ratm(log))
-        figures = {"mount_error_deg": course.mount_error_deg}
-        track = load_track(settings.track) if settings.track else course.track
-        return ReplaySetting(track, replace(vehicle, camera=course.camera), THIN, figures)
-    return ReplaySetting(load_track(settings.track) if settings.track else course_of(log), vehicle)
-
-
 LEAST_HZ = 20.0  # IMU samples a second from which they tell the motion between them (chosen)
 RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
@@ -115,10 +84,8 @@ def require_motion(path: Path, log: LogRecords) -> None:
         raise UserError(f"{path}: holds {hz:.1f} IMU samples a second, but {LEAST_HZ:g} are needed to integrate them")
     true = [row["t"] for row in log.truth]
     if true and (true[0] > t[-1] or true[-1] < t[0]):
-        raise UserError(
-            f"{path}: the truth lasts from {true[0]:.3f} to {true[-1]:.3f} s and the IMU's samples from {t[0]:.3f}"
-            f" to {t[-1]:.3f} s, so nothing can be compared; give both the same clock"
-        )
+        lasts = f"from {true[0]:.3f} to {true[-1]:.3f} s and the IMU's samples from {t[0]:.3f} to {t[-1]:.3f} s"
+        raise UserError(f"{path}: the truth lasts {lasts}, so nothing can be compared; give both the same clock")
 
 
 def images(
@@ -138,11 +105,8 @@ def images(
         if topic == "camera":
             stamp = record["timestamp"]
             frame = {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}
-            seen = (
-                detector.detect(decode(base64.b64decode(record["data"]), detector.camera), window)
-                if detector is not None
-                else []
-            )
+            if detector is not None:
+                seen = detector.detect(decode(base64.b64decode(record["data"]), detector.camera), window)
         elif topic == "window":
             window = SearchWindow(**{name: record[name] for name in SearchWindow._fields})
         elif topic == "detection" and detector is None:  # the log holds no images
@@ -188,39 +152,33 @@ def replay(
             states.append(estimator.state())
             logged_p.append(record["p"])
             logged_q.append(record.get("q", [np.nan] * 4))
-    t = np.array([state.t for state in states])
-    counters = {"frames": frames, "gates_used": sightings, "nis": estimator.health.nis}
-    counters |= {"gates_refused": estimator.health.gates_refused, "samples_refused": estimator.health.samples_refused}
+    health = estimator.health
+    counters = {"frames": frames, "gates_used": sightings, "nis": health.nis}
+    counters |= {"gates_refused": health.gates_refused, "samples_refused": health.samples_refused}
+    t, truth = np.array([state.t for state in states]), None
+    if len(log.truth) > 1:
+        truth = interpolated(t, np.array([row["t"] for row in log.truth]), np.array([row["p"] for row in log.truth]))
     p, q = np.array(logged_p, float).reshape(-1, 3), np.array(logged_q, float).reshape(-1, 4)
-    return Replay(t, states, p, q, _truth(log, t), counters)
-
-
-def _truth(log: LogRecords, t: Array) -> Array | None:
-    if len(log.truth) < 2:
-        return None
-    times, p = np.array([row["t"] for row in log.truth]), np.array([row["p"] for row in log.truth])
-    return np.column_stack([np.interp(t, times, p[:, i], left=np.nan, right=np.nan) for i in range(3)])
+    return Replay(t, states, p, q, truth, counters)
 
 
 def judged(run: Replay) -> dict[str, Any]:
-    """Return the figures of a replay; lengths in m."""
+    """Return the figures of a replay; lengths in m. Those that nothing is known of are left out."""
     p = np.array([state.p_wb for state in run.states]).reshape(-1, 3)
-    result: dict[str, Any] = {"states": len(p), **run.counters}
     apart = np.linalg.norm(p - run.logged_p, axis=1)
-    if np.isfinite(apart).any():
-        result |= {"from_logged_rms_m": _rms(apart), "from_logged_max_m": float(np.nanmax(apart))}
     turned = np.array([_angle(x.q_wb, q) for x, q in zip(run.states, run.logged_q, strict=True)])
-    if np.isfinite(turned).any():
-        result["attitude_deg"] = math.degrees(_rms(turned))
+    figures: dict[str, Any] = {"states": len(p), **run.counters}
+    figures |= {"from_logged_rms_m": rms(apart), "attitude_deg": rms(np.degrees(turned))}
+    if np.isfinite(apart).any():
+        figures["from_logged_max_m"] = float(np.nanmax(apart))
     if run.truth_p is not None:
-        result["error_rms_m"] = _rms(np.linalg.norm(p - run.truth_p, axis=1))
-        result |= _aligned(run.t, p, run.truth_p)
-        if np.isfinite(apart).any():
-            result["logged_error_rms_m"] = _rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
-    return result
+        figures["error_rms_m"] = rms(np.linalg.norm(p - run.truth_p, axis=1))
+        figures["logged_error_rms_m"] = rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
+        figures |= _aligned(run.t, p, run.truth_p)
+    return {key: value for key, value in figures.items() if value is not None}
 
 
-def _aligned(t: Array, p: Array, truth_p: Array) -> dict[str, float]:
+def _aligned(t: Array, p: Array, truth_p: Array) -> dict[str, float | None]:
     """Return errors against a truth in axes of its own, as evo has them: ATE aligned rigidly, RPE of positions over a second."""
     known = np.isfinite(truth_p).all(axis=1)
     if known.sum() < 3:
@@ -228,14 +186,11 @@ def _aligned(t: Array, p: Array, truth_p: Array) -> dict[str, float]:
     R, shift = rigid(p[known], truth_p[known])
     aligned, step = p @ R.T + shift, max(1, round(RPE_S / max(float(np.median(np.diff(t))), 1e-6)))
     drift = (aligned[step:] - aligned[:-step]) - (truth_p[step:] - truth_p[:-step])
-    turn_deg = math.degrees(math.acos(min(1.0, max(-1.0, (float(np.trace(R)) - 1) / 2))))
-    moved_m = float(np.linalg.norm((aligned - p)[known].mean(axis=0)))
-    error = np.linalg.norm(aligned - truth_p, axis=1)
     return {
-        "ate_m": _rms(error),
-        "rpe_1s_m": _rms(np.linalg.norm(drift, axis=1)),
-        "aligned_deg": turn_deg,
-        "aligned_m": moved_m,
+        "ate_m": rms(np.linalg.norm(aligned - truth_p, axis=1)),
+        "rpe_1s_m": rms(np.linalg.norm(drift, axis=1)),
+        "aligned_deg": math.degrees(math.acos(min(1.0, max(-1.0, (float(np.trace(R)) - 1) / 2)))),
+        "aligned_m": float(np.linalg.norm((aligned - p)[known].mean(axis=0))),
     }
 
 
@@ -244,31 +199,21 @@ def _angle(q: Array, other: Array) -> float:
     return 2 * math.acos(min(1.0, abs(float(q @ other)))) if np.isfinite(other).all() else math.nan
 
 
-def _rms(values: Array) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
+SENTENCES = {  # of the verdict, each where its figures are known
+    "gates_used": "{gates_used} gates in {frames} frames",
+    "from_logged_rms_m": ", position {from_logged_rms_m:.3f} m rms from the log's",
+    "attitude_deg": ", attitude {attitude_deg:.1f} deg rms from the log's",
+    "error_rms_m": "; error {error_rms_m:.3f} m rms",
+    "rpe_1s_m": " (ATE {ate_m:.3f} m aligned by {aligned_deg:.1f} deg and {aligned_m:.3f} m, RPE {rpe_1s_m:.3f} m in 1 s)",
+    "logged_error_rms_m": ", in flight {logged_error_rms_m:.3f} m",
+    "late_ms": "; the truth's clock was {late_ms:.0f} ms late and is corrected",
+}
 
 
 def verdict(figures: dict[str, Any], name: str) -> str:
-    """Return the figures as one line."""
-    parts = [f"{figures['gates_used']} gates in {figures['frames']} frames"]
-    if "from_logged_rms_m" in figures:
-        parts.append(f"position {figures['from_logged_rms_m']:.3f} m rms from the log's")
-    if "attitude_deg" in figures:
-        parts.append(f"attitude {figures['attitude_deg']:.1f} deg rms from the log's")
-    line = f"{name}: {', '.join(parts)}"
-    if "error_rms_m" in figures:
-        line += f"; error {figures['error_rms_m']:.3f} m rms"
-    if "ate_m" in figures:
-        turned = f"{figures['aligned_deg']:.1f} deg and {figures['aligned_m']:.3f} m"
-        line += f" (ATE {figures['ate_m']:.3f} m aligned by {turned}, RPE {figures['rpe_1s_m']:.3f} m in 1 s)"
-    if "logged_error_rms_m" in figures:
-        line += f", in flight {figures['logged_error_rms_m']:.3f} m"
-    if abs(figures.get("truth_offset_s", 0.0)) > LATE_S:
-        line += f"; the truth's clock was {figures['truth_offset_s'] * 1e3:.0f} ms late and is corrected"
-    if "mount_error_deg" in figures:
-        line += f"; labelled gates {figures['mount_error_deg']:.1f} deg from their directions by mount and map (median)"
-    return line
+    offset_s = figures.get("truth_offset_s", 0.0)
+    known = figures | ({"late_ms": 1e3 * offset_s} if abs(offset_s) > LATE_S else {})
+    return f"{name}: " + "".join(text.format(**known) for key, text in SENTENCES.items() if key in known)
 
 
 def draw(path: Path, run: Replay, title: str) -> None:
@@ -312,6 +257,24 @@ def tum(poses: Iterable[tuple[float, Sequence[float] | Array, Sequence[float] | 
     return "\n".join([*lines, ""])
 
 
+def _models(settings: ReplaySettings, source: Path, about: dict[str, Any]) -> tuple[Track, Vehicle, GateAppearance]:
+    """Return track and vehicle as requested, or of the log, and the look of the gates.
+
+    Our own log names both, by name or within the current folder; a foreign one has the course of its folder, or a start alone.
+    """
+    if not is_imported(source):
+        with reading(source):
+            name = file_name(about["track"], f"{source}: track")
+            flown = settings.vehicle or within(about["vehicle"], f"{source}: vehicle")
+        return load_track_of(name, settings.track or None), load_vehicle(flown), GateAppearance()
+    vehicle = load_vehicle(settings.vehicle or IMPORTED_VEHICLE)
+    if not is_ratm(source):
+        return load_track(settings.track) if settings.track else course_of(source), vehicle, GateAppearance()
+    with reading(source):
+        track, camera = ratm_course(read_ratm(source))
+    return load_track(settings.track) if settings.track else track, replace(vehicle, camera=camera), THIN
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Replay as the command line requests, write figures and plot, and return the exit code. Raises UserError as `read_log`."""
     settings, source = settings_of(arguments, ReplaySettings), arguments.log
@@ -323,33 +286,25 @@ def run(arguments: argparse.Namespace) -> int:
     poses = [out.with_suffix(".tum"), out.with_name(f"{out.stem}-truth.tum")] if settings.tum else []
     outputs += poses
     require_outputs((*outputs, arguments.json), source, settings.track or None, settings.vehicle or None)
-    imported = is_imported(source)
     log = read_log(source)
     shows = any(topic == "camera" for topic, _ in log.events)
     name = settings.detector or (CLASSICAL if shows else LOGGED)
     if not shows and name != LOGGED:
         raise UserError(f"{source}: holds no images for detector={name}; use --set detector={LOGGED}")
-    if imported:
+    if is_imported(source):
         require_motion(source, log)
         if told := log.events[-1][1].get("reason"):
             remark(f"{source}: {told}")
-    setting = setting_of_others(settings, source) if imported else setting_of_own(settings, source, log.about)
-    track, vehicle = setting.track, setting.vehicle
+    track, vehicle, appearance = _models(settings, source, log.about)
     in_air = any(topic == "position" for topic, _ in log.events)
-    estimator = make_estimator(settings.estimator, track.start, vehicle, setting.appearance, in_air)
+    estimator = make_estimator(settings.estimator, track.start, vehicle, appearance, in_air)
     detector = None if name == LOGGED else open_detector(name, vehicle.camera)
     with reading(source):
-        repeated = replay(log, track, vehicle, estimator, detector, setting.appearance)
+        repeated = replay(log, track, vehicle, estimator, detector, appearance)
     if not repeated.states:
         raise UserError(f"{source}: the flight ended before its first command")
-    figures = {
-        "log": str(source),
-        "estimator": settings.estimator,
-        "detector": name,
-        **judged(repeated),
-        **setting.figures,
-        **{key: log.about[key] for key in ("truth_offset_s",) if key in log.about},
-    }
+    figures = {"log": str(source), "estimator": settings.estimator, "detector": name, **judged(repeated)}
+    figures |= {key: log.about[key] for key in ("truth_offset_s",) if key in log.about}
     line = verdict(figures, f"{source.name}, {settings.estimator}, {name}")
     for path in (outputs[0], arguments.json):
         write_json(path, figures)

@@ -34,7 +34,6 @@ class ReplaySettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `replay-flight`."""
     arguments = argparse.ArgumentParser(
         prog="replay-flight",
         description="Repeat perception and estimation on a flight log, and compare them with the estimate in flight and the"

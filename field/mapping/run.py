@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     vehicle, frame = load_vehicle(settings.vehicle), settings.frame
     look = GateAppearance()
     if is_ratm(arguments.log[0]):
-        vehicle, look = replace(vehicle, camera=ratm_course(read_ratm(arguments.log[0])).camera), THIN
+        vehicle, look = replace(vehicle, camera=ratm_course(read_ratm(arguments.log[0]))[1]), THIN
     detector = open_detector(settings.detector, vehicle.camera) if settings.detector else None
     at = _numbers(settings.start)
     flights = [read_flight(path, detector) for path in arguments.log]

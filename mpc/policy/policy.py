@@ -104,7 +104,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Encode one length-delimited field."""
     return bytes([number << 3 | LENGTH_DELIMITED]) + _as_varint(len(content)) + content
 
 
@@ -157,7 +156,6 @@ class Policy:
 
 
 def names() -> list[str]:
-    """Return the names of the shipped policies."""
     return sorted(path.stem for path in FOLDER.glob(f"*{ONNX}"))
 
 

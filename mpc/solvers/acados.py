@@ -53,7 +53,6 @@ class AcadosMissingError(UserError):
 
 
 def _is_own() -> bool:
-    """Whether the user has an acados of their own."""
     return bool(os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"))
 
 
@@ -71,11 +70,7 @@ def _installed(wheel: Path) -> Path:
 
 
 def _import_template(wheel: Path) -> ModuleType:
-    """Load acados, if not the user's own then of the folder of a wheel, and import its template module.
-
-    Raises:
-        AcadosMissingError: none is installed, it is 0.6 or later, or Python runs without asserts (-O).
-    """
+    """Load acados, the user's own or of the folder of a wheel, and import its template module. Raises AcadosMissingError."""
     install = _installed(wheel)
     if _is_own():
         try:
@@ -131,17 +126,14 @@ class AcadosSolver:
         self._start = bound(solver, "tick_start", self._x, self._u)
 
     def start(self, x: Array, u: Array) -> None:
-        """Set the initial guess: x (N + 1, NX), u (N, NU)."""
         self._x[:], self._u[:] = x, u
         self._start()
 
     def prepare(self, parameters: Array) -> None:
-        """Linearise and condense about the last solution. `parameters`: (N + 1, NP), one row per stage."""
         self._p[:] = parameters
         self._prepare()
 
     def solve(self, x0: Array) -> Solution:
-        """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         self._x0[:] = x0
         status = self._feedback()
@@ -256,7 +248,6 @@ def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) ->
 
 
 def _solver(template: ModuleType, formulate: Formulate, folder: Path) -> Any:
-    """Load the compiled solver of a folder."""
     ocp = formulate(template, folder)
     return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / JSON))
 
@@ -269,10 +260,9 @@ def _processor() -> str:
 
 
 def _build(job: tuple[str, Formulate, Path, Path]) -> None:
-    """Generate, compile and try in a subprocess, since acados runs its tools by os.system, which ignores Ctrl-C, and may crash.
+    """Generate, compile and try in a subprocess: acados runs its tools by os.system, which ignores Ctrl-C, and may crash.
 
-    Raises:
-        AcadosMissingError: generation or compilation failed, or the solver crashed.
+    Raises AcadosMissingError.
     """
     command = command_line("from gate_racer.mpc.solvers.acados import main; main()")
     with subprocess.Popen(

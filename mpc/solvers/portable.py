@@ -53,11 +53,9 @@ class CasadiSolver:
             self._uba[:soft], self._lba[soft:] = np.inf, -np.inf
 
     def start(self, x: Array, u: Array) -> None:
-        """Set the initial guess: x (N + 1, NX), u (N, NU)."""
         self._x[:], self._u[:] = x, u
 
     def prepare(self, parameters: Array) -> None:
-        """Linearise and condense about the last solution. `parameters`: (N + 1, NP), one row per stage."""
         stage, end, (N, nu), nx = self._linearise, self._square_end, self._u.shape, self._x.shape[1]
         for values, given in zip(stage.arguments, (self._x[:-1], self._u, parameters[:-1]), strict=True):
             values[:] = given
@@ -94,7 +92,6 @@ class CasadiSolver:
         self._by_x0 = along @ self._phi.reshape(-1, nx) + (S @ self._phi[:-1]).reshape(n, nx)
 
     def _limit(self, h: Array, C: Array) -> None:
-        """Set the bounds of the inputs and the rows of the soft constraints."""
         N, nx, n, soft = len(self._u), self._x.shape[1], self._u.size, h.size
         self._lbx[:n], self._ubx[:n] = (self._low - self._u).ravel(), (self._high - self._u).ravel()
         self._A[:n, :soft] = self._A[:n, soft:] = (C @ self._by_u.reshape(N + 1, -1, n)[:-1]).reshape(soft, n).T
@@ -102,7 +99,6 @@ class CasadiSolver:
         self._rows = (h + (C @ self._gamma[:-1, :, None])[..., 0]).ravel()
 
     def solve(self, x0: Array) -> Solution:
-        """Solve the prepared problem from the initial state x0 (NX,)."""
         begin = time.perf_counter()
         (N, nu), n, step = self._u.shape, self._u.size, x0 - self._x[0]
         self._g[:n] = self._g0 + self._by_x0 @ step

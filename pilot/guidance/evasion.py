@@ -7,24 +7,20 @@ across, the acceleration to cross at p* instead is
 
 p* is a place clear of the frame: in the opening while that can be reached, else the one of least acceleration in the time left
 once the thrust has turned: in the opening, beside the frame or above it. If it is not in the opening, the gate is flown again.
-No thrust is spent along the axis: drag brakes.
-
-The controller's cost trades a contact for progress, and one iteration per command does not solve a problem that has just changed
-by metres; hence a law in closed form. A choice of p* by flying the law in a model is better offline, not in races (43 instead
-of 45 of 50 finished on VQ2 with a gate displaced by 2 m).
+No thrust is spent along the axis: drag brakes. The law is in closed form, since the controller's cost trades a contact for
+progress, and one iteration per command does not solve a problem that has just changed by metres.
 """
 
 import math
 
 import numpy as np
 
-from gate_racer.mpc.control import Control
+from gate_racer.mpc.control import Control, unplanned
 from gate_racer.mpc.controller import PlanController
-from gate_racer.pilot.guidance.velocity import Aim, control
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, drag
-from gate_racer.vehicle.rotation import Array, Vector, exp, matrix, product
+from gate_racer.vehicle.rotation import Array, Vector, matrix
 from gate_racer.vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -36,15 +32,12 @@ BRAKE_M_S2 = 15.0  # deceleration assumed behind the gate, each axis: gravity an
 ATTITUDE_GAIN = 14.0  # 1/s, error of the thrust's direction to body rates (set by hand)
 LEAST_S, LEAST_M_S = 0.05, 1.0  # s to the plane and m/s towards it, against division by zero
 UP = np.array([0.0, 0.0, -1.0])
-STILL = Aim.towards(np.zeros(3), 0.0)
 
 
 def crossing(gate: Gate, x: Array, air: tuple[Vector, float]) -> tuple[float, Array, Array] | None:
     """Return the time (s) to a gate's plane without thrust, the place (2,) m right and down of its centre, and the slope (2,).
 
-    Args:
-        x: state (14,), as `RATES_X`.
-        air: linear (1/s) and quadratic (1/m) drag, per mass.
+    x (14,): state; air: linear (1/s) and quadratic (1/m) drag, per mass.
     """
     p_g, v_g = gate.local(x[P]), gate.R_wg.T @ x[V]
     if p_g[0] >= 0 or v_g[0] < LEAST_M_S:
@@ -57,10 +50,7 @@ def crossing(gate: Gate, x: Array, air: tuple[Vector, float]) -> tuple[float, Ar
 def clear_places(gate: Gate, p0: Array, slope: Array, radius_m: float, floor_m: float) -> list[Array]:
     """Return the places (2,) m nearest to p0 (2,) m in a gate's plane that are clear of its frame: in the opening, beside, above.
 
-    Args:
-        slope: (2,), lateral over forward speed: the frame's depth narrows the opening.
-        radius_m: contact radius of the vehicle.
-        floor_m: lowest place, below the centre of the gate, m.
+    `slope` (2,) is the lateral over the forward speed, `floor_m` the lowest place below the centre of the gate.
     """
     slant = np.abs(slope) * gate.depth_m / 2
     room = np.maximum(gate.half - radius_m - slant - CLEAR_M / 2, LEAST_ROOM_M)
@@ -86,7 +76,6 @@ class FrameEvasion:
     """Control from where a displaced gate would be hit until its plane is crossed."""
 
     def __init__(self, controller: PlanController, vehicle: Vehicle, radius_m: float, bounds: Bounds):
-        """`radius_m`: contact radius of the vehicle."""
         self._controller, self._vehicle, self._radius_m = controller, vehicle, radius_m
         self._low_w, self._high_w = np.array(bounds.low_m) + radius_m, np.array(bounds.high_m) - radius_m
         self._air = vehicle.rates_parameters.drag_linear, vehicle.rates_parameters.drag_quadratic
@@ -103,7 +92,9 @@ class FrameEvasion:
             self.active = False
         ahead = self._controller.ahead(t, x, age)
         found = crossing(gate, ahead, self._air)
-        self.active = self.active or (found is not None and found[0] < BEGIN_S and self._misses(gate))
+        if not self.active and found is not None and found[0] < BEGIN_S:
+            place = pierced(gate, self._controller.way(BEGIN_S))  # by the controller's last solution
+            self.active = place is None or bool(np.abs(place).max() > gate.half - self._radius_m)
         if not self.active:
             return None
         force_w = GRAVITY * UP
@@ -111,7 +102,7 @@ class FrameEvasion:
             force_w = force_w + self._acceleration(gate, ahead, *found)
         u = self._controller.allocated(self._towards(force_w, ahead), ahead)
         self._controller.predictor.sent(t, u)
-        return control(ahead, u, np.array(product(ahead[Q], exp(u[:3] / self._vehicle.attitude_gain_1_s))), STILL)
+        return unplanned(ahead, u, self._vehicle.attitude_gain_1_s)
 
     def _acceleration(self, gate: Gate, x: Array, seconds: float, p0: Array, slope: Array) -> Array:
         """Return the acceleration (3,) m/s^2 towards the best place; arguments as returned by `crossing`."""
@@ -119,18 +110,13 @@ class FrameEvasion:
         steps = [gate.R_wg[:, 1:] @ (place - p0) for place in places]
         up_w = matrix(x[Q]) @ UP
         needed = [self._needed(step_w, up_w, seconds) for step_w in steps]
-        for k in range(1, len(places)):
-            if not self._stops_inside(
-                gate.p_wg + gate.R_wg[:, 1:] @ places[k], x[V] + _constant(steps[k], seconds) * seconds
-            ):
+        for k in range(1, len(places)):  # it has to stop within the bounds behind the gate
+            v_w = x[V] + _constant(steps[k], seconds) * seconds
+            rest_w = gate.p_wg + gate.R_wg[:, 1:] @ places[k] + v_w * np.abs(v_w) / (2 * BRAKE_M_S2)
+            if not ((rest_w > self._low_w) & (rest_w < self._high_w)).all():
                 needed[k] = math.inf
         best = 0 if needed[0] < self._most else int(np.argmin(needed))
         return _constant(steps[best], seconds)
-
-    def _stops_inside(self, p_w: Array, v_w: Array) -> bool:
-        """Return whether the vehicle can stop within the bounds from p_w (3,) m and v_w (3,) m/s."""
-        rest_w = p_w + v_w * np.abs(v_w) / (2 * BRAKE_M_S2)
-        return bool((rest_w > self._low_w).all() and (rest_w < self._high_w).all())
 
     def _needed(self, step_w: Array, up_w: Array, seconds: float) -> float:
         """Return the acceleration (m/s^2) for a step (3,) m in that time, less the time for turning the thrust from up_w (3,)."""
@@ -140,11 +126,6 @@ class FrameEvasion:
         angle = math.acos(np.clip(force_w @ up_w / max(float(np.linalg.norm(force_w)), 1e-9), -1.0, 1.0))
         left_s = max(seconds - angle / max(self._vehicle.rate_max_rad_s[:2]) - self._vehicle.rate_lag_s[0], LEAST_S)
         return 2 * float(np.linalg.norm(step_w)) / left_s**2
-
-    def _misses(self, gate: Gate) -> bool:
-        """Return whether the controller's last solution crosses the plane outside of the opening."""
-        place = pierced(gate, self._controller.way(BEGIN_S))
-        return place is None or bool(np.abs(place).max() > gate.half - self._radius_m)
 
     def _towards(self, force_w: Array, x: Array) -> Array:
         """Return the input (4,) that turns the thrust towards a specific force (3,) m/s^2, with its part along the thrust."""

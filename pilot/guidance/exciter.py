@@ -38,7 +38,6 @@ class Manoeuvres:
     speed: bool = True
 
     def __str__(self) -> str:
-        """Return the text that `parse_manoeuvres` reads."""
         parts = [f"{u:g}" for u in self.throttles] + [AXES[axis] for axis in self.axes] + [SPEED] * self.speed
         return ",".join(parts)
 
@@ -115,7 +114,7 @@ class Excitation:
             self.done, command = True, self._towards(np.zeros(3))
         omega, thrust = command
         u = np.array([*omega, min(max(thrust, self._vehicle.thrust_min), self._vehicle.thrust_max)])
-        return control(x, u, x[Q], Aim.towards(np.zeros(3), self._heading))
+        return control(x, u, x[Q], Aim(np.zeros(3), self._heading))
 
     def _script(self) -> Inputs:
         yield from self._gather(2.0)
@@ -132,7 +131,6 @@ class Excitation:
         yield from self._gather(1.0)
 
     def _gather(self, seconds: float) -> Inputs:
-        """Fly home and hold, for `seconds`."""
         end = self._t + seconds
         while self._t < end:
             home = self._homewards()
@@ -164,23 +162,19 @@ class Excitation:
         return abs(z) > share * self._band or math.hypot(x, y) > share * CLEAR_M
 
     def _return(self) -> Inputs:
-        """Fly home, well inside the room, for a limited time."""
         end = self._t + RETURN_S
         while self._t < end and self._away(0.25):
             yield self._towards(2 * self._homewards(), DASH_M_S2)
 
     def _turn(self, seconds: float, sink: float) -> Inputs:
-        """Fly towards a sink rate, m/s, above home."""
         end = self._t + seconds
         while self._t < end:
             yield self._towards(np.array([*self._homewards()[:2], sink]), DASH_M_S2)
 
     def _homewards(self) -> Array:
-        """Return the velocity (3,) m/s towards home."""
         return np.clip(PLACE_GAIN * (self._home - self._x[P]), -4.0, 4.0)
 
     def _gain(self, throttle: float) -> float:
-        """Return the climb rate (m/s) gained in the shortest step."""
         return SHORTEST_STEP_S * (self._vehicle.throttle.thrust(throttle) - GRAVITY)
 
     def _level_at(self, throttle: float, change: float) -> Inputs:
@@ -222,7 +216,7 @@ class Excitation:
 
     def _towards(self, v_w: Array, limit: float = CALM_M_S2, learn: bool = False) -> Input:
         """Return rates and thrust towards a velocity (3,) m/s; by default the controller's integral does not learn."""
-        u, _ = self._velocity.input(self._x, Aim.towards(v_w, self._heading), self._dt, limit, learn)
+        u, _ = self._velocity.input(self._x, Aim(v_w, self._heading), self._dt, limit, learn)
         return u[:3], float(u[3])
 
 

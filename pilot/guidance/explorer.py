@@ -1,26 +1,17 @@
 """Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
-Choice of the next gate of an unknown course: the nearest ahead, from the vehicle's side, that was not flown through.
-
-Both sides of a gate look alike, and where gates stand close together the nearest need not be the next. Where the simulator
-reports the gates it credits, a way through a gate that was not credited is excluded until another one is; the opposite way
-through each gate is then a candidate too. Otherwise order and directions are those of this rule.
-
-Sideways oscillation in front of a gate, which gives a map its metric scale.
-
-An opening's size and the focal length are known to a percent. A level vehicle that banks by phi accelerates by g tan(phi), which
-involves no scale factor of a sensor, and a gate nearby shows how far that takes it: sideways to a centimetre, along the line of
-sight ten times worse.
-
-Approach of an unmapped gate: from a stand-off in front, where it is in view, then straight through.
-
-A camera that is tilted up by 20 deg loses a gate's lower edge at 4.5 m. Nearer than that the vehicle flies by dead reckoning,
-which is trusted for a second or so. A gate that was not seen lately, or from one position only, is first observed from the
-stand-off.
-
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
-it lands on the spot. Before the first gate it weaves for the metric scale of `map-track`, which only accelerations show, and
-may fly manoeuvres for `identify-vehicle`.
+it lands on the spot. Before the first gate it weaves, and may fly manoeuvres for `identify-vehicle`.
+
+Next gate: the nearest ahead, from the vehicle's side, that was not flown through. Where the simulator reports the gates it
+credits, a way through a gate that was not credited is excluded until another one is; the opposite ways are then candidates too.
+
+Approach: from a stand-off in front, where the gate is in view, then straight through. A camera that is tilted up by 20 deg loses
+a gate's lower edge at 4.5 m; nearer than that the vehicle flies by dead reckoning, for a second or so. A gate that was not seen
+lately, or from one position only, is first observed from the stand-off.
+
+Weave: a sideways oscillation in front of a gate gives a map its metric scale. An opening's size and the focal length are known
+to a percent; a level vehicle that banks by phi accelerates by g tan(phi), without a sensor's scale factor.
 """
 
 import enum
@@ -65,7 +56,6 @@ class GateChoice:
         self._doubted: int | None = None  # newest gate taken back
 
     def credit(self, gates: int) -> None:
-        """Process the number of gates that the simulator has credited."""
         if gates > self._credited:
             self._credited = gates
             self._wrong.clear()
@@ -74,7 +64,6 @@ class GateChoice:
             self._doubted = None
 
     def flown_through(self) -> None:
-        """Record the target as passed."""
         if self.target is not None:
             self.passed.append(self.target)
             self.target = None
@@ -85,14 +74,11 @@ class GateChoice:
             self._doubted = self.passed.pop()
             self._wrong.add((self._doubted, self._way))
 
-    def choose(self, gates: Sequence[Landmark], p_w: Array, course_yaw: float, t: float) -> Landmark | None:
+    def choose(self, gates: Sequence[Landmark], p_w: Array, course_w: Array, t: float) -> Landmark | None:
         """Return the next gate, with its yaw in the direction of flight; None without a candidate.
 
-        Args:
-            p_w: (3,) m, vehicle.
-            course_yaw: rad, direction of the course so far.
+        p_w (3,) m: the vehicle; course_w (3,): direction of the course so far.
         """
-        course_w = np.array([math.cos(course_yaw), math.sin(course_yaw), 0.0])
         behind = [gate.p_w for gate in gates if gate.number in self.passed]
         best, chosen, least = None, 1, math.inf
         for gate in gates:
@@ -143,20 +129,14 @@ class Room:
         """Corners (3,) m, of the lowest and of the highest coordinates, world NED, from the pad."""
         return np.array([-self.south, -self.west, -self.up]), np.array([self.north, self.east, self.down])
 
-    @property
-    def _free(self) -> tuple[Array, Array]:
-        """Corners of the space to fly in."""
-        low, high = self.corners
-        return low + MARGIN_M, high - MARGIN_M
-
     def contains(self, p_w: Array) -> bool:
-        """Return whether p_w (3,) m lies between the sides."""
         low, high = self.corners
         return bool(((low < p_w) & (p_w < high)).all())
 
     def inside(self, p_w: Array) -> Array:
         """Return the place (3,) m to fly at that is nearest to p_w (3,) m."""
-        return np.clip(p_w, *self._free)
+        low, high = self.corners
+        return np.clip(p_w, low + MARGIN_M, high - MARGIN_M)
 
     def reach(self, p_w: Array, way_w: Array, most_m: float) -> float:
         """Return the distance (m) that is free from p_w (3,) m along a unit vector way_w (3,), at most `most_m`."""
@@ -172,8 +152,8 @@ class Room:
 
     def _ahead(self, p_w: Array, way_w: Array) -> Array:
         """Return the free distances (3,) m along each axis in the direction of way_w (3,)."""
-        low, high = self._free
-        return np.where(way_w > 0, high - p_w, p_w - low)
+        low, high = self.corners
+        return np.where(way_w > 0, high - p_w, p_w - low) - MARGIN_M
 
     def around(self, p_w: Array, side_m: float, roof_m: float) -> Bounds:
         """Return the part inside the room of the box that reaches `side_m` to each side of p_w (3,) m, and `roof_m` up."""
@@ -258,10 +238,10 @@ def _back(p_wb: Array, across: Array, gate: Landmark, room: Room) -> Aim:
     right = np.array([-gate.ahead[1], gate.ahead[0], 0.0])
     side = float(across @ right)
     if abs(side) > ROUND_M:
-        return Aim.towards(-CROSSING * gate.ahead, gate.yaw)
+        return Aim(-CROSSING * gate.ahead, gate.yaw)
     way = math.copysign(1.0, side) * right
     blocked = room.reach(p_wb, way, ROUND_M) < ROUND_M - abs(side)
-    return Aim.towards(-CLIMB * way if blocked else CLIMB * way, gate.yaw)
+    return Aim(-CLIMB * way if blocked else CLIMB * way, gate.yaw)
 
 
 def pull(to: Array, limit: float) -> Array:
@@ -290,17 +270,14 @@ class Weave:
         self._right = np.array([-math.sin(gate.yaw), math.cos(gate.yaw), 0.0])
 
     def done(self, t: float) -> bool:
-        """Return whether it is over at t (s)."""
         return t - self._begun >= PERIODS * PERIOD_S
 
     def aim(self, p_wb: Array, t: float) -> Aim:
-        """Return the aim at t (s) of a vehicle at p_wb (3,) m."""
         rate = 2 * math.pi / PERIOD_S
         phase = rate * (t - self._begun)
         p_w = self._p_w + AMPLITUDE_M * math.sin(phase) * self._right
-        return Aim.towards(
-            pull(p_w - p_wb, CROSSING) + AMPLITUDE_M * rate * math.cos(phase) * self._right, self._heading
-        )
+        swing = AMPLITUDE_M * rate * math.cos(phase) * self._right
+        return Aim(pull(p_w - p_wb, CROSSING) + swing, self._heading)
 
 
 NAME = "explored"
@@ -349,7 +326,7 @@ class Explorer(FlightGuidance[Mapper]):
         self.passages, self.stage = Passages(), ExplorerStage.TAKE_OFF
         self._gates, self._room = GateChoice(counted), room
         self._vehicle, self._manoeuvres, self._seed = vehicle, manoeuvres, seed
-        self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
+        self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim(np.zeros(3), 0.0)
         self._v_w = np.zeros(3)  # m/s, commanded velocity, within the acceleration limit
         self._excitation: Excitation | None = None
         self._whole_image = RoiPredictor((), vehicle.camera).whole_image
@@ -367,7 +344,6 @@ class Explorer(FlightGuidance[Mapper]):
 
     @property
     def passed(self) -> list[int]:
-        """Numbers of the landmarks flown through, in order."""
         return self._gates.passed
 
     def window(self, state: State | None) -> SearchWindow:
@@ -380,23 +356,18 @@ class Explorer(FlightGuidance[Mapper]):
     def receive(self, message: Telemetry) -> End | None:
         """Process the race status, and detect the ground at the end of a landing."""
         if isinstance(message, RaceStatus):
-            return self._follow_race(message)
+            self._gates.credit(message.gate)
+            if message.finish is not None:
+                self._gates.flown_through()
+                return End(EndReason.FINISHED, "the simulator reported the finish")
         if isinstance(message, Imu):
             self._landing.receive(message)
         return End(EndReason.FINISHED, self._why_landing) if self._landing.done else None
-
-    def _follow_race(self, status: RaceStatus) -> End | None:
-        self._gates.credit(status.gate)
-        if status.finish is None:
-            return None
-        self._gates.flown_through()
-        return End(EndReason.FINISHED, "the simulator reported the finish")
 
     def ready(self, rested_s: float) -> bool:
         return rested_s >= REST_S
 
     def judge(self, state: State, t: float, go_t: float, estimator: Mapper) -> None:
-        """Update the stage and the aim from the estimate."""
         if not self._begun:
             self._begun, self._go_t = True, go_t
             self._course_yaw = to_euler(state.q_wb)[2]
@@ -438,18 +409,21 @@ class Explorer(FlightGuidance[Mapper]):
             return self._aim
         if self.stage is ExplorerStage.TAKE_OFF:
             if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
-                return Aim.towards(pull(self._hold - state.p_wb, CLIMB), self._course_yaw)
+                return Aim(pull(self._hold - state.p_wb, CLIMB), self._course_yaw)
             self._change(ExplorerStage.SEARCH, t)
         if self.stage is ExplorerStage.PASS:
             return self._fly_on(state, t)
         if self.stage is ExplorerStage.EXCITE:
-            return self._excite(state, t)
+            if self._excitation is not None and self._excitation.done:
+                self._excitation, self._hold = None, state.p_wb
+                self._change(ExplorerStage.SEARCH, t)
+            return Aim(np.zeros(3), self._course_yaw)
         if self._weave is not None and self.stage is ExplorerStage.WEAVE:
             if not self._weave.done(t):
                 return self._weave.aim(state.p_wb, t)
             self._change(ExplorerStage.APPROACH, t)
         last = self._gates.target
-        target = self._gates.choose(self._landmarks, state.p_wb, self._course_yaw, t)
+        target = self._gates.choose(self._landmarks, state.p_wb, self._course_w, t)
         if target is not None and self._manoeuvres is not None:
             return self._begin_to_excite(state, t, target, self._manoeuvres)
         if target is not None:
@@ -475,31 +449,19 @@ class Explorer(FlightGuidance[Mapper]):
         self._change(ExplorerStage.EXCITE, t)
         return self._aim
 
-    def _excite(self, state: State, t: float) -> Aim:
-        """Fly the manoeuvres; afterwards return to the search."""
-        if self._excitation is not None and self._excitation.done:
-            self._excitation, self._hold = None, state.p_wb
-            self._change(ExplorerStage.SEARCH, t)
-        return Aim.towards(np.zeros(3), self._course_yaw)
-
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
-        """Fly at the gate until it is passed."""
         along, across = offset(state.p_wb, gate)
         self._before |= along < 0
         if self._before and along > BEYOND_M / 2 and np.linalg.norm(across) < INSIDE_M:
-            self._pass(t, gate)
+            self._gates.flown_through()
+            self._course_yaw, self._hold = gate.yaw, gate.p_w + BEYOND_M * gate.ahead
+            self.passages.times_s.append(t - self._go_t)
+            self._change(ExplorerStage.PASS, t)
             return self._fly_on(state, t)
         if self._weave is None and self._before and gate.views >= VIEWS and -along < FROM_M:
             self._weave = Weave(state.p_wb, gate, t)
             self._change(ExplorerStage.WEAVE, t)
         return approach(state.p_wb, gate, t, t - self._stage_t, self._room)
-
-    def _pass(self, t: float, gate: Landmark) -> None:
-        self._gates.flown_through()
-        self._course_yaw = gate.yaw
-        self.passages.times_s.append(t - self._go_t)
-        self._hold = gate.p_w + BEYOND_M * gate.ahead
-        self._change(ExplorerStage.PASS, t)
 
     def _fly_on(self, state: State, t: float) -> Aim:
         """Fly on straight behind a gate for a moment; then search the next."""
@@ -507,8 +469,12 @@ class Explorer(FlightGuidance[Mapper]):
             self._gates.check_credit()
             self._hold = self._room.inside(state.p_wb)
             self._change(ExplorerStage.SEARCH, t)
-        course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
-        return Aim.towards(CROSSING * course_w + pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._course_yaw)
+        height = pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB)
+        return Aim(CROSSING * self._course_w + height, self._course_yaw)
+
+    @property
+    def _course_w(self) -> Array:
+        return np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
 
     def _search(self, state: State, t: float) -> Aim:
         """Turn on the spot and nod; after a full turn move on, and land after several in vain."""
@@ -519,8 +485,7 @@ class Explorer(FlightGuidance[Mapper]):
                 self._why_landing = "no further gate in sight"
                 self._change(ExplorerStage.LAND, t)
                 return self._aim
-            course_w = np.array([math.cos(self._course_yaw), math.sin(self._course_yaw), 0.0])
-            self._hold = self._room.inside(state.p_wb + STEP_M * course_w)
+            self._hold = self._room.inside(state.p_wb + STEP_M * self._course_w)
             self._change(ExplorerStage.SEARCH, t)
         heading = self._course_yaw + sweep(since)
         return Aim(pull(self._hold - state.p_wb, CROSSING), heading, nod(since, heading))

@@ -1,9 +1,7 @@
 """Guidance by a plan, and from gate to gate without one; both count the gates passed.
 
-By a plan: the controller tracks it, at a pace that the estimate warrants. The pace is slower while the next gate may be missed,
-and while commands are too infrequent. A vehicle that flies slower needs less thrust against drag, so it pitches less and its
-camera sees more of the gates: uncertainty caused by speed is reduced by flying slowly (measured in worlds with 1.5 to 1.7 times
-the drag, see docs/worlds.md).
+By a plan: the controller tracks it, slower while the next gate may be missed, and while commands are too infrequent. A slower
+vehicle needs less thrust against drag, pitches less and sees more of the gates (docs/worlds.md).
 
 Without a plan: the command follows from the estimate and the next gate, as by a policy (Swift, Kaufmann et al. 2023).
 """
@@ -45,25 +43,20 @@ class Caution:
     """Pace limiter; call `pace` once per command."""
 
     def __init__(self, contact_radius_m: float, period_s: float):
-        """Create it; `period_s`: requested command period."""
         self._radius_m, self._wanted_s = contact_radius_m, period_s
         self._mean_s, self._last = period_s, math.nan
 
     def pace(self, t: float, gate: Gate, to_last: Array | None, to_next: Array | None = None) -> float:
         """Return the greatest pace at time t (s), 1.0 as planned, inf without a limit.
 
-        Args:
-            to_last, to_next: covariances (3, 3) m^2 of the position relative to the gate used last, and to the next `gate`, of
-                which the part across its opening counts.
+        Covariances (3, 3) m^2 of the position: to the gate used last, and to the next, whose part across its opening counts.
         """
         return min(self._in_doubt(gate, to_last, to_next), self._in_haste(t))
 
     def looks(self, gate: Gate, cov: Array | None) -> bool:
         """Return whether the next gate, with covariance (3, 3) m^2, must be seen better before it is passed."""
         room = room_in(gate, self._radius_m)
-        if cov is None or room <= 0:
-            return False
-        return sigma_across(gate, cov) > UNSEEN * room
+        return cov is not None and room > 0 and sigma_across(gate, cov) > UNSEEN * room
 
     def _in_doubt(self, gate: Gate, to_last: Array | None, to_next: Array | None) -> float:
         room = room_in(gate, self._radius_m)
@@ -102,7 +95,6 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         options: FlightOptions,
         observer: GateObserver,
     ):
-        """Create it; `period_s`: command period."""
         self.course, self.passages, self.controller = track.course(options.laps), Passages(), controller
         radius_m = vehicle.contact_radius_m
         slots = has_slot(track.gates, radius_m)  # no second try has the run-up for one
@@ -158,7 +150,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
 
     def receive(self, message: Telemetry) -> End | None:
         if isinstance(message, RaceStatus):
-            self._retries.receive(message)
+            self._retries.status.receive(message)
         return None
 
     def process_rival(self, rival: RivalState) -> None:
@@ -169,11 +161,10 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         self.controller.predictor.sent(t, u)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
-        """Count the gates passed by the estimate; finish with the last."""
         passed = len(self.passages.times_s)
         outside = self._count(state, go_t, estimator)
-        if len(self.passages.times_s) > passed:
-            self._retries.passed(passed, t)
+        if len(self.passages.times_s) > passed and self._retries.recovery is not None:
+            self._retries.resume(passed, t)
         end = self._retries.judge(self._next, outside, self.passages, state, t, go_t)
         self._previous, self._previous_p = state, state.p_wb - self._gate_offset(self._next, estimator)
         trying = self._retries.recovery is not None
@@ -203,7 +194,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         searched = self._retries.searches_ball(gate, go_t)
         if crossing is None or searched or not (crossing.margin > -REACH_M or evading):
             return False
-        if self._retries.misses(gate, crossing.margin):
+        if self._retries.searches and crossing.margin < missed_margin(gate):
             return True
         self.passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
         self.passages.margins_m.append(crossing.margin)
@@ -248,7 +239,6 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         return (self._replanning.plan, self._replanning.vehicle) if self._replanning is not None else None
 
     def bridge(self, state: State, t: float) -> list[Imu]:
-        """Return the samples predicted by the model from the commands sent."""
         end, model = min(t, state.t + STALE_S), self.controller.disturbance.parameters
         readings = self.controller.predictor.readings(state_vector(state), state.t, end, model)
         return [Imu(t, as_vector(force), as_vector(omega)) for t, force, omega in readings]
@@ -277,7 +267,6 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         return landmark, self.course[number].p_wg + moved, moved
 
     def _landmark(self, number: int) -> int:
-        """Return the landmark of a gate of the course."""
         return self._landmarks[number % len(self._landmarks)]
 
     @property
@@ -314,7 +303,6 @@ class GateFollower(FlightGuidance[MapEstimator]):
         self._previous_p = np.zeros(3)  # m, previous position in the map frame, by the previous offset of the next gate
 
     def retarget(self, track: Track) -> None:
-        """Fly at the same gates at other places, those of `track`."""
         self._observer.displace(track.gates)
 
     def window(self, state: State | None) -> SearchWindow:
@@ -327,7 +315,6 @@ class GateFollower(FlightGuidance[MapEstimator]):
         return self._observer.see(image, estimator)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
-        """Count the gates passed by the estimate; finish with the last."""
         previous, self._previous = self._previous, state
         passages, gate = self.passages, self._next_gate
         if previous is not None and len(passages.times_s) < len(self.course):
@@ -341,8 +328,7 @@ class GateFollower(FlightGuidance[MapEstimator]):
         self._previous_p = state.p_wb - self._offset(estimator)
         since = passages.times_s[-1] if passages.times_s else 0.0
         if t - go_t - since > CIRCLING_S:
-            cause = f"no gate was passed for {CIRCLING_S:g} s"
-            return End(EndReason.TIME_LIMIT, cause)
+            return End(EndReason.TIME_LIMIT, f"no gate was passed for {CIRCLING_S:g} s")
         return None
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
@@ -359,7 +345,6 @@ class GateFollower(FlightGuidance[MapEstimator]):
         return self._track.gates[self._number]
 
     def _offset(self, estimator: MapEstimator) -> Array:
-        """Return the offset (3,) m of the next gate from the map, world NED."""
         landmark = self._track.landmarks[self._number]
         moved = self._observer.moved(landmark)
         return moved + estimator.gate_offset(landmark, self._next_gate.p_wg + moved)

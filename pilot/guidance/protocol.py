@@ -98,9 +98,9 @@ class GateObserver:
     """Recognition of the gates of a known track in images."""
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
-        self._gates, self._mapped = tuple(gates), tuple(gates)
-        self._set_associator(associator)
-        self._recognised_t = -np.inf  # s, when a gate last was
+        self._gates = self._mapped = tuple(gates)
+        self._relocator, self._recognised_t = GateRelocator(), -np.inf  # s, when a gate last was recognised
+        self._set_map(associator)
 
     def end_of_rest(
         self, images: Sequence[DetectedImage], estimator: MapEstimator, requested: Collection[int] = ()
@@ -108,13 +108,10 @@ class GateObserver:
         """Rescale the focal length, and displace the requested gates, if the images from the pad show that the model is wrong."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
-            self._set_associator(associator)
+            self._relocator = GateRelocator()
+            self._set_map(associator)
         for image in images:
             self._relocate(Localised(at=estimator.predict_at_rest(image.t)), image, estimator, requested)
-
-    def _set_associator(self, associator: Associator) -> None:
-        self._relocator = GateRelocator()
-        self._set_map(associator)
 
     def _set_map(self, associator: Associator) -> None:
         self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
@@ -145,7 +142,6 @@ class GateObserver:
         return True
 
     def displace(self, gates: Sequence[Gate]) -> None:
-        """Move the gates on the map to where these stand."""
         self._gates = tuple(gates)
         self._set_map(self._associator.on(self._gates))
 

@@ -2,12 +2,10 @@
 
 A gate is missed, or the estimate lost, if
 
-- the estimate has crossed the gate's plane outside of its opening: beyond the middle of the frame, since a vehicle that
-  flies on has not hit it,
+- the estimate has crossed the gate's plane beyond the middle of its frame: a vehicle that flies on has not hit it,
 - the race status does not count a gate that was passed some time before it was sent,
-- the plan has advanced past the gate, and the gate's plane was not crossed near the gate, or
-- the position to the gates has been too uncertain to fly through one for some time, or the next gate has to be braked for now
-  and its opening is more likely missed than hit.
+- the plan has advanced past the gate, and the gate's plane was not crossed near it, or
+- the position has been too uncertain for any gate for some time, or for the next, for which it is time to brake.
 
 An attempt flies by velocities; afterwards the plan is resumed, slowly at first.
 
@@ -24,7 +22,6 @@ Positions are in the frame of the plan, in which the gate has its planned positi
 
 import enum
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -46,9 +43,9 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 # Thresholds of the detection, set by hand unless stated otherwise.
 
-# s, delay after a passage from which a status without it contradicts. Real builds count up to a quarter of a second late, by
-# other accounts three quarters. Once passages were counted, the delay is the longest seen, plus a status period, plus
-# SLACK_S; once COUNTS were counted with what may be one delay, that one plus SLACK_S.
+# s, delay after a passage from which a status without it contradicts; real builds count up to three quarters of a second late.
+# Once passages were counted, the delay is the longest seen, plus a status period, plus SLACK_S; once COUNTS were counted with
+# what may be one delay, that one plus SLACK_S.
 STATUS_S = 1.0
 SLACK_S = 0.15
 COUNTS = 5
@@ -68,20 +65,12 @@ def missed_margin(gate: Gate) -> float:
 
 
 def room_in(gate: Gate, contact_radius_m: float) -> float:
-    """Return the distance (m) from the middle of an opening to where the vehicle would touch its edge.
-
-    It is infinite in a ball, which has no edge, and which no image makes surer, and negative in a slot, through which the body is
-    tilted.
-    """
+    """Return the distance (m) from an opening's middle to contact: infinite in a ball, negative in a slot."""
     return inf if gate.is_ball else gate.half - contact_radius_m
 
 
 def brakes(gate: Gate, state: State, room_m: float) -> bool:
-    """Return whether a gate is more likely missed than hit, and the vehicle has to brake now, and can, to stop before it.
-
-    Args:
-        room_m: from the middle of the opening to where the vehicle would touch its edge; a slot is passed at the plan's pace.
-    """
+    """Return whether a gate with `room_m` (`room_in`) is more likely missed than hit, and now is the time to brake for it."""
     speed = float(np.linalg.norm(state.v_w))
     rest_m = -float(gate.local(state.p_wb)[0]) - speed * BRAKE_S - speed**2 / (2 * BRAKE_M_S2)
     return 0 < rest_m < BRAKE_M and 0 < BLIND * room_m < sigma_across(gate, state.cov_to_gate)
@@ -99,7 +88,6 @@ class StatusWatch:
         self._delays_s: list[tuple[float, float]] = []  # s, bounds of the delay, of each gate counted so far
 
     def receive(self, status: RaceStatus) -> None:
-        """Process a status; the newest counts."""
         self._before, self._status = self._status, status
 
     def counted(self, go_t: float) -> int | None:
@@ -192,17 +180,10 @@ class Recovery:
         self._seen_t = t
 
     def failed(self, t: float) -> bool:
-        """Return whether the attempt has taken too long."""
         return t - self._begun > TRY_S
 
     def record_sighting(self, t: float) -> None:
-        """Count an image that showed the gate at t (s)."""
         self._seen, self._seen_t = self._seen + 1, t
-
-    @property
-    def accel_share(self) -> float:
-        """Fraction of the vehicle's thrust that may be used for braking; 0 to use ACCEL_M_S2 instead."""
-        return BRAKE_SHARE if self.stage is RecoveryStage.STOP else 0.0
 
     def aim(self, p_w: Array, v_w: Array, sigma_m: float, lost: bool, t: float) -> Aim:
         """Return the aim at t (s), for p_w (3,) m, v_w (3,) m/s and a standard deviation sigma_m of the position to the gate."""
@@ -210,12 +191,12 @@ class Recovery:
             speed = float(np.linalg.norm(v_w))
             if speed > STANDING_M_S:
                 back = -AGAINST_M_S * v_w / speed
-                return Aim.towards(back - [0.0, 0.0, CLIMB_M_S], self._yaw)
+                return Aim(back - [0.0, 0.0, CLIMB_M_S], self._yaw)
             self._change(RecoveryStage.SEARCH, p_w, t)
         if self.stage is RecoveryStage.SEARCH:
             if lost or sigma_m > 2 * SURE_M:
                 heading = self._bearing(p_w) + SEARCH_RAD_S * (t - self._stage_t)
-                return Aim.towards(self._to(self._hold, p_w), heading)
+                return Aim(self._to(self._hold, p_w), heading)
             self._way = self._around(p_w)
             self._change(RecoveryStage.RETURN, p_w, t)
         if self.stage is RecoveryStage.RETURN:
@@ -225,9 +206,9 @@ class Recovery:
                 self._way = self._way or self._about()
                 step_w = self._way[0] - p_w
                 v_w = THROUGH_M_S * step_w / max(float(np.linalg.norm(step_w)), ARRIVED_M)
-                return Aim.towards(v_w, self._bearing(p_w))
+                return Aim(v_w, self._bearing(p_w))
             if self._way:
-                return Aim.towards(self._to(self._way[0], p_w), self._bearing(p_w))
+                return Aim(self._to(self._way[0], p_w), self._bearing(p_w))
             self._change(RecoveryStage.LOOK, p_w, t)
         if self.stage is RecoveryStage.LOOK:
             ready = self._seen >= IMAGES and sigma_m < SURE_M and t - self._seen_t < BLANK_S / 4
@@ -251,19 +232,18 @@ class Recovery:
             phase = 2 * math.pi * blank / SWEEP_S
             heading += SWEEP_RAD * math.sin(phase)
             hold = hold + [0.0, 0.0, NOD_M * math.sin(phase / 2)]
-        return Aim.towards(self._to(hold, p_w), heading)
+        return Aim(self._to(hold, p_w), heading)
 
     def _through(self, p_w: Array, t: float) -> Aim:
-        """Fly along the axis, or return if too far off it."""
         p_g = self.gate.local(p_w)
         aside = float(np.linalg.norm(p_g[1:]))
         if p_g[0] < -PAST_M and aside > ASTRAY_M - ASTRAY_SLOPE * p_g[0]:
             self._way = self._around(p_w)
             self._change(RecoveryStage.RETURN, p_w, t)
-            return Aim.towards(self._to(self._before, p_w), self._yaw)
+            return Aim(self._to(self._before, p_w), self._yaw)
         v_g = np.array([THROUGH_M_S, 0.0, 0.0])
         v_g[1:] = limited(-CENTRE_1_S * p_g[1:], THROUGH_M_S / 2)
-        return Aim.towards(self.gate.R_wg @ v_g, self._yaw)
+        return Aim(self.gate.R_wg @ v_g, self._yaw)
 
     @property
     def _yaw(self) -> float:
@@ -273,7 +253,6 @@ class Recovery:
 
     @property
     def _before(self) -> Array:
-        """Place (3,) m from which the gate is observed."""
         far = [BEFORE_M * share for share in (1.0, 0.85, 0.7, 0.55)]
         places = [self.gate.p_wg - d * self.gate.R_wg[:, 0] for d in far]
         return next((p_w for p_w in places if self._clearance([p_w]) > CLEAR_M), places[-1])
@@ -325,13 +304,11 @@ class Recovery:
         return float(min([walls, *(solid.distance(points).min() for solid in self._others)]))
 
 
-def _length(way: Iterable[Array]) -> float:
-    return float(np.linalg.norm(np.diff(np.array(list(way)), axis=0), axis=1).sum())
+def _length(way: list[Array]) -> float:
+    return float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
 
 
 DENIED = "the race status does not count it"
-
-
 BALL_TRIES = 3  # attempts at a ball, which all visit the same places
 REJOIN_PACE = 0.4  # of the plan, behind a gate that was flown again (set by hand, as the next)
 QUICKEN_1_S = 0.3  # 1/s, by which it rises
@@ -351,28 +328,19 @@ class GateRetries:
         """Create them; unless it `searches`, every crossing counts and the plan is followed to its end, wherever gates stand."""
         self.searches = searches
         self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
-        self._status = StatusWatch()
+        self.status = StatusWatch()
         self._lost_since = inf  # s, since when the estimate is lost on end
         self.recovery: Recovery | None = None  # the current attempt; None while the plan is followed
-        self._velocity = self._new_controller()
+        self._velocity = VelocityController(vehicle, TURN_RAD_S)
         self._rejoined_t: float | None = None
 
-    def receive(self, status: RaceStatus) -> None:
-        """Process the simulator's race status."""
-        self._status.receive(status)
-
     def record_sighting(self, t: float) -> None:
-        """Record that an image showed the next gate at t (s)."""
         if self.recovery is not None:
             self.recovery.record_sighting(t)
 
-    def misses(self, gate: Gate, margin_m: float) -> bool:
-        """Return whether a crossing of a gate's plane by the estimate, with this margin, was no passage."""
-        return self.searches and margin_m < missed_margin(gate)
-
     def searches_ball(self, gate: Gate, go_t: float) -> bool:
         """Return whether a ball is searched until the race status of the race begun at go_t (s) counts it."""
-        return gate.is_ball and self.recovery is not None and self._status.counted(go_t) is not None
+        return gate.is_ball and self.recovery is not None and self.status.counted(go_t) is not None
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over, or the
@@ -382,7 +350,6 @@ class GateRetries:
             number: number of the next gate.
             outside: its plane was just crossed outside of its opening.
             passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
-            t: s, now; GO was at go_t.
         """
         finished = len(passages.times_s) == len(self._course)
         if not self.searches:
@@ -393,7 +360,7 @@ class GateRetries:
         if t - self._lost_since > BLIND_S:
             return End(EndReason.BLIND, f"no position accurate enough for a gate for {BLIND_S:g} s")
         if self.recovery is not None:
-            counted = self._status.counted(go_t)
+            counted = self.status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
                 passages.times_s.append(t - go_t)
                 passages.margins_m.append(0.0)  # it was passed within, by an unknown margin
@@ -427,11 +394,6 @@ class GateRetries:
             return number, "the estimate is too uncertain for it"
         return number, "the estimate is lost" if t - self._lost_since > LOST_S else ""
 
-    def passed(self, number: int, t: float) -> None:
-        """Record the passage of a gate; after an attempt the plan is resumed from there."""
-        if self.recovery is not None:
-            self.resume(number, t)
-
     def resume(self, number: int, t: float) -> None:
         """Resume the plan behind a gate that was passed by another control, slowly at first."""
         self.recovery, self._rejoined_t = None, t
@@ -448,8 +410,8 @@ class GateRetries:
         assert self.recovery is not None
         sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
         aim = self.recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
-        stopping = self.recovery.accel_share
-        most = stopping * self._vehicle.thrust_max or ACCEL_M_S2
+        stopping = self.recovery.stage is RecoveryStage.STOP
+        most = BRAKE_SHARE * self._vehicle.thrust_max if stopping else ACCEL_M_S2
         u, q_wb = self._velocity.input(x, aim, dt, most, learn=not stopping)  # the integral would wind up
         self._controller.predictor.sent(t, u)
         return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
@@ -457,7 +419,7 @@ class GateRetries:
     def _await_finish(self, number: int, passages: Passages, t: float, go_t: float) -> End | None:
         """Finish unless the race status contradicts; brake until it confirms."""
         waited_s = t - go_t - passages.times_s[-1]
-        if self._status.confirms(number, go_t) or waited_s > FINISH_S:
+        if self.status.confirms(number, go_t) or waited_s > FINISH_S:
             return End(EndReason.FINISHED)
         if (denied := self._take_back(passages, go_t)) is not None:
             self._begin(denied, DENIED, passages, t, go_t)
@@ -466,7 +428,7 @@ class GateRetries:
 
     def _take_back(self, passages: Passages, go_t: float) -> int | None:
         """Remove the passages that the race status denies; return the number of the first such gate, None if there is none."""
-        denied = self._status.missed(passages.times_s, go_t)
+        denied = self.status.missed(passages.times_s, go_t)
         if denied is not None:
             del passages.times_s[denied:], passages.margins_m[denied:]
         return denied
@@ -476,8 +438,5 @@ class GateRetries:
         self.recovery = self._try(number, t)
 
     def _try(self, number: int, t: float) -> Recovery:
-        self._velocity = self._new_controller()
+        self._velocity = VelocityController(self._vehicle, TURN_RAD_S)
         return Recovery(self._course[number], self._track, t)
-
-    def _new_controller(self) -> VelocityController:
-        return VelocityController(self._vehicle, TURN_RAD_S)

@@ -1,31 +1,25 @@
 """Racing against others: keep clear of the leader, and overtake where both have room.
 
-A rival's position relative to the own plan, and its prediction: it flies the same course at its own pace and offset.
+Rivals are reported or seen (`estimation.rivals`), and predicted along the own plan at their last pace and offset. The leader
+flies as if alone, and keeps its line until the other is clear ahead; side by side at the start, the one farther right yields.
 
-Free space for overtaking: the side, of four, with the smallest deviation from the line that is clear of solids.
-
-Overtaking of a slower rival: whether and on which side, by a prediction of the own flight on a line displaced around it.
-
-The plan's line takes, at a pace s, the specific thrust T(s) = s^2 b - g with b = T_plan + g (Hollerbach, 1984; drag scales with
-s^2, too). A displaced line takes more outside of a bend, where it is longer, and for the acceleration of the displacement d:
+Whether and on which of four sides to overtake is the best response to that prediction (the prediction-only baseline of Spica et
+al., T-RO 2020, and Wang et al., RSS 2019), by a flight on a line displaced around the rival. The plan's line takes, at a pace s,
+the specific thrust T(s) = s^2 b - g with b = T_plan + g (Hollerbach, 1984). A displaced line takes more outside of a bend, where
+it is longer, and for the acceleration of the displacement d:
 
     |s^2 (1 - k . d) b + d'' - g| <= |f^2 b - g|
 
 with the curvature vector k and the pace f attainable on the line itself. Overtaking begins if by this prediction one is clear
 ahead within the horizon and apart all along: side by side where there is room, in openings too, else one behind the other. It is
 aborted while braking suffices to be behind at the next opening; later it is completed.
-
-Rivals are reported or seen (`estimation.rivals`). They fly the same course, so each rival that may be overtaken, or is out of
-sight for a moment, is predicted along the own plan at its last pace. The leader flies as if alone, and keeps its line until
-the other is clear ahead; side by side at the start, the one farther right yields. Whether and on which side to overtake is
-the best response to that prediction, without a game about the rival's answer (the prediction-only baseline of Spica et al.,
-T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -99,15 +93,12 @@ class PassingRoom:
     """Free space of a course: bounds, obstacles, and the frames of the gates."""
 
     def __init__(self, track: Track, radius_m: float):
-        """Create it; `radius_m`: radius of the body."""
         frames = [bar for gate in track.gates if gate.has_frame for bar in bars(gate)]
         stands = [box for k in range(len(track.gates)) if (box := stand(track, k)) is not None]
         self._solids: Sequence[SolidBox] = [*map(of_obstacle, track.obstacles), *frames, *stands]
         self._radius_m = radius_m + PASSING_SPARE_M
-        self.box_w: Array = np.array([track.bounds.low_m, track.bounds.high_m]) + [
-            [self._radius_m],
-            [-self._radius_m],
-        ]  # (2, 3) m
+        low_w, high_w = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
+        self.box_w: Array = np.array([low_w + self._radius_m, high_w - self._radius_m])  # (2, 3) m
 
     @staticmethod
     def sides(along: Array) -> tuple[Array, Array, Array, Array]:
@@ -179,22 +170,12 @@ class Overtaking:
     """Overtaking manoeuvres in progress."""
 
     def __init__(self, room: PassingRoom, radius_m: float):
-        """Create it; `radius_m`: radius of the body, also of the rivals."""
         self._room, self._reach_m, self._row_m = room, 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
-        self._sides: dict[int, Array] = {}  # (3,) unit vectors, by the rivals' numbers
-
-    def forget(self, number: int) -> None:
-        """End the manoeuvre around a rival."""
-        self._sides.pop(number, None)
-
-    def rename(self, before: int, number: int) -> None:
-        """Give a rival that was recognised its new number."""
-        if (side := self._sides.pop(before, None)) is not None:
-            self._sides[number] = side
+        self.sides: dict[int, Array] = {}  # (3,) unit vectors, by the numbers of the rivals that are being overtaken
 
     def tube(self, number: int, at: Pursuit) -> AvoidanceTube | None:
         """Return the tube, with the times of `HORIZON`, to overtake a rival; None to stay behind."""
-        begun = self._sides.pop(number, None)
+        begun = self.sides.pop(number, None)
         worth = at.lead_m > 0 and not at.setting_off and at.rival.pace < at.attainable - SLOWER
         if at.lead_m < -self._reach_m or (begun is None and not worth):
             return None
@@ -203,12 +184,11 @@ class Overtaking:
             return None
         along = rows[0, V] / max(float(np.linalg.norm(rows[0, V])), SPEED_FLOOR)
         frames = parallel_frames(rows)
-        found = None if begun is None else self._go_on(begun - begun @ along * along, at, rows, frames)
-        if found is None:
-            found = self._begin(self._room.sides(along), at, rows, frames)
+        found = self._go_on(begun - begun @ along * along, at, rows, frames) if begun is not None else None
+        found = found or self._begin(self._room.sides(along), at, rows, frames)
         if found is None:
             return None
-        self._sides[number] = found.side_w
+        self.sides[number] = found.side_w
         return found.tube
 
     def _begin(self, sides: Iterable[Array], at: Pursuit, rows: Array, frames: Array) -> Prediction | None:
@@ -246,14 +226,8 @@ class Overtaking:
         beside, passed = np.abs(leads) < self._row_m, np.logical_or.accumulate(leads < -self._reach_m)
         apart = [np.linalg.norm(led_w - path_w, axis=1)]
         apart += [np.where(passed, np.inf, np.linalg.norm(led_w - other_w, axis=1)) for other_w in at.others_w]
-        return Prediction(
-            side_w,
-            tube,
-            float(leads[-1]),
-            float(np.min(apart)),
-            float(np.linalg.norm(steps, axis=1).max()),
-            led_w[beside & ~within(rows)],
-        )
+        aside_m, open_w = float(np.linalg.norm(steps, axis=1).max()), led_w[beside & ~within(rows)]
+        return Prediction(side_w, tube, float(leads[-1]), float(np.min(apart)), aside_m, open_w)
 
 
 def driven(line: Reference, theta: float, pace: float, most: Array) -> Array:
@@ -377,7 +351,6 @@ class RivalWatch:
     """Record of each rival's position, by its `tracker`, and of overtaking in progress."""
 
     def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
-        """Create it; `radius_m`: radius of the body, also of the rivals."""
         self._grid, self._room, self.tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._known: dict[int, RivalTrack] = {}
@@ -397,7 +370,7 @@ class RivalWatch:
             rival = known.rival.after(max(state.t - known.t, 0.0))
             path_w = rival.at(line, HORIZON)
             if np.linalg.norm(path_w[0] - state.p_wb) > NEAR_M:
-                self._overtaking.forget(number)
+                self._overtaking.sides.pop(number, None)
                 continue
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
             near[number] = rival, path_w, lead
@@ -432,9 +405,8 @@ class RivalWatch:
         beside = not at.setting_off and apart_m > self._row_m + at.sigma_m and at.lead_m < self._reach_m
         reach_m = self._reach_m + at.sigma_m
         length_m = (LANE if beside else ROW) * reach_m + along_m
-        tube = AvoidanceTube(
-            state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w
-        )
+        side_w = across / max(apart_m, 1e-6)
+        tube = AvoidanceTube(state.t + HORIZON, path_w, reach_m, length_m, side_w, self._room.box_w)
         lurks = not at.setting_off and at.rival.pace < at.attainable - SLOWER
         room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
         paces = [LEAST, at.rival.pace + self._surplus(at.line, at.own.theta, at.rival.pace, at.lead_m, room_m)]
@@ -486,10 +458,10 @@ class RivalWatch:
             if number not in present and (off := float(np.linalg.norm(there - one.p_w))) < least_m:
                 best, least_m = number, off
         if best is not None:
-            self._known[one.number] = self._known.pop(best)
-            self._overtaking.rename(best, one.number)
-            if (ahead := self._ahead.pop(best, None)) is not None:
-                self._ahead[one.number] = ahead
+            records: list[dict[int, Any]] = [self._known, self._overtaking.sides, self._ahead]
+            for record in records:
+                if best in record:
+                    record[one.number] = record.pop(best)
 
 
 def _steady(rival: PathState, last: RivalTrack | None, one: RivalEstimate) -> PathState:

@@ -1,18 +1,14 @@
-"""Flight by commanded velocities, and landing on the spot.
-
-Velocity controller, used by explorer, exciter, recovery and landing instead of a plan.
+"""Flight by commanded velocities, used by explorer, exciter, recovery and landing instead of a plan.
 
     a = k e + k_i sum e dt + a*,   e = v* - v,   f = a - g + drag(v),   |f| along -z of the body,   omega = k_q log(q^-1 q*)
 
 The integral compensates errors of the vehicle's file. q* is the attitude whose z axis lies along -f and whose nose has the
-commanded heading.
-
-Landing on the spot: brake, then sink until the accelerometer shows the ground. The regular end of a flight.
+commanded heading. Landing on the spot, the regular end: brake, then sink until the accelerometer shows the ground.
 """
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,33 +35,22 @@ class Aim:
 
     v_w: Array  # (3,) m/s
     heading: float  # rad, yaw of the nose
-    accel_w: Array  # (3,) m/s^2, feed-forward
-
-    @classmethod
-    def towards(cls, v_w: Array, heading: float) -> "Aim":
-        """Return the aim of a velocity v_w (3,) m/s and heading, rad, without acceleration."""
-        return cls(v_w, heading, np.zeros(3))
+    accel_w: Array = field(default_factory=lambda: np.zeros(3))  # (3,) m/s^2, feed-forward
 
 
 class VelocityController:
     """Controller from a commanded velocity to body rates and thrust."""
 
     def __init__(self, vehicle: Vehicle, turn_limit: float):
-        """Create it; `turn_limit`: greatest norm of the body rates, rad/s."""
         self._vehicle, self._air, self._turn_limit = vehicle, vehicle.rates_parameters, turn_limit
         self._trim = np.zeros(3)  # m/s^2
 
     def input(
         self, x: Array, aim: Aim, dt: float, accel_limit: float = ACCEL_LIMIT, learn: bool = True
     ) -> tuple[Array, Array]:
-        """Return the input (4,) and the commanded attitude (4,) for the state x (14,).
+        """Return the input (4,) and the commanded attitude (4,) for the state x (14,), dt (s) before the next call.
 
-        Args:
-            x: state, as `RATES_X`.
-            aim: command.
-            dt: s, time to the next call.
-            accel_limit: as `ACCEL_LIMIT`.
-            learn: update the integral; not while the input is flown only in part, or the aim jumps.
+        `learn` updates the integral; not while the input is flown only in part, or the aim jumps.
         """
         q, v = x[Q], x[V]
         error = aim.v_w - v
@@ -111,7 +96,6 @@ class Landing:
         self.done = False
 
     def receive(self, sample: Imu) -> None:
-        """Process a sample: detect the contact force."""
         if self._begun is None:
             return
         self._pushes.append((sample.t, float(np.linalg.norm(sample.accel)) - self._thrust))
@@ -122,13 +106,12 @@ class Landing:
         self.done |= sample.t - self._begun > LIMIT_S
 
     def step(self, state: State, t: float, dt: float) -> Control:
-        """Return the command at t (s); the next one follows dt (s) later."""
         if self._begun is None:
             self._begun, self._heading = t, float(to_euler(state.q_wb)[2])
         below = float(state.p_wb[2]) - self._floor_m
         self.done |= below > BELOW_M
         self._push = NEAR_PUSH_M_S2 if below > -NEAR_M else PUSH_M_S2
-        aim, x = Aim.towards(np.array([0.0, 0.0, SINK_M_S]), self._heading), state_vector(state)
+        aim, x = Aim(np.array([0.0, 0.0, SINK_M_S]), self._heading), state_vector(state)
         command = control(x, *self._velocity.input(x, aim, dt, self._brake), aim)
         self._thrust = float(command.u[3])
         return command

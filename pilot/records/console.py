@@ -1,8 +1,6 @@
-"""stderr and the status line, written by their own thread: a blocked stream never delays a flight.
+"""stderr, written by its own thread: a closed or blocked stream neither delays nor ends a flight.
 
-stderr, written by its own thread: a closed or blocked stream neither delays nor ends a flight.
-
-The status line: rewritten on a terminal; elsewhere a line for each change of phase.
+The status line is rewritten on a terminal; elsewhere it is a line for each change of phase.
 """
 
 import contextlib
@@ -43,17 +41,14 @@ class Console:
         self._thread.start()
 
     def say(self, line: str) -> None:
-        """Write a line."""
         self._lines.append(line)
         self._news.set()
 
     def show(self, status: str) -> None:
-        """Replace the status line, on a terminal."""
         self._status = status
         self._news.set()
 
     def close(self) -> None:
-        """Write the remaining lines, unless the stream is blocked."""
         self._closed = True
         self._news.set()
         self._thread.join(CLOSE_S)
@@ -102,11 +97,7 @@ class StatusLine:
         if pilot.last_command is None or pilot.go_t is None:
             return text
         state, control = pilot.last_command.state, pilot.last_command.control
-        gates = f"{len(pilot.guidance.passages.times_s)}" + (
-            f"/{len(pilot.guidance.course)}" if pilot.guidance.course else ""
-        )
-        speed = float(state.v_w @ state.v_w) ** 0.5
-        return (
-            f"{text}  {t - pilot.go_t:6.2f} s  gate {gates}  {speed:4.1f} m/s"
-            f"  drift {state.drift:.2f} m  solve {control.solve_s * 1e3:.1f} ms  {self.command_hz:.0f} Hz"
-        )
+        of = f"/{len(pilot.guidance.course)}" if pilot.guidance.course else ""
+        where = f"gate {len(pilot.guidance.passages.times_s)}{of}  {float(state.v_w @ state.v_w) ** 0.5:4.1f} m/s"
+        loop = f"drift {state.drift:.2f} m  solve {control.solve_s * 1e3:.1f} ms  {self.command_hz:.0f} Hz"
+        return f"{text}  {t - pilot.go_t:6.2f} s  {where}  {loop}"

@@ -47,7 +47,6 @@ class _Entry:
 
 
 def _compressed(entry: _Entry) -> bytes:
-    """Return a foxglove.CompressedImage."""
     sec, nsec = divmod(round(entry.t * 1e9), 1_000_000_000)
     image = {
         "timestamp": {"sec": sec, "nsec": nsec},
@@ -174,7 +173,6 @@ class FlightLog:
             self._fail(error)
 
     def _drain(self) -> None:
-        """Write all queued records."""
         while self._queue:
             with self._lock:
                 entry = self._queue.popleft()

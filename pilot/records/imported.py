@@ -7,7 +7,7 @@ acceleration or rotation; where a recording begins in the air, /position gives i
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,17 +48,16 @@ def released_at(force_t: Array, force: Array, omega_t: Array, omega: Array, v_w:
     return max(float(first) - EARLIER_S, float(force_t[0]))
 
 
-def imu_events(t: Array, force: Array, omega: Array) -> list[Event]:
-    """Return samples at times (N,) s of specific forces (N, 3) m/s^2 and rates (N, 3) rad/s."""
-    rows = zip(t.tolist(), force.tolist(), omega.tolist(), strict=True)
-    return [(stamp, "/imu", {"t": stamp, "accel": f, "gyro": w}) for stamp, f, w in rows]
+def events_of(topic: str, t: Array, **columns: Array) -> list[Event]:
+    """Return an event for each time (N,) s, with a row of each column (N, n)."""
+    rows = zip(t.tolist(), *(column.tolist() for column in columns.values()), strict=True)
+    return [(at, topic, {"t": at, **dict(zip(columns, values, strict=True))}) for at, *values in rows]
 
 
 def start_events(t: Array, p: Array, v: Array) -> list[Event]:
     """Return the motion in the first START_S of a flight that begins in the air: positions and velocities (N, 3), if known."""
     begin = (t > t[0]) & (t < t[0] + START_S) & np.isfinite(p).all(axis=1) & np.isfinite(v).all(axis=1)
-    rows = zip(t[begin].tolist(), p[begin].tolist(), v[begin].tolist(), strict=True)
-    return [(stamp, "/position", {"t": stamp, "p": p_w, "v": v_w}) for stamp, p_w, v_w in rows]
+    return events_of("/position", t[begin], p=p[begin], v=v[begin])
 
 
 def in_order(events: list[Event]) -> Iterator[tuple[str, Record]]:
@@ -75,31 +74,19 @@ DOUBT = CameraDoubt(1.0, 1.5, 1.0, 0.01, 0.01, 3.0, 0.01, 0.01, 0.01, 0.005)
 THIN = GateAppearance(outline_m=0.0, depth_m=0.0)  # corners are those of the markers
 
 
-@dataclass(frozen=True)
-class ImportedCourse:
-    """Course of a TII-RATM folder, and its camera."""
-
-    track: Track
-    camera: Camera
-    mount_error_deg: float  # median angle between labelled gates and their directions by motion capture and mount
-
-
 def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
     v_w = np.gradient(flight.p_wb, flight.t, axis=0)
     released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b, v_w)
     yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm", "truth_offset_s": flight.truth_offset_s}
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
-    events += imu_events(flight.t, flight.force_b, flight.omega_b)
+    events += events_of("/imu", flight.t, accel=flight.force_b, gyro=flight.omega_b)
     if released == flight.t[0]:
         events += start_events(flight.t, flight.p_wb, v_w)
-    nowhere = [np.nan] * 3
-    q_wb = np.array([from_matrix(R) for R in flight.R_wb])
-    for t, p, q, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, q_wb, flight.omega_b)), strict=True):
-        events.append((t, "/truth", {"t": t, "p": p, "q": q}))
-        if t >= released:
-            unknown = {"p": nowhere, "v": nowhere, "sigma_p": nowhere}
-            events.append((t, "/state", {"t": t, **unknown, "w": w}))
+    events += events_of("/truth", flight.t, p=flight.p_wb, q=np.array([from_matrix(R) for R in flight.R_wb]))
+    flown = flight.t >= released
+    unknown = np.full((flown.sum(), 3), np.nan)
+    events += events_of("/state", flight.t[flown], p=unknown, v=unknown, sigma_p=unknown, w=flight.omega_b[flown])
     for number, image in enumerate(flight.images):
         for found in _detections(image):
             events.append((image.t, "/detection", {"t": image.t, "frame": number, **found.record()}))
@@ -108,15 +95,15 @@ def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     yield from in_order(events)
 
 
-def ratm_course(flight: RatmFlight) -> ImportedCourse:
-    """Return gates, start and camera. Raises ValueError where a gate's markers make no square."""
+def ratm_course(flight: RatmFlight) -> tuple[Track, Camera]:
+    """Return course and camera of a TII-RATM folder. Raises ValueError where a gate's markers make no square."""
     roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(from_matrix(flight.R_wb[0])))
     x, y, z = flight.p_wb[0].tolist()
     gates = tuple(_gate(markers, flight) for markers in flight.markers_w)
     low, high = flight.markers_w.min(axis=(0, 1)) - ROOM_M, flight.markers_w.max(axis=(0, 1)) + ROOM_M
     bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], high[2]))
     track = Track("ratm", Start((x, y, z), yaw, pitch, roll), bounds, gates, False, None)
-    return ImportedCourse(track, replace(flight.camera, doubt=DOUBT), _mount_error_deg(flight))
+    return track, replace(flight.camera, doubt=DOUBT)
 
 
 def _gate(markers_w: Array, flight: RatmFlight) -> Gate:
@@ -140,29 +127,6 @@ def _detections(image: LabelledImage) -> list[Detection]:
     return found
 
 
-def _mount_error_deg(flight: RatmFlight) -> float:
-    """Return the median angle between the rays to whole labelled gates and to the nearest gate of the map; NaN without any."""
-    centres, camera, errors = flight.markers_w.mean(axis=1), flight.camera, list[float]()
-    for image in flight.images:
-        k = int(np.clip(np.searchsorted(flight.t, image.t), 0, len(flight.t) - 1))
-        p_wc, R_wc = camera.pose(flight.p_wb[k], from_matrix(flight.R_wb[k]))
-        rays = (centres - p_wc) @ R_wc
-        rays /= np.linalg.norm(rays, axis=1)[:, None]
-        for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
-            if seen.all():
-                tangents = np.append(camera.rays(_crossing_of_diagonals(corners_px)), 1.0)
-                cosine = float(np.max(rays @ tangents) / np.linalg.norm(tangents))
-                errors.append(float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))))
-    return float(np.median(errors)) if errors else float("nan")
-
-
-def _crossing_of_diagonals(corners: Array) -> Array:
-    """Return the crossing (2,) of the diagonals of a quadrilateral (4, 2): the image of a square's centre."""
-    a, b, c, d = np.column_stack([corners, np.ones(4)])
-    x, y, w = np.cross(np.cross(a, c), np.cross(b, d)).tolist()
-    return np.array([x, y]) / w if w else corners.mean(axis=0)
-
-
 UNKNOWN = "unknown"
 WIDTHS = {"q": 4, "true_q": 4, "throttle": 1}  # values per signal, where not three
 ANYWHERE_M = 1e6  # m, bounds of a flight without a known track
@@ -171,7 +135,6 @@ Records = Iterator[tuple[str, Record]]
 
 
 def is_ratm(path: Path) -> bool:
-    """Return whether the path is a folder in the layout of TII-RATM."""
     return path.is_dir() and any(path.glob(SYNCHRONISED))
 
 
@@ -196,16 +159,12 @@ def logged_records(path: Path) -> Records:
     log = read_log_signals(path)
     log.require(path, ("force", "omega"), "this command")
     with reading(path):
-        offset = _truth_offset_s(log)
+        omega, truth = log.get("omega"), log.get("true_q")
+        # s, by which the truth's clock is late against the IMU's
+        offset = clock_offset(omega.t, omega.values, truth.t, truth.values) if len(truth) > 1 else float("nan")
         about = {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path), "truth_offset_s": offset}
         yield "/flight", about
         yield from in_order(_events(log, offset if np.isfinite(offset) else 0.0))
-
-
-def _truth_offset_s(log: LoggedSignals) -> float:
-    """Return by how much the truth's clock is late against the IMU's, s; NaN if unknown."""
-    omega, truth = log.get("omega"), log.get("true_q")
-    return clock_offset(omega.t, omega.values, truth.t, truth.values) if len(truth) > 1 else float("nan")
 
 
 def _events(log: LoggedSignals, late_s: float) -> list[Event]:
@@ -214,24 +173,18 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     v = v if np.isfinite(v).any() or len(force) < 2 else np.gradient(p, force.t, axis=0)
     released = released_at(force.t, force.values, omega.t, omega.values, v)
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
-    events += imu_events(force.t, force.values, omega.at(force.t))
+    events += events_of("/imu", force.t, accel=force.values, gyro=omega.at(force.t))
     if released == force.t[0]:
         events += start_events(force.t, p, v)
     truth = log.get("true_p")
-    on_time = (truth.t - late_s).tolist()
-    true_q = _at(log, "true_q", truth.t)
-    for t, p, q in zip(on_time, truth.values.tolist(), true_q.tolist(), strict=True):
-        events.append((t, "/truth", {"t": t, "p": p, "q": q}))
+    events += events_of("/truth", truth.t - late_s, p=truth.values, q=_at(log, "true_q", truth.t))
     stamps = (log.get("p", "q") or force).t
     stamps = stamps[stamps >= released]
-    columns = {key: _at(log, name, stamps) for key, name in (("p", "p"), ("q", "q"), ("v", "v"), ("w", "omega"))}
-    for k, t in enumerate(stamps.tolist()):
-        state = {key: column[k].tolist() for key, column in columns.items()}
-        events.append((t, "/state", {"t": t, **state, "sigma_p": [np.nan] * 3}))
-    throttle = log.get("throttle")
-    rates = _at(log, "omega_cmd", throttle.t)
-    for t, u, w in zip(throttle.t.tolist(), throttle.values.tolist(), rates.tolist(), strict=True):
-        events.append((t, "/command", {"t": t, "throttle": u[0], "w": w, "solve_ms": np.nan}))
+    state = {key: _at(log, name, stamps) for key, name in (("p", "p"), ("q", "q"), ("v", "v"), ("w", "omega"))}
+    events += events_of("/state", stamps, **state, sigma_p=np.full((len(stamps), 3), np.nan))
+    u = log.get("throttle")
+    command = {"throttle": u.values[:, 0], "w": _at(log, "omega_cmd", u.t), "solve_ms": np.full(len(u.t), np.nan)}
+    events += events_of("/command", u.t, **command)
     end = max(event[0] for event in events)
     return [*events, (end, "/phase", {"t": end, "phase": "the log ends", "reason": "; ".join(log.notes)})]
 
@@ -243,7 +196,7 @@ def course_of(path: Path) -> Track:
     if is_ratm(path):
         flight = read_ratm(path)
         with reading(path):
-            return ratm_course(flight).track
+            return ratm_course(flight)[0]
     log = read_log_signals(path)
     with reading(path):
         p, q = log.get("p", "true_p"), log.get("q", "true_q")

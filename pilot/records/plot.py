@@ -65,5 +65,4 @@ def draw_flight(
 
 
 def _mark(axis: Axes, times_s: Sequence[float], **style: Any) -> None:
-    """Draw vertical lines over the whole height."""
     axis.vlines(times_s, 0, 1, transform=axis.get_xaxis_transform(), **style)

@@ -1,9 +1,7 @@
 """Recorder of a flight: the simulator's own report of the race, rows in memory for the result, records in the log.
 
-The simulator's own report of the race (ENCAPSULATED_DATA type 1): gates counted, their times and the finish. Where it exists,
-it is the verdict on a live flight, whatever the pilot's estimate.
-
-The fields are updated apart: the count lags by up to 0.75 s, and may not include the last gate when the finish is reported.
+The simulator's report (ENCAPSULATED_DATA type 1) has gates counted, their times and the finish; it is the verdict on a live
+flight. Its fields are updated apart: the count lags by up to 0.75 s, and may not include the last gate at the finish.
 """
 
 from collections import deque
@@ -13,7 +11,7 @@ import numpy as np
 
 from gate_racer.link.messages import WARNING, Attitude, Farewell, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
 from gate_racer.model.reprojection import GateSighting
-from gate_racer.pilot.flight import CommandRecord, DetectedImage, Phase
+from gate_racer.pilot.flight import CommandRecord, DetectedImage
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog, sigmas
@@ -40,7 +38,6 @@ class ReportedRace:
     _gate_s: float = -1.0  # newest time of a last gate
 
     def receive(self, status: RaceStatus) -> None:
-        """Process a status of this race."""
         self.newest = max(self.newest, status.t)
         now_s = status.t - self.start
         if status.gate > self.gates:
@@ -137,7 +134,6 @@ class Recorder:
         self.troubles[name] = sentence
 
     def close(self) -> None:
-        """Complete the log and note what it lacks."""
         self.log.close()
         dropped = self.log.dropped
         if self.log.problem:
@@ -145,18 +141,13 @@ class Recorder:
         if dropped.images or dropped.records:
             self.troubles["log drops"] = f"{dropped.images} images and {dropped.records} records are not in the log"
 
-    def phase(self, pilot: AnyPilot) -> bool:
-        """Record a change of phase; return whether there was one."""
+    def phase(self, pilot: AnyPilot) -> None:
         if pilot.phase == self._phase:
-            return False
+            return
         self._phase = pilot.phase
         self.log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
-        if pilot.phase is Phase.WAIT_GO and (remark := pilot.handshake.remark):
-            self.note("pad", remark)
-        return True
 
     def received(self, message: Telemetry) -> None:
-        """Record a message that the pilot has received, in order of arrival."""
         if isinstance(message, Imu):
             self.log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
         elif isinstance(message, Attitude):
@@ -172,7 +163,6 @@ class Recorder:
             self.note(f"autopilot: {message.text}", f"autopilot message: {message.text}")
 
     def step(self, step: CommandRecord) -> None:
-        """Record one command."""
         state, control, target = step.state, step.control, step.target
         flight = self.flight
         if not step.lands:
@@ -181,32 +171,16 @@ class Recorder:
             flight.v.append(state.v_w)
             flight.theta.append(control.theta)
             flight.solve_s.append(control.solve_s)
-        self.log.write(
-            "state",
-            state.t,
-            p=state.p_wb,
-            q=state.q_wb,
-            v=state.v_w,
-            w=state.omega_b,
-            sigma_p=sigmas(state.cov_p),
-            drift=state.drift,
-        )
+        motion = {"p": state.p_wb, "q": state.q_wb, "v": state.v_w, "w": state.omega_b}
+        self.log.write("state", state.t, **motion, sigma_p=sigmas(state.cov_p), drift=state.drift)
         fallback = (control.source.value, control.reason) if control.reason else ("", "")
         if fallback != self._fallback and control.reason:
             self.log.write("fallback", state.t, source=control.source.value, reason=control.reason)
         self._fallback = fallback
         row = control.reference
         self.log.write("reference", state.t, theta=control.theta, p=row[:3], q=row[3:7], v=row[7:10])
-        self.log.write(
-            "command",
-            state.t,
-            q=target.q_wb,
-            w=target.omega,
-            throttle=target.throttle,
-            source=control.source.value,
-            status=control.status,
-            solve_ms=control.solve_s * 1e3,
-        )
+        solved = {"source": control.source.value, "status": control.status, "solve_ms": control.solve_s * 1e3}
+        self.log.write("command", state.t, q=target.q_wb, w=target.omega, throttle=target.throttle, **solved)
 
     def image(self, image: DetectedImage, sightings: list[GateSighting]) -> None:
         """Record one frame, its detections and its recognised gates."""
@@ -218,16 +192,9 @@ class Recorder:
             self.log.write("detection", image.t, frame=image.id, **detection.record())
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
-            self.log.write(
-                "sighting",
-                sighting.t,
-                frame=image.id,
-                gate=sighting.gate,
-                range_m=sighting.range_m,
-                p=sighting.p_wb,
-                sigma_p=sigmas(sighting.cov),
-                corners_px=np.round(sighting.corners_px, 3),
-            )
+            seen = {"gate": sighting.gate, "range_m": sighting.range_m, "corners_px": np.round(sighting.corners_px, 3)}
+            place = {"p": sighting.p_wb, "sigma_p": sigmas(sighting.cov)}
+            self.log.write("sighting", sighting.t, frame=image.id, **seen, **place)
 
     def conclude(self, pilot: AnyPilot, frames_dropped: int) -> None:
         """Record what a flight that is over has estimated and counted; what measurements contradicted is a trouble."""

@@ -46,13 +46,6 @@ class LinkReport:
     counters: dict[str, int]
 
 
-def pilots_verdict(pilot: AnyPilot) -> Verdict:
-    """Return the verdict by the pilot's own estimate."""
-    passages = pilot.guidance.passages
-    status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
-    return Verdict(status, pilot.cause, passages.times_s, passages.margins_m, by=OWN_ESTIMATE)
-
-
 def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     """Return the verdict of the simulator's farewell, else of the race status, else the pilot's own.
 
@@ -72,29 +65,24 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
 
 def _by_status(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     """Return the verdict of the race status, else the pilot's own."""
-    own, told, total = pilots_verdict(pilot), board.race(pilot.go_t), len(pilot.guidance.course)
+    own, told, total = pilot.guidance.passages, board.race(pilot.go_t), len(pilot.guidance.course)
+    status, cause = "finished" if pilot.phase is Phase.FINISHED else "aborted", pilot.cause
     if told is None:
-        return own
+        return Verdict(status, cause, own.times_s, own.margins_m, by=OWN_ESTIMATE)
     reported = told.gate_times_s(total)
-    times, estimated = completed(reported, own.gate_times_s, [told.counted_s(n) for n in range(1, len(reported) + 1)])
-    status, cause = own.status, own.cause
+    times, estimated = completed(reported, own.times_s, [told.counted_s(n) for n in range(1, len(reported) + 1)])
     if told.finished:
         status, cause = "finished", ""
     elif status == "finished":
         status, cause = "missed_gate", f"by the race status {len(times)} of {total} gates were passed, and no finish"
-    return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS, estimated=estimated)
+    return Verdict(status, cause, times, own.margins_m[: len(times)], by=RACE_STATUS, estimated=estimated)
 
 
 def completed(reported: list[float | None], own: list[float], latest: list[float]) -> tuple[list[float], list[int]]:
     """Return gate times, s since GO, and the gates, numbered from 1, that were not reported.
 
-    Such a gate has the pilot's own time if that lies between its neighbours'. Else it has the latest that is possible, or
-    where gates share that, an equal part of the time up to it: no two gates have one time.
-
-    Args:
-        reported: None where the race status never had the gate's time.
-        own: times by the pilot's estimate.
-        latest: times of the statuses that first count each gate.
+    Such a gate has the pilot's own time if that lies between its neighbours'. Else it has the latest that is possible, that of
+    the status which first counts it, or where gates share that, an equal part of the time up to it.
     """
     ends, end = list[float](), np.inf
     for time, counted in zip(reversed(reported), reversed(latest), strict=True):
@@ -133,8 +121,12 @@ def true_positions(verdict: Verdict, t: Array) -> Array | None:
     """Return the true positions (N, 3) at times t (N,), NaN outside the recorded run; None where the truth is unknown."""
     if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
         return None
-    columns = [np.interp(t, verdict.t, verdict.x[:, i], left=np.nan, right=np.nan) for i in range(3)]
-    return np.column_stack(columns)
+    return interpolated(t, verdict.t, verdict.x[:, :3])
+
+
+def interpolated(t: Array, times: Array, values: Array) -> Array:
+    """Return values (M, n), known at times (M,), at t (N,): (N, n), NaN before the first and after the last."""
+    return np.column_stack([np.interp(t, times, column, left=np.nan, right=np.nan) for column in values.T])
 
 
 @dataclass(frozen=True)
@@ -215,7 +207,6 @@ class FlightResult:
     troubles: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as a dict for JSON."""
         return asdict(self)
 
 
@@ -231,8 +222,7 @@ def flight_result(
 ) -> FlightResult:
     """Return the result of a flight that is over; without a plan a policy flew.
 
-    Args:
-        about: names, hash, seed, world and settings, under their keys of the result.
+    `about`: names, hash, seed, world and settings, under their keys of the result.
     """
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
     camera = pilot.estimator.calibration()
@@ -263,15 +253,22 @@ def flight_result(
         mean_margin_m=float(np.mean(margins)) if margins else None,
         tracking_rmse_m=rms(off) if off is not None else None,
         estimate_rmse_m=rms(np.linalg.norm(p - truth, axis=1)[racing]) if truth is not None else None,
-        mpc_solve_ms=_solve_times(flight.solve_s),
+        mpc_solve_ms=SolveTimes(*np.percentile(1e3 * np.array(flight.solve_s), [50, 99, 100]))
+        if flight.solve_s
+        else None,
         mpc_fallbacks=counters.fallbacks,
         mpc_fallback_reasons=counters.fallback_reasons,
         mpc_late=counters.late,
         command_hz=link.command_hz,
         command_hz_max_1s=link.command_hz_max_1s,
         vision=VisionResult(
-            *(counters.frames, link.frames_dropped, counters.sightings, counters.rejected),
-            *(health.gates_refused, health.nis, counters.lost),
+            frames=counters.frames,
+            dropped=link.frames_dropped,
+            sightings=counters.sightings,
+            rejected=counters.rejected,
+            refused=health.gates_refused,
+            nis=health.nis,
+            commands_lost=counters.lost,
         ),
         learned=pilot.guidance.learned(),
         camera=CameraInFlight.of(camera, vehicle.camera) if camera is not None else None,
@@ -279,13 +276,6 @@ def flight_result(
         troubles=recorder.troubles,
         **about,
     )
-
-
-def _solve_times(solve_s: list[float]) -> SolveTimes | None:
-    if not solve_s:
-        return None
-    ms = np.array(solve_s) * 1e3
-    return SolveTimes(float(np.percentile(ms, 50)), float(np.percentile(ms, 99)), float(ms.max()))
 
 
 def rms(values: Array) -> float | None:
@@ -301,10 +291,8 @@ def _number(value: float | None, form: str, unit: str) -> str:
 def _vehicle(learned: EstimatedParameters | None) -> str:
     if learned is None:
         return "-"
-    scales = (
-        f"thrust x{learned.thrust_scale:.2f}, drag x{learned.drag_scale:.2f}, rate lags x{learned.rate_lag_scale:.2f}"
-    )
-    return f"{scales} of its file's, delay {1e3 * learned.delay_s:.0f} ms"
+    force, lags = f"thrust x{learned.thrust_scale:.2f}, drag x{learned.drag_scale:.2f}", learned.rate_lag_scale
+    return f"{force}, rate lags x{lags:.2f} of its file's, delay {1e3 * learned.delay_s:.0f} ms"
 
 
 def _camera(seen: CameraInFlight | None) -> str:
@@ -332,8 +320,9 @@ def world_name(world: dict[str, Any] | None) -> str:
 
 
 def table(r: FlightResult) -> str:
-    """Return the result as a human-readable table."""
     solve, vision = r.mpc_solve_ms, r.vision
+    seen = f"{vision.frames} frames, {vision.dropped} dropped, {vision.sightings} sightings"
+    lost = f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""
     rows = [
         ("status", r.status + (f" ({r.cause})" if r.cause else "") + f", by {r.verdict_by}"),
         ("track, vehicle", f"{r.track}, {r.vehicle}, seed {r.seed}"),
@@ -348,12 +337,7 @@ def table(r: FlightResult) -> str:
         ("MPC", f"{solve.p50:.2f} ms median, {solve.p99:.2f} ms p99" if solve else "-"),
         ("fall-backs", ", ".join(f"{n} x {reason}" for reason, n in r.mpc_fallback_reasons.items()) or "none"),
         ("commands", f"{r.command_hz:.1f} Hz, at most {r.command_hz_max_1s} in a second"),
-        (
-            "vision",
-            f"{vision.frames} frames, {vision.dropped} dropped, {vision.sightings} sightings,"
-            f" {vision.rejected} rejected, NIS {vision.nis:.1f}"
-            + (f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""),
-        ),
+        ("vision", f"{seen}, {vision.rejected} rejected, NIS {vision.nis:.1f}{lost}"),
         ("vehicle in flight", _vehicle(r.learned)),
         ("camera in flight", _camera(r.camera)),
         ("log", r.log),

@@ -67,9 +67,8 @@ class OriginGuard:
             from_server, to_server = await asyncio.open_connection(*self._server)
             with _closing(to_server):
                 to_server.write(head)
-                directions = {
-                    asyncio.ensure_future(_pass(*ends)) for ends in ((reader, to_server), (from_server, writer))
-                }
+                passes = _pass(reader, to_server), _pass(from_server, writer)
+                directions = [asyncio.ensure_future(one) for one in passes]
                 _, running = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
                 for task in running:
                     task.cancel()
@@ -94,7 +93,6 @@ START_S = 60.0  # s, longest start of the server's process; typically 1 s
 UPDATE_HZ = 20  # Hz, rate of records to the viewer (chosen)
 SCENE_S = 0.5  # s between two drawings of course and path
 PATH_POINTS = 2000  # points kept of the path that is drawn (chosen)
-WORLD = "world"
 NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # factors on NED: viewers have z up
 Polyline = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour, points
 
@@ -103,16 +101,9 @@ class LiveView:
     """Live view in a process of its own; `offer` never waits and never raises."""
 
     def __init__(self, address: tuple[str, int], schemas: dict[str, dict[str, Any]], track: Track, plan: Plan | None):
-        """
-        Args:
-            schemas: JSON Schema of each channel, as in the log.
-
-        Raises:
-            UserError: the address is unavailable, or Foxglove's SDK is not installed.
-        """
-        lines = [
-            (f"gate {i}", (1.0, 0.2, 0.1), _drawn(_ring(gate))) for i, gate in enumerate(track.gates) if gate.opening_m
-        ]
+        """Show records by the log's `schemas`. Raises UserError: the address is unavailable, or Foxglove's SDK not installed."""
+        rings = [gate.corners()[[0, 1, 2, 3, 0]] for gate in track.gates if gate.opening_m]
+        lines = [(f"gate {i}", (1.0, 0.2, 0.1), _drawn(ring)) for i, ring in enumerate(rings)]
         if plan is not None:
             lines.append(("plan", (0.6, 0.6, 0.6), _drawn(plan.x[:, :3])))
         self.worker = Worker(_serve, address, schemas, lines, name="live view")
@@ -137,15 +128,9 @@ class LiveView:
                 sent = newest
 
     def close(self) -> None:
-        """End the server's process."""
         self._closed.set()
         self.worker.close(1.0)
         self._thread.join(timeout=1.0)
-
-
-def _ring(gate: Any) -> Array:
-    ring: Array = gate.corners()[[0, 1, 2, 3, 0]]
-    return ring
 
 
 def _drawn(p_w: Array) -> list[list[float]]:
@@ -160,7 +145,7 @@ def _serve(
     try:
         import foxglove
         from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
-
+        from foxglove.messages import CompressedImage, Timestamp
     except ImportError:
         pipe.send(UserError("--view: needs Foxglove's SDK: pip install foxglove-sdk"))
         return
@@ -181,7 +166,9 @@ def _serve(
             for name, (t, fields) in pipe.recv().items():
                 stamp = round(t * 1e9)
                 if name == "camera":
-                    camera.log(_image(fields, stamp), log_time=stamp)
+                    when = Timestamp(sec=stamp // 1_000_000_000, nsec=stamp % 1_000_000_000)
+                    image = CompressedImage(timestamp=when, frame_id="camera", data=fields, format="jpeg")
+                    camera.log(image, log_time=stamp)
                 elif name in channels:
                     channels[name].log(encoded(fields), log_time=stamp)
                 if name == "state":
@@ -199,25 +186,13 @@ def _random_loopback() -> str:
     return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
 
 
-def _image(jpeg: bytes, stamp: int) -> Any:
-    from foxglove.messages import CompressedImage, Timestamp
-
-    when = Timestamp(sec=stamp // 1_000_000_000, nsec=stamp % 1_000_000_000)
-    return CompressedImage(timestamp=when, frame_id="camera", data=jpeg, format="jpeg")
-
-
 def _scene(lines: list[Polyline]) -> Any:
     from foxglove.messages import Color, LinePrimitive, LinePrimitiveLineType, Point3, SceneEntity, SceneUpdate
 
-    strip = LinePrimitiveLineType.LineStrip
+    look: dict[str, Any] = {"type": LinePrimitiveLineType.LineStrip, "thickness": 3.0, "scale_invariant": True}
     entities = []
     for name, (r, g, b), points in lines:
-        line = LinePrimitive(
-            type=strip,
-            thickness=3.0,
-            scale_invariant=True,
-            points=[Point3(x=x, y=y, z=z) for x, y, z in points],
-            color=Color(r=r, g=g, b=b, a=1.0),
-        )
-        entities.append(SceneEntity(frame_id=WORLD, id=name, lines=[line]))
+        places = [Point3(x=x, y=y, z=z) for x, y, z in points]
+        line = LinePrimitive(points=places, color=Color(r=r, g=g, b=b, a=1.0), **look)
+        entities.append(SceneEntity(frame_id="world", id=name, lines=[line]))
     return SceneUpdate(entities=entities)

@@ -54,37 +54,28 @@ def test_allocated_commands_keep_thrust_in_a_yielding_mixer():
     assert lowered > 100 and withheld > 100
 
 
-def test_a_turn_that_a_yielding_mixer_affords_is_left_alone():
-    archer = load_vehicle("archer")
-    w, u = np.zeros(3), np.array([7.0, 0.0, 0.0, 0.9 * archer.thrust_max])
-    assert np.array_equal(Allocation(archer).within(u, w), u)
-
-
 def test_yaw_takes_no_roll_or_pitch_torque_in_a_yielding_mixer():
     archer = load_vehicle("archer")
     for w, u in commands(archer):
         roll, pitch, yaw, _ = Allocation(archer).within(u, w)
-        alone = np.array([roll, pitch, w[2], u[3]])
-        assert followed(archer, w, np.array([roll, pitch, yaw, u[3]]))[:2] == pytest.approx(
-            followed(archer, w, alone)[:2]
-        )
+        turned, alone = (followed(archer, w, np.array([roll, pitch, r, u[3]])) for r in (yaw, w[2]))
+        assert turned[:2] == pytest.approx(alone[:2])
 
 
 def test_a_command_that_is_followed_anyway_is_left_alone(dcl):
-    allocation, left = Allocation(dcl), 0
+    allocation, free, left = Allocation(dcl), Allocation(replace(dcl, mixer=None)), 0
     for w, u in commands(dcl):
+        assert np.array_equal(free.within(u, w), u), "where the rotors' range is not known"
         if np.allclose(followed(dcl, w, u)[:3], u[:3]):
             left += 1
             assert np.array_equal(allocation.within(u, w), u)
     assert left > 300
+    archer = load_vehicle("archer")  # whose mixer yields
+    w, u = np.zeros(3), np.array([7.0, 0.0, 0.0, 0.9 * archer.thrust_max])
+    assert np.array_equal(Allocation(archer).within(u, w), u)
 
 
 def test_yaw_gives_way_before_the_thrust_does(dcl):
     w, u = np.zeros(3), np.array([0.5, 0.0, 5.0, 0.8 * dcl.thrust_max])
     within = Allocation(dcl).within(u, w)
     assert within[3] == u[3] and 0 < within[2] < u[2]
-
-
-def test_rotors_without_a_known_range_follow_everything(dcl):
-    allocation = Allocation(replace(dcl, mixer=None))
-    assert all(np.array_equal(allocation.within(u, w), u) for w, u in commands(dcl, 100))

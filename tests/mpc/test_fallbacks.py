@@ -79,7 +79,7 @@ def test_without_a_plan_or_a_solver_it_brakes_to_a_hover(plan, dcl):
 
 
 def test_a_race_without_any_solver_is_finished(sprint, dcl, problem, solver):
-    """By the geometric controller, at a slow pace; by the spare solver alone one is flown in `test_solvers.py`."""
+    """By the geometric controller, at a slow pace; by CasADi one is flown in `tests/pilot/test_bad_input.py`."""
     track, plan, failing = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv"), Failing(solver)
     failing.status = 3
     controller = PlanController(plan, dcl, problem, failing, load_adaptation(), track.course(1))

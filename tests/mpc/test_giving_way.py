@@ -28,9 +28,9 @@ def tube(p_w, v_w=STILL, radius_m=0.8, length_m=1.6):
 
 
 def test_nobody_in_the_way_moves_nothing():
-    rows = line()
-    assert not aside(rows, TIMES, []).any()
-    assert not aside(rows, TIMES, [tube(np.array([2.0, -3.0, 0.0]))]).any()
+    assert not aside(line(), TIMES, []).any()
+    assert not aside(line(), TIMES, [tube(np.array([2.0, -3.0, 0.0]))]).any()
+    assert not aside(line(), TIMES, [tube(np.array([5.0, 3.0, 0.0]))]).any(), "far out on the own side"
 
 
 @pytest.mark.parametrize("lateral", [-0.5, 0.0, 0.3])
@@ -63,16 +63,9 @@ def test_nobody_is_led_out_of_an_opening_by_another_in_it():
     steps = aside(rows, TIMES, [tube(np.array([5.0, 0.0, 0.0]), length_m=2.0)])
     assert steps[10] == pytest.approx([0.0, 0.5, 0.0]), "0.4 m from the middle of the opening"
     assert steps[9, 1] > 0.7
-
-
-def test_who_is_far_out_on_the_own_side_is_not_gone_round():
-    assert not aside(line(), TIMES, [tube(np.array([5.0, 3.0, 0.0]))]).any()
-
-
-def test_nothing_is_led_out_of_a_tubes_box():
     box_w = np.array([[-20.0, -20.0, -20.0], [20.0, 0.4, 20.0]])
     steps = aside(line(), TIMES, [replace(tube(np.array([5.0, 0.0, 0.0])), box_w=box_w)])
-    assert steps[:, 1].max() == pytest.approx(0.4)
+    assert steps[:, 1].max() == pytest.approx(0.4), "nor out of a tube's box"
 
 
 def half_circle(up):

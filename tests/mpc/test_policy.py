@@ -34,12 +34,6 @@ def state(rng):
     return x
 
 
-def test_a_file_says_what_it_was_trained_for(policy, dcl, vq1):
-    read = policy
-    assert read.about == provenance(vq1, dcl)
-    assert all(map(np.array_equal, read.scaling, Scaling.of(vq1, dcl)))
-
-
 def test_a_network_acts_as_its_graph_says_within_the_limits(policy):
     net = cv2.dnn.readNetFromONNX(str(SMALL))
     for size in (1.0, 1e3, np.inf, np.nan):
@@ -83,6 +77,7 @@ def test_the_last_action_is_observed_and_a_lost_state_braked(policy, dcl, vq1):
 
 
 def test_other_vehicles_are_refused_and_other_courses_reported(policy, dcl, vq1):
+    assert policy.about == provenance(vq1, dcl) and all(map(np.array_equal, policy.scaling, Scaling.of(vq1, dcl)))
     policy.require(dcl, 60.0)
     with pytest.raises(UserError, match=r"was trained for vehicle dcl .* not for other"):
         policy.require(replace(dcl, name="other"), 60.0)
@@ -96,6 +91,10 @@ def changed(model, *entries):
     return sealed(with_metadata(model, dict(entries)))
 
 
+def rescaled(model, old, new):
+    return changed(model, ("scaling", metadata(model)["scaling"].replace(old, new)))
+
+
 DETECTOR = ROOT / "perception/taught/gates.onnx"
 BROKEN = {
     "'observation' is missing": lambda model: sealed(SMALL.read_bytes()),
@@ -104,13 +103,9 @@ BROKEN = {
     "OpenCV cannot run it": lambda model: changed(model[len(SMALL.read_bytes()) :]),
     "its observation is .*p_x.*, must be p_x": lambda model: changed(model, ("observation", "p_x")),
     "track: missing": lambda model: changed(model, ("about", "{}")),
-    "half_m is": lambda model: changed(
-        model, ("scaling", metadata(model)["scaling"].replace('"half_m": [', '"half_m": [0.0, '))
-    ),
+    "half_m is": lambda model: rescaled(model, '"half_m": [', '"half_m": [0.0, '),
     "about": lambda model: changed(model, ("about", "{")),
-    "speed_m_s is -3": lambda model: changed(
-        model, ("scaling", metadata(model)["scaling"].replace('"speed_m_s": 3', '"speed_m_s": -3'))
-    ),
+    "speed_m_s is -3": lambda model: rescaled(model, '"speed_m_s": 3', '"speed_m_s": -3'),
     "no ONNX model": lambda model: b"\x07" + model,
     "its output is|OpenCV": lambda model: changed(DETECTOR.read_bytes(), *metadata(model).items()),
     "": lambda model: b"",

@@ -1,45 +1,20 @@
-"""Both back-ends solve one problem, within the vehicle's limits; either flies alone."""
+"""Both back-ends solve one problem, within the vehicle's limits."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from loops import flown
 
-from gate_racer.benchmarks.true_state import fly
 from gate_racer.common.errors import UserError
 from gate_racer.mpc.model import nominal_parameters
 from gate_racer.mpc.problem import Problem, load_settings
-from gate_racer.mpc.reference import TARGET_PACE, U_W, PlanProgress, Reference
+from gate_racer.mpc.reference import TARGET_PACE, U_W, Reference
 from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
-from gate_racer.mpc.terms import NP, NR
-from gate_racer.planner.plan import read_plan
-from gate_racer.sim.worlds.world import as_believed
-from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import RATES_X
 
 P, Q = (RATES_X[name].at for name in "pq")
-
-
-def test_from_the_plan_the_plan_is_flown(plan, dcl, problem, solver):
-    settings, reference = problem.settings.horizon, Reference(plan, dcl)
-    parameters = np.zeros((settings.steps + 1, NP))
-    parameters[:, NR:] = nominal_parameters(dcl)
-    x, progress, worst = plan.x[0].copy(), PlanProgress(dcl.thrust_max, 1), 0.0
-    horizon = np.arange(settings.steps + 1) * settings.step_s
-    solver.start(np.tile(plan.x[0], (settings.steps + 1, 1)), np.tile(plan.u[0], (settings.steps, 1)))
-    while progress.theta < 4.0:
-        parameters[:, :NR] = reference.sample(progress.theta + horizon)
-        solver.prepare(parameters)
-        solution = solver.solve(x)
-        assert solution.status == 0
-        progress.advance(parameters[0], x[P], 1 / 60)
-        x = flown(x, solution.u[0], dcl, 1 / 60)
-        x[Q] /= np.linalg.norm(x[Q])
-        worst = max(worst, np.linalg.norm(x[P] - reference.sample(np.array([progress.theta]))[0, P]))
-    assert worst < 0.15
 
 
 def test_inputs_stay_within_the_vehicles_limits(plan, dcl, problem, solver, control):
@@ -64,7 +39,6 @@ def test_a_plan_is_granted_the_thrust_it_uses(plan, dcl, vq1, used, granted):
 
 @pytest.mark.parametrize("name", ["tracking", "mpcc"])
 def test_both_solvers_find_the_same(plan, vq1, dcl, name):
-    """One and the same step from the same guess, from a place off the plan, with inputs at their limits."""
     problem = Problem(load_settings(name))
     row = Reference(plan, dcl, vq1.course(1)).sample(1.6 + np.arange(21) * 0.05)
     parameters = np.hstack([row, np.tile(nominal_parameters(dcl), (21, 1))])
@@ -81,14 +55,6 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     low, high = problem.input_limits(dcl)
     assert (np.isclose(found[1].u, low) | np.isclose(found[1].u, high)).any()
     assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
-
-
-def test_casadi_flies_a_race_alone(sprint, dcl):
-    track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
-    controller = make_controller("tracking", plan, dcl, track, "casadi")
-    flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=5)
-    assert flight.finished and flight.fallbacks == 0
-    assert flight.time_s < plan.total_time + 0.1 and flight.margin_m > 0.35
 
 
 def test_an_unknown_controller_is_named():

@@ -63,7 +63,6 @@ def test_where_a_way_pierces_the_plane(gate):
 @pytest.mark.parametrize("p0", [(1.0, 0.0), (-1.2, 0.3), (0.3, -1.1), (0.9, -0.9)])
 @pytest.mark.parametrize("begin_s", [0.3, 0.36])
 def test_the_vehicle_flies_clear_of_the_frame(p0, begin_s, gate, vq1, plan, dcl):
-    """From 25 m/s, in the model of the vehicle, with its delay and lags: no bar comes nearer than half the body's diagonal."""
     controller = make_controller("mpcc", plan, dcl, vq1)
     evasion, v_g = FrameEvasion(controller, dcl, dcl.contact_radius_m, vq1.bounds), np.array([25.0, 2.0, -1.0])
     x, t, dt = state(gate, np.array([0.0, *p0]) - begin_s * v_g, v_g), 0.0, 1 / 60

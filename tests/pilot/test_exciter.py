@@ -46,6 +46,5 @@ def test_it_stays_in_its_room_with_a_thrust_that_it_was_not_told(dcl, strength, 
 
 
 def test_it_comes_to_its_end_where_it_begins_far_aside(dcl):
-    """Steps of the throttle wait for a return, which goes by the place and not by the height alone."""
     p_w = places(dcl, dcl, Manoeuvres(axes=(), speed=False), START.p_wb + [0.0, 14.0, -3.0])
     assert np.linalg.norm(p_w[-1, :2]) < 1.0

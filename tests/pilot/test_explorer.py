@@ -28,7 +28,6 @@ def weak(vehicle):
 
 
 def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_it_was_told(dcl, tmp_path):
-    """Fly without ATTITUDE, as in the second qualifier, and before any identification."""
     track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0, video_hz=10.0, **LESS)
     pilot, explorer, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
     assert verdict.status == "finished" and len(explorer.passed) == 2, (verdict.cause, pilot.cause)
@@ -36,7 +35,6 @@ def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_i
 
 
 def test_where_there_is_no_gate_it_looks_around_and_lands(dcl, tmp_path):
-    """Even where the ground counts as a crash."""
     course = generate_track(1, 1)
     nothing = replace(course, gates=(replace(course.gates[0], visible=False),), name="nothing")
     few_images = replace(load_profile("spec"), video_hz=5.0, attitude_hz=60.0, **LESS)
@@ -57,17 +55,16 @@ def test_gravity_tells_level():
 def test_the_velocity_controller_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     controller = VelocityController(dcl, turn_limit=2.0)
-    u, _ = controller.input(x, Aim.towards(np.zeros(3), 0.0), 0.01)
+    u, _ = controller.input(x, Aim(np.zeros(3), 0.0), 0.01)
     assert u == pytest.approx([0, 0, 0, GRAVITY])
-    u, q_wb = controller.input(x, Aim.towards(np.array([1.0, 0.0, 0.0]), 0.0), 0.01)
+    u, q_wb = controller.input(x, Aim(np.array([1.0, 0.0, 0.0]), 0.0), 0.01)
     assert to_euler(q_wb)[1] < -0.1 and u[1] < 0  # nose down to go ahead
 
 
 def test_at_the_velocity_wanted_the_thrust_meets_the_whole_drag(dcl):
-    """Linear and quadratic: nothing accelerates, whatever the speed."""
     vehicle = replace(dcl, drag_linear_1_s=(0.3, 0.2, 0.1))
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 9.0, -4.0, 2.0, 0, 0, 0, 0])
-    aim = Aim.towards(x[7:10], 0.0)
+    aim = Aim(x[7:10], 0.0)
     u, q_wb = VelocityController(vehicle, turn_limit=2.0).input(x, aim, 0.01)
     par = vehicle.rates_parameters
     air = np.array(drag(x[3:7], x[7:10], par.drag_linear, par.drag_quadratic))
@@ -76,9 +73,8 @@ def test_at_the_velocity_wanted_the_thrust_meets_the_whole_drag(dcl):
 
 
 def test_a_thrust_that_is_not_as_told_is_learned_while_speed_is_gained(dcl):
-    """It sinks at 0.3 m/s, and lacks 8 m/s ahead: the demand is limited, and the missing lift is made up for all the same."""
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0.3, 0, 0, 0, 0])
-    controller, aim = VelocityController(dcl, turn_limit=2.0), Aim.towards(np.array([8.0, 0.0, 0.0]), 0.0)
+    controller, aim = VelocityController(dcl, turn_limit=2.0), Aim(np.array([8.0, 0.0, 0.0]), 0.0)
     lift = []
     for _ in range(100):
         u, q_wb = controller.input(x, aim, 0.01)

@@ -56,7 +56,6 @@ def test_vq1_is_finished_by_sight(plan_folder, tmp_path):
 
 
 def test_the_same_seed_flies_the_same_flight(lockstep, sprint, tmp_path, undrawn):
-    """The same seed gives the same flight by projected camera; `tests/sim/test_view.py` tests rendered images."""
     more = [flown(sprint, tmp_path, "projected", seed) for seed in (3, 4)]
     first, again, other = ({key: one[key] for key in one.keys() - DIFFERS} for one in (lockstep["projected"], *more))
     assert first == again != other
@@ -72,20 +71,20 @@ def test_projected_corners_fly_like_images(lockstep):
 
 def test_the_log_holds_every_channel_with_its_schema(lockstep):
     with Path(lockstep["rendered"]["log"]).open("rb") as file:
-        seen = {}
+        seen, last = {}, {}
         for schema, channel, message in make_reader(file).iter_messages():
-            record = json.loads(message.data)
+            last[channel.topic] = record = json.loads(message.data)
             assert set(json.loads(schema.data)["properties"]) >= set(record)
             seen[channel.topic] = seen.get(channel.topic, 0) + 1
     steps, vision = seen["/command"], lockstep["rendered"]["vision"]
     assert steps > 150 and seen["/state"] == seen["/reference"] == steps
     assert seen["/camera"] == vision["frames"] and seen["/sighting"] == vision["sightings"]
     assert {"/truth", "/referee", "/phase", "/flight"} <= seen.keys()
+    assert lockstep["rendered"]["learned"].items() <= last["/learned"].items(), "of the vehicle, as in the result"
     assert Path(lockstep["rendered"]["log"]).with_suffix(".png").read_bytes().startswith(b"\x89PNG"), "it is drawn"
 
 
 def test_the_traps_of_the_real_builds_are_flown_through_from_any_folder(sprint, tmp_path, undrawn):
-    """By the profile's name, with the plan of the folder that is usual."""
     shutil.copytree(sprint, tmp_path / "plans")
     words = "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3, "--json", "logs/result.json"
     done = run_here("gate_racer.race.run_mpc", "plans/sprint.yaml", *words, folder=tmp_path)
@@ -123,7 +122,6 @@ def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockst
 
 
 def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
-    """The rate at which the physical qualifier sends and stamps its samples, with commands at 60 Hz."""
     fast, slow = "imu_hz: 120.0\nimu_fresh_hz: 120.0", "imu_hz: 50.0\nimu_fresh_hz: 50.0"
     profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", fast, slow)
     outcome = raced(tmp_path, sprint / "sprint.csv", "--profile", profile)
@@ -131,7 +129,6 @@ def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
 
 
 def test_gyro_alone_finishes_where_no_attitude_is_sent(sprint, tmp_path, undrawn):
-    """Finish by gyro, accelerometer, gates and the drift filter; by the error-state filter `test_sight.py` does."""
     profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", "attitude_hz: 120.0", "attitude_hz: 0")
     keys = "--set", "perception.estimator=drift", f"plan.folder={sprint}"
     outcome = raced(tmp_path, sprint / "sprint.yaml", "--profile", profile, *keys)

@@ -95,7 +95,6 @@ def test_one_that_circles_for_ever_is_ended(guidance):
 
 @pytest.mark.parametrize("name", names())
 def test_the_shipped_one_races_by_camera_and_imu(name):
-    """Its first three gates, in lock-step."""
     policy = load_policy(name)
     track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
     pilot = build_free(PilotModels.of(track, vehicle, SPEC), name, FlightOptions())

@@ -44,7 +44,6 @@ def driver(pilot, folder):
 
 
 def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, monkeypatch):
-    """A single heartbeat ends a flight in lock-step only, where no further message would arrive."""
     last_words = Farewell(10.0, "for no reason")
     monkeypatch.setattr(MavlinkClient, "receive", lambda *_: [(0.0, last_words)])
     pilot = pilot_after_go(dcl, Phase.RACE)
@@ -56,7 +55,6 @@ def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, mo
 
 
 def test_a_finished_pilot_does_not_fly_on_in_a_simulator_that_has_ended(dcl):
-    """Past the last gate it coasts for a while, by a time that stands still from then on."""
     pilot = pilot_after_go(dcl, Phase.FINISHED)
     assert not pilot.over
     pilot.receive(Farewell(10.0, "no message for 10 s"))
@@ -68,7 +66,6 @@ def test_a_finished_pilot_does_not_fly_on_in_a_simulator_that_has_ended(dcl):
     [(Phase.RACE, Phase.ABORTED, f"no IMU sample for {SILENCE_S:g} s"), (Phase.FINISHED, Phase.FINISHED, "")],
 )
 def test_a_simulator_that_falls_silent_ends_the_flight(dcl, tmp_path, phase, end, reason):
-    """Silence in flight is an abort; after the last gate the flight stays finished."""
     pilot = pilot_after_go(dcl, phase)
     with driver(pilot, tmp_path) as live:
         live.fly(5.0, lambda pilot: None)

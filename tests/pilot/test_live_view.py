@@ -20,16 +20,8 @@ UPGRADE = (
 
 
 @pytest.fixture(scope="module")
-def guarded(vq1, plan):
-    """One server for all that does not end it."""
-    pytest.importorskip("foxglove")
-    view = LiveView(("127.0.0.1", 0), SCHEMAS, vq1, plan)
-    yield view
-    view.close()
-
-
-@pytest.fixture
 def view(vq1, plan):
+    """One server, which the last test ends."""
     pytest.importorskip("foxglove")
     view = LiveView(("127.0.0.1", 0), SCHEMAS, vq1, plan)
     yield view
@@ -51,8 +43,8 @@ def view(vq1, plan):
         ("X: y\r\n Origin: http://evil.example\r\n", False),
     ],
 )
-def test_a_page_from_elsewhere_is_not_let_in(guarded, lines, passes):
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=20.0) as viewer:
+def test_a_page_from_elsewhere_is_not_let_in(view, lines, passes):
+    with socket.create_connection(("127.0.0.1", view.port), timeout=20.0) as viewer:
         viewer.sendall(UPGRADE.replace("\r\n\r\n", f"\r\n{lines}\r\n").encode())
         assert viewer.recv(65536).startswith(b"HTTP/1.1 101" if passes else b"HTTP/1.1 403")
 

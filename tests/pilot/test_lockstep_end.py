@@ -164,7 +164,6 @@ def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monk
 
 
 def test_a_tick_that_is_sent_again_is_answered_again_and_heard_once(simulated):
-    """As a simulator sends it whose client is late: what a busy machine does must not be part of the flight."""
     peer, attitude = simulated(), Attitude(1.0, (1.0, 0.0, 0.0, 0.0))
     peer.say(attitude, first())
     assert [type(message) for message in peer.link.tick(lambda: None)][-2:] == [Attitude, Imu]
@@ -180,7 +179,6 @@ def test_a_tick_that_is_sent_again_is_answered_again_and_heard_once(simulated):
 
 @pytest.mark.parametrize("profile", ["spec", "dcl"])
 def test_a_tick_that_is_waited_for_is_one_datagram_that_ends_with_its_samples(profile, vq1, dcl):
-    """Else it would depend on the machine how much of a tick its client has heard when it answers."""
     profile = load_profile(profile)
     whole, apart = (Station(Simulator(as_believed(vq1, dcl), profile, 0), waits=waits) for waits in (True, False))
     client, other = ClientCodec(profile), ClientCodec(profile)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -185,29 +186,15 @@ def test_whoever_sends_sticks_has_a_guard_and_a_shadow_needs_none(hall, monkeypa
         assert done.returncode == 2 and f"{name} was opened" in done.stderr
 
 
-class GonePort:
-    """A line that answers for a while."""
-
-    def __init__(self, answers):
-        self._answers = answers
-
-    def read(self, timeout_s):
-        if not self._answers:
-            raise LinkError("the line is gone")
-        return self._answers.pop(0)
-
-    def write(self, data):
-        pass
-
-    def close(self):
-        pass
-
-
 def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_silence_after_it():
-    client = MspClient(GonePort([]), load_betaflight("betaflight"))
+    def read(timeout_s):
+        raise LinkError("the line is gone")
+
+    port = SimpleNamespace(read=read, write=lambda data: None, close=lambda: None)
+    client = MspClient(port, load_betaflight("betaflight"))
     with pytest.raises(LinkError):
         client.receive(0.0)
-    client = MspClient(GonePort([]), load_betaflight("betaflight"))
+    client = MspClient(port, load_betaflight("betaflight"))
     client._armed = client._handed_over = True
     assert client.receive(0.0) == [] and client.receive(0.0) == []
     client.keep_alive(0.0)

@@ -66,7 +66,6 @@ def test_the_stream_never_pauses(px4):
 
 
 def test_silence_is_no_permission(px4):
-    """Other simulators may know no arming; PX4 always answers."""
     px4.run(30.0)
     assert px4.handshake.phase is Phase.ARM
 

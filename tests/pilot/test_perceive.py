@@ -42,7 +42,6 @@ def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> S
 
 
 def test_the_process_sees_within_its_window_and_is_replaced_at_its_port_once_it_has_died(dcl, monkeypatch):
-    """The flight continues meanwhile: nobody waits for the new one, and the simulator goes on sending to the old port."""
     monkeypatch.setattr(perception_process, "REVIVE_S", 0.0)
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,

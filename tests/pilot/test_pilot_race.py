@@ -189,7 +189,6 @@ def test_a_burst_of_old_heartbeats_is_no_proof(dcl):
 
 
 def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
-    """Its clock is behind that of the first, whose race was counting down."""
     estimator = make_estimator("eskf", vq1.start, dcl, Associator(vq1.gates, dcl.camera).appearance)
     pilot = on_pad(dcl, "dcl", estimator)
     for message in (Imu(500.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), Heartbeat(500.0, True), status(500.0, 503.0)):
@@ -207,7 +206,6 @@ def test_in_flight_no_simulator_is_forgotten(pilot):
 
 
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1, dcl):
-    """Displace the gate by 0.4 m towards the vehicle, 0.3 m before its plane: one crossing is counted."""
     controller, estimator = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0)), Clockwork()
     observer = SimpleNamespace(moved=lambda gate: np.zeros(3))
     guidance = PlanFollower(vq1, dcl, controller, 1 / 60, FlightOptions(retry=False), observer)

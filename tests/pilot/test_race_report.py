@@ -145,7 +145,6 @@ def test_a_gate_that_the_count_skips_is_marked_and_lies_between_its_neighbours(s
 
 
 def test_errors_end_at_the_finish(plan, vq1, dcl):
-    """After the finish the vehicle flies on for 2 s, away from the plan, and its estimate drifts without gates."""
     after_s = np.arange(1, 100) / 50
     t = np.append(plan.t, plan.total_time + after_s)
     away = np.append(np.zeros(len(plan.t)), 10 * after_s)

@@ -39,7 +39,7 @@ def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its
     code, said, _ = replayed(ratm, "--out", tmp_path / "again")
     figures = json.loads((tmp_path / "again.json").read_text())
     assert code == 0 and "m rms" in said
-    assert figures["gates_used"] > 65 and figures["error_rms_m"] < 0.05 and figures["mount_error_deg"] < 0.3
+    assert figures["gates_used"] > 65 and figures["error_rms_m"] < 0.05
     assert "from_logged_rms_m" not in figures
 
 
@@ -57,16 +57,6 @@ def test_axes_of_the_imu_are_found_whatever_their_signs(tmp_path, ratm):
         n = len(omega)
         assert np.abs(read.omega_b[:n] - omega * ratm_folder.D).max() < 0.1
         assert np.abs(read.force_b[:n] - force * ratm_folder.D).max() < 1.5
-
-
-def test_a_mount_that_is_not_the_camera_s_shows(tmp_path):
-    folder = ratm_folder.write(tmp_path, seconds=5.0)
-    file = tmp_path / "camera_calibration" / "drone_to_camera.json"
-    mount = json.loads(file.read_text())
-    mount["rotation"]["piloted"] = {"w": 0.5, "x": -0.5, "y": 0.5, "z": -0.5}  # level
-    file.write_text(json.dumps(mount))
-    code, _, _ = replayed(folder, "--out", tmp_path / "again")
-    assert code == 0 and json.loads((tmp_path / "again.json").read_text())["mount_error_deg"] > 10
 
 
 @pytest.mark.parametrize(
@@ -168,7 +158,6 @@ def as_csv(path, t, force, rate, q, p, v=None):
 
 @pytest.mark.parametrize(("v_w", "logged"), [((5.0, -3.0, 2.0), False), ((0.0, 0.0, -2.0), True)])
 def test_a_steady_flight_is_no_rest(v_w, logged, tmp_path):
-    """Cruise level and at constant velocity, where the specific force is gravity alone."""
     t = np.arange(0, 4, 0.005)
     level = np.tile([1.0, 0, 0, 0], (len(t), 1)), t[:, None] * v_w, np.tile(v_w, (len(t), 1)) if logged else None
     path = as_csv(tmp_path / "a.csv", 60 + t, np.tile([0, 0, -GRAVITY], (len(t), 1)), np.zeros((len(t), 3)), *level)
@@ -219,7 +208,6 @@ def test_a_detector_is_refused_where_no_images_are(ratm):
 
 
 def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_path):
-    """Delay all columns of the motion capture by 0.1 s."""
     folder = ratm_folder.write(tmp_path)
     (table,) = folder.glob("*freq_sync.csv")
     head, *rows = list(csv.reader(table.read_text().splitlines()))
@@ -233,8 +221,7 @@ def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_
     figures = json.loads((tmp_path / "again.json").read_text())
     assert code == 0 and "ms late and is corrected" in said, error
     assert figures["truth_offset_s"] == pytest.approx(0.1, abs=3e-3)
-    assert figures["error_rms_m"] < 0.05 and figures["mount_error_deg"] < 0.3
-    assert figures["ate_m"] <= figures["error_rms_m"] and figures["rpe_1s_m"] < 0.05
+    assert figures["ate_m"] <= figures["error_rms_m"] < 0.05 and figures["rpe_1s_m"] < 0.05
 
 
 def test_a_path_in_axes_of_its_own_is_laid_on_the_truth():

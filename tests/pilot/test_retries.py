@@ -128,7 +128,7 @@ def flown_again(track, number, p_g, v_g, seen=True, lost_until=0.0):
             stages.append(recovery.stage)
         if seen and round(t / DT) % 2 == 0:
             recovery.record_sighting(t)
-        most = 30.0 if recovery.accel_share else ACCEL_M_S2
+        most = 30.0 if recovery.stage is RecoveryStage.STOP else ACCEL_M_S2
         push = 2.0 * (aim.v_w - v)
         v = v + DT * push * min(1.0, most / max(np.linalg.norm(push), 1e-9))
         p, t = p + DT * v, t + DT
@@ -203,13 +203,12 @@ def test_the_last_gate_is_the_finish_if_the_race_status_does_not_contradict(told
     passages = Passages()
     for k in range(1, 6) if told is not None else ():
         passages.times_s.append(float(k))
-        retries.receive(status(GO + k + 0.2, k))
+        retries.status.receive(status(GO + k + 0.2, k))
         assert retries.judge(k, False, passages, RESTING, GO + k + 0.3, GO) is None
     passages.times_s, passages.margins_m = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0.4] * 6
     if told is not None:
-        retries.receive(replace(told, t=told.t - 0.25))
-        retries.receive(told)
-    retries.passed(5, GO + 6.0)
+        retries.status.receive(replace(told, t=told.t - 0.25))
+        retries.status.receive(told)
     end = retries.judge(5, False, passages, RESTING, GO + 6.0 + after_s, GO)
     assert (end is not None and end.reason is EndReason.FINISHED) == finished
     assert (retries.recovery is None) == finished, "it brakes until then"
@@ -218,11 +217,10 @@ def test_the_last_gate_is_the_finish_if_the_race_status_does_not_contradict(told
 
 @pytest.mark.parametrize("told", [True, False], ids=["the status counts", "no status"])
 def test_a_ball_is_searched_until_it_is_counted_if_anyone_counts(told, vq1, plan, dcl):
-    """No camera sees it: after some tries at the same places the flight ends with that reason."""
     track = replace(vq1, gates=(replace(vq1.gates[0], radius_m=0.3, visible=False), *vq1.gates[1:]))
     retries, passages = GateRetries(track, track.course(1), make_controller("mpcc", plan, dcl, vq1), dcl), Passages()
     if told:
-        retries.receive(status(GO + 0.1, 0))
+        retries.status.receive(status(GO + 0.1, 0))
     assert not retries.searches_ball(track.gates[0], GO), "not searched before it was missed"
     end, t = None, GO
     while end is None and t < GO + 400.0:
@@ -256,14 +254,12 @@ def test_a_glimpse_lets_a_blind_hover_go_on(retries):
 
 
 def test_a_gate_is_not_overdue_while_the_state_is_old(retries, plan):
-    """A simulator that stands still keeps the vehicle from gates."""
     retries._controller.progress.theta = plan.gate_times_s[0] + 2 * recovery.OVERDUE_S
     assert retries.judge(0, False, Passages(), RESTING, GO + 1.0, GO) is None and retries.recovery is None
     assert retries.judge(0, False, Passages(), RESTING, GO, GO) is None and retries.recovery is not None
 
 
 def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(sprint, dcl):
-    """Displace the first gate by 2 m sideways and 1 m down: a pilot without retries passes it outside of its opening."""
     track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
     moved = tuple((track.gates[0].R_wg @ [0.0, 2.0, 1.0]).tolist()), STILL
     world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, dcl)

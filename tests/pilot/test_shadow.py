@@ -87,7 +87,6 @@ def test_the_person_flies_and_no_stick_is_sent(flown):
 
 
 def test_what_is_learned_comes_of_the_persons_sticks(flown):
-    """From the pilot's own commands, which were not executed, the thrust scale would be 0.7, its lower limit."""
     shadow, _, _ = flown
     assert shadow.guidance.learned().thrust_scale == pytest.approx(WEAKER, abs=0.08)
 

@@ -73,7 +73,6 @@ def test_a_longer_freeze_is_survived_by_a_plan_that_looks_longer(course, dcl):
 
 
 def test_a_simulator_that_stands_still_costs_no_time(course, sprint, dcl):
-    """Commands sent meanwhile are for a time that did not come."""
     plan = read_plan(sprint / "sprint.csv")
     troubles = [Trouble(f"suspended at {t:g} s", t, 0.5, suspended=True) for t in (1.9, 2.8)]
     assert finished(troubles, course, dcl, plan).gate_times_s[-1] < 1.1 * plan.total_time
