@@ -163,8 +163,15 @@ class PlanController:
             self._failures, self._warm = self._failures + 1, False
             source, solution = self._fall_back(ahead, solution is not None)
         u, q_wb = self._command(t, source, solution, ahead)
-        self._advance(t, ahead, source, solution, dt)
-        reference = self._parameters[0, : U_C + 1].copy()
+        row = self._parameters[0]
+        if source is Source.GEOMETRIC:
+            self.progress.pace += (
+                (min(geometric.SLOW, self.progress.limit) - self.progress.pace) * dt / geometric.SLOWING_S
+            )
+        elif solution is not None:
+            self._formulation.drive(self.progress, solution, row, ahead[V], dt)
+        self.progress.advance(row, ahead[P], dt)
+        self.due_t, reference = t + dt, row[: U_C + 1].copy()
         return Control(u, q_wb, source, reason, status, solve_s, time.perf_counter() - begin, theta, reference)
 
     def prepare(self) -> None:
@@ -231,15 +238,6 @@ class PlanController:
         if self.flies:
             self.predictor.sent(t, u)
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
-
-    def _advance(self, t: float, ahead: Array, source: Source, solution: Solution | None, dt: float) -> None:
-        progress, row = self.progress, self._parameters[0]
-        if source is Source.GEOMETRIC:
-            progress.pace += (min(geometric.SLOW, progress.limit) - progress.pace) * dt / geometric.SLOWING_S
-        elif solution is not None:
-            self._formulation.drive(progress, solution, row, ahead[V], dt)
-        progress.advance(row, ahead[P], dt)
-        self.due_t = t + dt
 
     def _learn(self, t: float, x: Array) -> None:
         """Update the parameter estimates from the model's prediction error between the previous step and t."""

@@ -10,6 +10,7 @@ impossible prevents a start: noise, a tilted pad or a missing sensor is no contr
 
 import math
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -58,9 +59,7 @@ class Preflight:
         self.forget()
 
     def forget(self) -> None:
-        self._attitudes: dict[str, Array] = {}  # roll, pitch and yaw, rad, by message with an attitude
-        self._race: RaceStatus | None = None
-        self._map: TrackMap | None = None
+        self._newest: dict[type, Any] = {}  # message of each type
         self.restart()
 
     def restart(self) -> None:
@@ -72,21 +71,11 @@ class Preflight:
         if isinstance(message, Imu) and np.isfinite(message.accel).all():
             if self._samples and not 0 <= message.t - self._stamps[1] < JUMP_S:
                 self.restart()
-            first = self._stamps[0] if self._samples else message.t
-            self._force, self._samples, self._stamps = (
-                self._force + message.accel,
-                self._samples + 1,
-                (first, message.t),
-            )
-        elif isinstance(message, Attitude | Odometry):
-            self._attitudes[type(message).__name__.upper()] = np.array(to_euler(message.q_wb))
-        elif isinstance(message, DetectedImage):
-            if self._samples:
-                self._images.append((message.t, self._stamps[1]))
-        elif isinstance(message, RaceStatus):
-            self._race = message
-        elif isinstance(message, TrackMap):
-            self._map = message
+            self._stamps = self._stamps[0] if self._samples else message.t, message.t
+            self._force, self._samples = self._force + message.accel, self._samples + 1
+        elif isinstance(message, DetectedImage) and self._samples:
+            self._images.append((message.t, self._stamps[1]))
+        self._newest[type(message)] = message
 
     def contradiction(self) -> str:
         """Return one line on why not to start; empty if nothing contradicts."""
@@ -129,33 +118,35 @@ class Preflight:
         known = {"roll": math.atan2(-y, -z), "pitch": math.atan2(x, math.hypot(y, z))}
         if self._track is not None:
             known["yaw"] = math.radians(self._track.start.yaw_deg)
-        for kind, reported in self._attitudes.items():
-            for (name, expected), angle in zip(known.items(), reported, strict=False):
+        for kind in [kind for kind in (Attitude, Odometry) if kind in self._newest]:
+            for (name, expected), angle in zip(known.items(), to_euler(self._newest[kind].q_wb), strict=False):
                 mirrored = abs(_wrapped(2 * expected)) > 2 * TILTED_RAD and abs(_wrapped(angle + expected)) < SAME_RAD
                 if mirrored or (name != "yaw" and abs(_wrapped(angle - expected)) > ASTRAY_RAD):
                     source = "the track file" if name == "yaw" else "gravity"
                     degrees = f"{math.degrees(angle):+.1f} deg, by {source} {math.degrees(expected):+.1f}"
-                    return f"{kind}'s {name} is {degrees}: its unit or sign is not that of {self._name}"
+                    what = f"{kind.__name__.upper()}'s {name}"
+                    return f"{what} is {degrees}: its unit or sign is not that of {self._name}"
         return ""
 
     def _countdown(self) -> str:
-        expected = self._profile.race is not None
-        if not expected and self._race is not None and not self._race.go:
+        expected, race = self._profile.race is not None, self._newest.get(RaceStatus)
+        if not expected and race is not None and not race.go:
             return f"the simulator counts down a race, but {self._name} defines none: this would be a false start"
-        if expected and self._race is None and self._stamps[1] - self._stamps[0] > STATUS_S:
+        if expected and race is None and self._stamps[1] - self._stamps[0] > STATUS_S:
             return f"no race status in {STATUS_S:g} s at rest, but {self._name} defines a race, whose GO it announces"
         return ""
 
     def _other_track(self) -> str:
         """Compare legs from gate to gate, since a map's origin may shift. A map without positions is ignored."""
-        if self._track is None:
+        told: TrackMap | None = self._newest.get(TrackMap)
+        if self._track is None or told is None:
             return ""
         gates = [gate for gate in self._track.gates if not gate.is_ball]
-        if self._map is None or len(gates) < 2 or not np.any([gate.p_w for gate in self._map.gates]):
+        if len(gates) < 2 or not np.any([gate.p_w for gate in told.gates]):
             return ""
-        if len(self._map.gates) != len(gates):
-            return f"the simulator's map has {len(self._map.gates)} gates, {self._track.name} has {len(gates)}"
-        theirs, ours = (np.diff(p, axis=0) for p in ([g.p_w for g in self._map.gates], [g.centre_m for g in gates]))
+        if len(told.gates) != len(gates):
+            return f"the simulator's map has {len(told.gates)} gates, {self._track.name} has {len(gates)}"
+        theirs, ours = (np.diff(p, axis=0) for p in ([g.p_w for g in told.gates], [g.centre_m for g in gates]))
         apart, long = np.linalg.norm(theirs - ours, axis=1), np.linalg.norm(ours, axis=1)
         leg = int((apart / (LEG_M + LEG * long)).argmax())
         if apart[leg] < LEG_M + LEG * long[leg]:
@@ -181,9 +172,6 @@ class RestWatch:
     """Comparison of the newest samples with the first ones."""
 
     def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
         self._first = list[Array]()
         self._newest: deque[Array] = deque(maxlen=SAMPLES)
 
@@ -233,7 +221,12 @@ class OffboardEntry:
 
     def receive(self, message: Telemetry) -> None:
         if isinstance(message, Heartbeat):
-            self._receive_mode(message.mode)
+            self._mode, on = message.mode, message.mode == OFFBOARD
+            self._other_beats = 0 if on else self._other_beats + 1
+            if on:
+                self._refused.pop(MODE_COMMAND, None)
+            if on or self._confirmed or self._other_beats >= STALE_BEATS:
+                self.entered = self._confirmed = on
         elif isinstance(message, Ack) and message.command in NAMES:
             if message.accepted:
                 self._refused.pop(message.command, None)
@@ -243,17 +236,6 @@ class OffboardEntry:
                 self._refused[message.command] = message.result
         elif isinstance(message, StatusText) and message.severity <= WARNING:
             self._said = f": {message.text}"
-
-    def _receive_mode(self, mode: str) -> None:
-        self._mode = mode
-        if mode == OFFBOARD:
-            self.entered = self._confirmed = True
-            self._other_beats = 0
-            self._refused.pop(MODE_COMMAND, None)
-            return
-        self._other_beats += 1
-        if self._confirmed or self._other_beats >= STALE_BEATS:
-            self.entered = self._confirmed = False
 
     def commands(self, t: float) -> list[Command]:
         """Return the commands before the flight at time t (s): idle set-points, then the mode, then arming."""
@@ -344,12 +326,12 @@ class Handshake:
     def disturbed(self, sample: Imu) -> bool:
         """Return whether the sample shows motion during the calibration; the rest then starts over."""
         if self.phase is not Phase.CALIBRATE:
-            self._rest.restart()
+            self._rest = RestWatch()
         if not self._rest.moved(sample):
             return False
         if self._preflight is not None:
             self._preflight.restart()
-        self._rest.restart()
+        self._rest = RestWatch()
         self._since = self._rest_t = sample.t
         return True
 

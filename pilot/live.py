@@ -154,12 +154,8 @@ class LiveDriver:
         self._samples = 0  # IMU samples that advanced the time
         self._last_imu = self._last_record = -math.inf  # s, local clock
 
-    def fly(self, timeout_s: float, status: Callable[[AnyPilot], None]) -> LinkReport:
-        """Fly until the pilot is done.
-
-        Raises:
-            LinkError: no complete link within timeout_s; the message names what is missing.
-        """
+    def fly(self, timeout_s: float, status: Callable[[AnyPilot], None]) -> None:
+        """Fly until the pilot is done. Raises LinkError without a complete link within timeout_s."""
         pilot, begin = self._pilot, time.monotonic()
         with real_time():
             while not pilot.over and not self._silent():
@@ -176,16 +172,6 @@ class LiveDriver:
                 self._recorder.phase(pilot)
                 status(pilot)
         pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # no effect once it is over
-        self._note_troubles()
-        return self.link_report()
-
-    def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
-        """Return the messages to process in its place, on the pilot's clock; received in s, local clock."""
-        if isinstance(message, Farewell):  # a single odd heartbeat ends no flight, and no race: silence and statuses do
-            message = Heartbeat(message.t, False)
-        return self._timeline.admit(message, received)
-
-    def _note_troubles(self) -> None:
         note = self._recorder.note
         if times := self._timeline.clock_set:
             note("clock", f"the simulator's clock was set {times} times")
@@ -196,6 +182,12 @@ class LiveDriver:
         if self._overloaded():
             rates = f"{self._client.rates.mean_hz:.0f} Hz instead of {self._profile.command_hz:g}"
             note("machine", f"this machine is too slow: commands at {rates}, images not logged")
+
+    def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
+        """Return the messages to process in its place, on the pilot's clock; received in s, local clock."""
+        if isinstance(message, Farewell):  # a single odd heartbeat ends no flight, and no race: silence and statuses do
+            message = Heartbeat(message.t, False)
+        return self._timeline.admit(message, received)
 
     def link_report(self) -> LinkReport:
         client = self._client

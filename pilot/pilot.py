@@ -144,6 +144,7 @@ class Pilot(Generic[E]):
         self._period_s, self._vehicle, self._landing = 1 / profile.command_hz, vehicle, landing
         ignored = AUTOMATIC_ONLY if options.shadow else ()
         self._flight = GuidedFlight(guidance, self._period_s, profile.run_limit_s, ignored)
+        self.counters = self._flight.counters
         self.last_command: CommandRecord | None = None
         self.last_sightings: list[GateSighting] = []
         self._on_pad = deepcopy(estimator)  # copy that has received nothing yet
@@ -163,10 +164,6 @@ class Pilot(Generic[E]):
             self.estimator = deepcopy(self._on_pad)
             self.handshake.forget()
             self._await_link()
-
-    @property
-    def counters(self) -> FlightCounters:
-        return self._flight.counters
 
     @property
     def end(self) -> End | None:

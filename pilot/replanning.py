@@ -18,16 +18,15 @@ their numbers.
 import contextlib
 import math
 import os
-import queue
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 import numpy as np
 
 from gate_racer.common.compiled import warm_up
-from gate_racer.common.process import Worker, end, ignore_signals
+from gate_racer.common.process import Worker, ignore_signals
 from gate_racer.mpc.controller import PlanController
 from gate_racer.pilot.flight import Replan
 from gate_racer.planner.plan import Plan
@@ -69,7 +68,6 @@ class VehicleEstimate:
         return replace(of, throttle=throttle, drag_linear_1_s=linear_1_s, drag_quadratic_1_m=quadratic_1_m)
 
 
-END_S = 0.2  # s to wait for the process at the end: its plan is no longer needed
 BEHIND = 5  # niceness, below the flight loop and perception
 STANDING_S = 0.6  # s of simulator time charged for a plan in lock-step: twice the time of six gates on one core
 SPARE = 1.5  # factor on the last solve time that the next may take
@@ -103,45 +101,31 @@ class PlannerProcess:
 
     def __init__(self, warm: Remainder):
         """Start the process and let it plan `warm`, so that all is loaded and the solve time known before the flight."""
-        self.worker = Worker(_work, name="planner")
-        self._asked: queue.SimpleQueue[Remainder | None] = queue.SimpleQueue()
-        self._answer: ReplanResult | None = None
-        self._waiting = 0  # requests without an answer
-        self.latency_s = LATEST_S
-        self._alive = True
-        self._thread = threading.Thread(target=self._carry, name="planner", daemon=True)
-        self._thread.start()
+        self.worker, self.latency_s = Worker(_work, name="planner"), LATEST_S
+        self._carrier = ThreadPoolExecutor(1, "planner")  # since a pipe may block, and the flight loop must not
         self.ask(warm)
 
     @property
     def idle(self) -> bool:
-        return self._alive and self._waiting == 0
+        return self.asked.done() and self.asked.exception() is None
 
     def ask(self, rest: Remainder) -> None:
-        self._answer = None
-        self._waiting += 1
-        self._asked.put(rest)
+        self.asked = self._carrier.submit(self._exchange, rest)
 
     def answer(self) -> ReplanResult | None:
-        return self._answer if self._waiting == 0 else None
+        return self.asked.result() if self.idle else None
 
     def close(self) -> None:
-        self._asked.put(None)
-        end(self.worker.process, END_S)
-        self._thread.join(END_S)
-        self.worker.pipe.close()
+        self.worker.process.kill()  # its plan is no longer needed
+        self._carrier.shutdown()
+        self.worker.close(0.0)
 
-    def _carry(self) -> None:
-        """Exchange requests and answers with the process, on a thread: a pipe may block, and the flight loop must not."""
-        with contextlib.suppress(EOFError, OSError):
-            while (rest := self._asked.get()) is not None:
-                begin = time.monotonic()
-                self.worker.pipe.send(rest)
-                self._answer = self.worker.pipe.recv()
-                self.latency_s = min(max(SPARE * (time.monotonic() - begin), SOONEST_S), LATEST_S)
-                self._waiting -= 1
-            self.worker.pipe.send(None)
-        self._alive = False
+    def _exchange(self, rest: Remainder) -> ReplanResult:
+        begin = time.monotonic()
+        self.worker.pipe.send(rest)
+        answer: ReplanResult = self.worker.pipe.recv()
+        self.latency_s = min(max(SPARE * (time.monotonic() - begin), SOONEST_S), LATEST_S)
+        return answer
 
 
 RemainderPlanner = InlinePlanner | PlannerProcess
@@ -154,7 +138,7 @@ def _work(pipe: Connection) -> None:
     warm_up()
     with contextlib.suppress(EOFError, OSError):  # the parent has ended
         replan(rest := pipe.recv())  # the first solve loads what later ones need
-        while rest is not None:
+        while True:
             pipe.send(replan(rest))
             rest = pipe.recv()
 

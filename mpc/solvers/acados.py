@@ -44,6 +44,11 @@ from gate_racer.vehicle.vehicle import Vehicle
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
 JSON = "ocp.json"  # acados's description of a problem
+HEADER = """#include "acados_solver_NAME.h"
+int custom_update_init_function(NAME_solver_capsule *);
+int custom_update_function(NAME_solver_capsule *, double *, int);
+int custom_update_terminate_function(NAME_solver_capsule *);
+"""  # of `tick.c`
 LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the order of their dependence
 Formulate = Callable[[ModuleType, Path], Any]
 
@@ -210,18 +215,6 @@ def with_tick(ocp: Any, folder: Path) -> Any:
     return ocp
 
 
-def _write_tick(name: str, code: Path) -> None:
-    """Write `tick.c`, with the problem's name, beside the generated code."""
-    text = re.sub(r"NAME_N([XUP])", rf"{name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
-    code.mkdir(parents=True)
-    (code / "tick.c").write_text(text.replace("NAME", name), encoding="utf-8")
-    capsule = f"{name}_solver_capsule *"
-    header = [f'#include "acados_solver_{name}.h"']
-    header += [f"int custom_update_{kind}function({capsule});" for kind in ("init_", "terminate_")]
-    header.append(f"int custom_update_function({capsule}, double *, int);")
-    (code / "tick.h").write_text("\n".join(header) + "\n", encoding="utf-8")
-
-
 def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) -> Any:
     """Load a compiled solver with `tick.c` from the cache, or build it.
 
@@ -292,7 +285,10 @@ def _plain(path: Path, link: Path) -> Path:
 
 def _generate(name: str, formulate: Formulate, draft: Path, folder: Path) -> None:
     """Generate and compile in the folder `draft`, which is moved to `folder` afterwards."""
-    _write_tick(name, draft / "c")
+    text = re.sub(r"NAME_N([XUP])", rf"{name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
+    (draft / "c").mkdir(parents=True)
+    (draft / "c" / "tick.c").write_text(text.replace("NAME", name), encoding="utf-8")
+    (draft / "c" / "tick.h").write_text(HEADER.replace("NAME", name), encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as links:
         wheel, place = _plain(WHEEL, Path(links) / "wheel"), _plain(draft, Path(links) / "draft")
         sys.path[:] = [path for path in sys.path if path != str(WHEEL)]  # of the process that started this one

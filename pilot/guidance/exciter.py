@@ -143,12 +143,16 @@ class Excitation:
         hover = self._vehicle.throttle.throttle(GRAVITY)
         up = [u for u in levels if u > hover]
         down = [u for u in levels if u <= hover]
+        thrust = self._vehicle.throttle.thrust
+        gains = {u: SHORTEST_STEP_S * (thrust(u) - GRAVITY) for u in up}  # m/s of climb in the shortest step
         give_up = self._t + LEVELS_LIMIT_S
         while (up or down) and self._t < give_up:
             climb, height = -float(self._x[V][2]), float(self._home[2] - self._x[P][2])
             if self._away(1.0):
-                yield from self._return()
-            elif up and height < self._band / 4 and climb < max(self._top - self._gain(up[-1]), -SINK_M_S / 2):
+                end = self._t + RETURN_S
+                while self._t < end and self._away(0.25):
+                    yield self._towards(2 * self._homewards(), DASH_M_S2)
+            elif up and height < self._band / 4 and climb < max(self._top - gains[up[-1]], -SINK_M_S / 2):
                 yield from self._level_at(up.pop(), self._top - climb)
             elif down and climb > -0.5 and height + LONGEST_STEP_S * climb < self._band:
                 yield from self._level_at(down.pop(), SINK_M_S + climb)
@@ -161,11 +165,6 @@ class Excitation:
         x, y, z = self._x[P] - self._home
         return abs(z) > share * self._band or math.hypot(x, y) > share * CLEAR_M
 
-    def _return(self) -> Inputs:
-        end = self._t + RETURN_S
-        while self._t < end and self._away(0.25):
-            yield self._towards(2 * self._homewards(), DASH_M_S2)
-
     def _turn(self, seconds: float, sink: float) -> Inputs:
         end = self._t + seconds
         while self._t < end:
@@ -173,9 +172,6 @@ class Excitation:
 
     def _homewards(self) -> Array:
         return np.clip(PLACE_GAIN * (self._home - self._x[P]), -4.0, 4.0)
-
-    def _gain(self, throttle: float) -> float:
-        return SHORTEST_STEP_S * (self._vehicle.throttle.thrust(throttle) - GRAVITY)
 
     def _level_at(self, throttle: float, change: float) -> Inputs:
         """Hold one level until the velocity has changed by `change` m/s, or for the longest step."""

@@ -384,7 +384,10 @@ class Explorer(FlightGuidance[Mapper]):
         if self._excitation is not None:
             self._v_w = state.v_w
             return self._excitation.step(t, x, dt)
-        aim = self._slewed(dt)
+        most = ACCEL if self.stage is ExplorerStage.WEAVE else SLEW
+        a_w = limited((self._aim.v_w - self._v_w) / dt, most)
+        self._v_w = self._v_w + dt * a_w  # that can be reached by now, with the acceleration fed forward
+        aim = replace(self._aim, v_w=self._v_w - LAG_S * a_w, accel_w=self._aim.accel_w + a_w)
         return control(x, *self._velocity.input(x, aim, dt), aim)
 
     def conclude(self, end: End) -> End:
@@ -394,13 +397,6 @@ class Explorer(FlightGuidance[Mapper]):
         if end.reason is EndReason.TIME_LIMIT:
             return End(EndReason.FINISHED, "time limit reached")
         return end
-
-    def _slewed(self, dt: float) -> Aim:
-        """Return the aim with the velocity that can be reached by now, and the acceleration towards it fed forward."""
-        most = ACCEL if self.stage is ExplorerStage.WEAVE else SLEW
-        a_w = limited((self._aim.v_w - self._v_w) / dt, most)
-        self._v_w = self._v_w + dt * a_w
-        return replace(self._aim, v_w=self._v_w - LAG_S * a_w, accel_w=self._aim.accel_w + a_w)
 
     def _steer(self, state: State, t: float) -> Aim:
         """Return the aim of the current stage, after any change of stage."""
@@ -487,11 +483,6 @@ class Explorer(FlightGuidance[Mapper]):
                 return self._aim
             self._hold = self._room.inside(state.p_wb + STEP_M * self._course_w)
             self._change(ExplorerStage.SEARCH, t)
-        heading = self._course_yaw + sweep(since)
+        quarter_s = math.pi / 2 / TURN  # a quarter turn to the right, then a full turn to the left
+        heading = self._course_yaw + TURN * (since if since < quarter_s else 2 * quarter_s - since)
         return Aim(pull(self._hold - state.p_wb, CROSSING), heading, nod(since, heading))
-
-
-def sweep(t: float) -> float:
-    """Return the yaw (rad) relative to the course t seconds into a search: a quarter turn right, then a full turn left."""
-    quarter = math.pi / 2 / TURN
-    return TURN * t if t < quarter else TURN * (2 * quarter - t)

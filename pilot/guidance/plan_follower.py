@@ -24,7 +24,7 @@ from gate_racer.pilot.flight import DetectedImage, End, EndReason, FlightOptions
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
 from gate_racer.pilot.guidance.recovery import GateRetries, missed_margin, room_in
-from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
+from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.gate import Gate, has_slot, sigma_across
 from gate_racer.tracks.track import Track
@@ -51,28 +51,22 @@ class Caution:
 
         Covariances (3, 3) m^2 of the position: to the gate used last, and to the next, whose part across its opening counts.
         """
-        return min(self._in_doubt(gate, to_last, to_next), self._in_haste(t))
+        passed = t - self._last if t > self._last else self._wanted_s
+        self._last = t
+        self._mean_s += min(passed / LATE_S, 1.0) * (passed - self._mean_s)
+        late = self._mean_s / (LATE * self._wanted_s)
+        most = math.inf if late <= 1 else max(1 / late, SLOWEST)  # in proportion to the command rate
+        room = room_in(gate, self._radius_m)
+        if room <= 0:
+            return most
+        sigma = max(0.0 if to_last is None else greatest_sigma(to_last), sigma_across(gate, to_next))
+        share = (sigma / room - BEGIN) / (FULL - BEGIN)
+        return most if share <= 0 else min(most, max(1 - (1 - SLOWEST) * share, SLOWEST))
 
     def looks(self, gate: Gate, cov: Array | None) -> bool:
         """Return whether the next gate, with covariance (3, 3) m^2, must be seen better before it is passed."""
         room = room_in(gate, self._radius_m)
         return cov is not None and room > 0 and sigma_across(gate, cov) > UNSEEN * room
-
-    def _in_doubt(self, gate: Gate, to_last: Array | None, to_next: Array | None) -> float:
-        room = room_in(gate, self._radius_m)
-        if room <= 0:
-            return math.inf
-        sigma = max(0.0 if to_last is None else greatest_sigma(to_last), sigma_across(gate, to_next))
-        share = (sigma / room - BEGIN) / (FULL - BEGIN)
-        return math.inf if share <= 0 else max(1 - (1 - SLOWEST) * share, SLOWEST)
-
-    def _in_haste(self, t: float) -> float:
-        """Reduce the pace in proportion to the command rate."""
-        passed = t - self._last if t > self._last else self._wanted_s
-        self._last = t
-        self._mean_s += min(passed / LATE_S, 1.0) * (passed - self._mean_s)
-        late = self._mean_s / (LATE * self._wanted_s)
-        return math.inf if late <= 1 else max(1 / late, SLOWEST)
 
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
@@ -103,7 +97,11 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         self._share = min(period_s / COURSE_S, 1.0)
         self._retries = GateRetries(track, self.course, controller, vehicle, searches)
         self._evasion = FrameEvasion(controller, vehicle, radius_m, track.bounds) if searches else None
-        self._rivals = _rivals(options.grid, track, vehicle)
+        self._rivals: RivalWatch | None = None  # without it none is given way
+        if (grid := options.grid) is not None and grid.known is not Known.UNKNOWN:
+            body_m, seen = vehicle.half_diagonal, grid.known is Known.SEEN
+            tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
+            self._rivals = RivalWatch(grid, body_m, PassingRoom(track, body_m), tracker)
         self._replanning = options.replanning
         if options.replanning is not None:
             self.passages.replans = options.replanning.made
@@ -279,15 +277,6 @@ class PlanFollower(FlightGuidance[MapEstimator]):
     def _next(self) -> int:
         """Number of the next gate; after the last, that of the last."""
         return min(len(self.passages.times_s), len(self.course) - 1)
-
-
-def _rivals(grid: StartGrid | None, track: Track, vehicle: Vehicle) -> RivalWatch | None:
-    """Return the watch of rivals; None where none are known, so that none is given way."""
-    if grid is None or grid.known is Known.UNKNOWN:
-        return None
-    seen, radius_m = grid.known is Known.SEEN, vehicle.half_diagonal
-    tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
-    return RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
 
 
 CIRCLING_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever

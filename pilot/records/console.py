@@ -5,9 +5,9 @@ The status line is rewritten on a terminal; elsewhere it is a line for each chan
 
 import contextlib
 import os
+import queue
 import sys
 import threading
-from collections import deque
 
 from gate_racer.common.errors import escaped
 from gate_racer.pilot.flight import Phase
@@ -33,38 +33,33 @@ class Console:
     """Writer of stderr; `say` and `show` never wait and never raise."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
-        self._status: str | None = None  # newest status line, to replace the one shown
-        self._shown = False  # a status line is on the screen
-        self._news, self._closed = threading.Event(), False
+        # Text, and whether it is a status line, which the next one replaces; None ends the thread.
+        self._queue: queue.SimpleQueue[tuple[str, bool] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="console", daemon=True)
         self._thread.start()
 
     def say(self, line: str) -> None:
-        self._lines.append(line)
-        self._news.set()
+        if self._queue.qsize() < LINES_KEPT:
+            self._queue.put((line, False))
 
     def show(self, status: str) -> None:
-        self._status = status
-        self._news.set()
+        """Replace the status line, on a terminal."""
+        if self._queue.empty():
+            self._queue.put((status, True))
 
     def close(self) -> None:
-        self._closed = True
-        self._news.set()
+        """Write the remaining lines, unless the stream is blocked."""
+        self._queue.put(None)
         self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
-        while not self._closed or self._lines:
-            self._news.wait()
-            self._news.clear()
-            while self._lines:
-                _write(f"{CLEAR if self._shown else ''}{escaped(self._lines.popleft())}\n")
-                self._shown = False
-            status, self._status = self._status, None
-            if status is not None:
-                _write(f"{CLEAR}{escaped(status)}")
-                self._shown = True
-        if self._shown:
+        shown = False  # a status line is on the screen
+        while (item := self._queue.get()) is not None:
+            text, passing = item
+            clear, end = CLEAR if shown or passing else "", "" if passing else "\n"
+            _write(f"{clear}{escaped(text)}{end}")
+            shown = passing
+        if shown:
             _write("\n")
 
 

@@ -9,8 +9,9 @@ The log's time is the simulator's; `channels.yaml` has the fields of each channe
 import base64
 import json
 import math
+import queue
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from gate_racer.pilot.records.view import LiveView
 
 DRAIN_S = 0.05  # s between writes: in portions, so that the thread rarely holds the interpreter
-IMAGE_BYTES = 8 << 20  # bytes of queued images: some 5 s at 30 Hz
-QUEUE_BYTES = 32 << 20  # bytes of all queued records
+IMAGES_QUEUED, RECORDS_QUEUED = 150, 20_000  # images for 5 s at 30 Hz, some 8 MB; records for half a minute
 IMAGES_SHARE = 0.8  # fraction of the file's limit beyond which images are dropped: they make some 95 % of the bytes
 CLOSE_S = 10.0  # s to write the rest at the end, after which the disk counts as hung
 
@@ -48,12 +48,8 @@ class _Entry:
 
 def _compressed(entry: _Entry) -> bytes:
     sec, nsec = divmod(round(entry.t * 1e9), 1_000_000_000)
-    image = {
-        "timestamp": {"sec": sec, "nsec": nsec},
-        "frame_id": "camera",
-        "data": base64.b64encode(entry.data).decode(),
-    }
-    return json.dumps({**image, "format": "jpeg"}).encode()
+    image = {"timestamp": {"sec": sec, "nsec": nsec}, "frame_id": "camera", "format": "jpeg"}
+    return json.dumps({**image, "data": base64.b64encode(entry.data).decode()}).encode()
 
 
 def _schema(text: str) -> dict[str, Any]:
@@ -112,10 +108,8 @@ class FlightLog:
         self.problem = ""  # reason why the file is incomplete; empty if it is complete
         self.dropped = Dropped()
         self._limit, self._patient, self._tell = limit_mb * 1e6, patient, tell
-        self._queue: deque[_Entry] = deque()
-        self._bytes = self._image_bytes = 0  # bytes queued
-        self._lock = threading.Condition()
-        self._closing = False
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._images_queued, self._records_queued = map(threading.Semaphore, (IMAGES_QUEUED, RECORDS_QUEUED))
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
 
@@ -137,9 +131,7 @@ class FlightLog:
 
     def close(self) -> None:
         """Write the rest and complete the file, unless the disk hangs; end the live view."""
-        with self._lock:
-            self._closing = True
-            self._lock.notify_all()
+        self._queue.put(None)
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
             self._fail(f"the disk has not responded for {CLOSE_S:g} s")
@@ -149,36 +141,14 @@ class FlightLog:
             self._view.close()
 
     def _add(self, entry: _Entry) -> None:
-        size, is_image = len(entry.data), entry.is_image
-        with self._lock:
-            while self._patient and self._bytes + size > QUEUE_BYTES and not self.problem:
-                self._lock.wait()
-            full = self._bytes + size > QUEUE_BYTES or (is_image and self._image_bytes + size > IMAGE_BYTES)
-            if self.problem or (full and not self._patient):
-                self._drop(entry)
-                return
-            self._queue.append(entry)
-            self._bytes += size
-            self._image_bytes += size * is_image
+        limit = self._images_queued if entry.is_image else self._records_queued
+        if self.problem or not limit.acquire(blocking=self._patient):
+            self._drop(entry)
+        else:
+            self._queue.put(entry)
 
     def _work(self) -> None:
-        while not self._closing:
-            with self._lock:
-                self._lock.wait_for(lambda: self._closing, DRAIN_S)
-            self._drain()
-        self._drain()
-        try:
-            self._file.close()
-        except Exception as error:
-            self._fail(error)
-
-    def _drain(self) -> None:
-        while self._queue:
-            with self._lock:
-                entry = self._queue.popleft()
-                self._bytes -= len(entry.data)
-                self._image_bytes -= len(entry.data) * entry.is_image
-                self._lock.notify_all()
+        while (entry := self._queue.get()) is not None:
             try:
                 if self.problem or self._file.size > self._limit * (IMAGES_SHARE if entry.is_image else 1.0):
                     self._drop(entry)
@@ -186,6 +156,13 @@ class FlightLog:
                     self._file.add_raw(entry.channel, entry.t, _compressed(entry) if entry.is_image else entry.data)
             except Exception as error:  # any error concerns the log alone
                 self._fail(error)
+            (self._images_queued if entry.is_image else self._records_queued).release()
+            if self._queue.empty():
+                time.sleep(DRAIN_S)
+        try:
+            self._file.close()
+        except Exception as error:
+            self._fail(error)
 
     def _drop(self, entry: _Entry) -> None:
         self.dropped.images += entry.is_image
@@ -195,8 +172,6 @@ class FlightLog:
         if not self.problem:
             self.problem = f"{self.path}: {getattr(why, 'strerror', None) or why}"
             self._tell(f"warning: {self.problem}; the flight continues without a log")
-        with self._lock:
-            self._lock.notify_all()
 
 
 def sigmas(cov: Array) -> Array:

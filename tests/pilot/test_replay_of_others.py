@@ -11,8 +11,6 @@ from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.link.logs.samples import clock_offset, rigid
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
-from tests.link import blackbox_writer as blackbox
-from tests.link.log_writers import ULogWriter
 from tests.pilot import ratm_folder
 from tests.processes import run_here
 
@@ -85,24 +83,6 @@ def swaying(seconds=5.0, hz=250):
     force = np.column_stack([zero, zero, -GRAVITY / np.cos(roll)])
     q = np.column_stack([np.cos(roll / 2), np.sin(roll / 2), zero, zero])
     return t, force, np.column_stack([rate, zero, zero]), q, np.column_stack([zero, y, zero])
-
-
-def test_a_ulog_is_replayed_by_its_imu_alone_and_held_against_px4s_own_estimate(tmp_path):
-    writer = ULogWriter({
-        "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",
-        "vehicle_attitude": "float[4] q",
-        "vehicle_local_position": "float x;float y;float z;float vx;float vy;float vz",
-    })  # fmt: skip
-    for t, force, rate, q, p in zip(*swaying(), strict=True):
-        writer.write("sensor_combined", 1 + t, *rate, *force)
-        writer.write("vehicle_attitude", 1 + t, *q)
-        writer.write("vehicle_local_position", 1 + t, *p, 0.0, 0.0, 0.0)
-    (tmp_path / "a.ulg").write_bytes(writer.bytes())
-    code, said, error = replayed(tmp_path / "a.ulg")
-    figures = json.loads((tmp_path / "a-replay.json").read_text())
-    assert code == 0, error
-    assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < 1.0 and "attitude" in said
-    assert figures["gates_used"] == 0
 
 
 Z_UP = np.array([1.0, -1.0, -1.0])
@@ -187,19 +167,6 @@ def test_what_cannot_be_integrated_or_compared_is_refused_in_a_line(tmp_path):
         file.write_text("\n".join(line.replace("1403636", "1403639", late) for line in lines))
     code, _, said = replayed(tmp_path / "flight")
     assert code == 2 and "the truth lasts from" in said and said.count("\n") == 0
-
-
-def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path):
-    rows = []
-    for k, (t, force, rate, q, _) in enumerate(zip(*swaying(), strict=True)):
-        fields = {"gyroADC[0]": round(10 * np.degrees(rate[0])), "imuQuaternion[0]": round(32767 * q[1])}
-        rows.append(blackbox.row_of(round(1e6 * t), k, **{"accSmooth[2]": round(-2048 * force[2] / GRAVITY), **fields}))
-    data = blackbox.header(blackbox_high_resolution=1) + b"".join(blackbox.frames(rows)) + blackbox.END
-    (tmp_path / "a.bbl").write_bytes(data)
-    code, _, error = replayed(tmp_path / "a.bbl")
-    figures = json.loads((tmp_path / "a-replay.json").read_text())
-    assert code == 0, error
-    assert figures["attitude_deg"] < 1.0 and "from_logged_rms_m" not in figures
 
 
 def test_a_detector_is_refused_where_no_images_are(ratm):

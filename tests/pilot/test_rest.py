@@ -38,11 +38,3 @@ def test_noise_alone_is_no_motion(accel_noise, gyro_noise, seed):
 def test_a_motion_is_seen_within_a_window_of_samples(motion, accel_noise):
     first = first_moved(RestWatch(), samples(3, accel_noise, 0.01, **motion))
     assert first is not None and 120 <= first < 120 + SAMPLES
-
-
-def test_after_a_restart_the_present_is_the_rest():
-    watch = RestWatch()
-    stream = list(samples(5, 0.1, 0.01, push=3.0))
-    assert first_moved(watch, stream[:100]) is None
-    watch.restart()
-    assert first_moved(watch, stream[120:]) is None

@@ -180,7 +180,7 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
         assert theirs.status == ours.status and theirs.plan.hash == ours.plan.hash
         os.kill(process.worker.process.pid, signal.SIGKILL)
         process.ask(rest)
-        process._thread.join()
+        assert process.asked.exception(10.0) is not None
         assert not process.idle and process.answer() is None
         replanning, controller = flown(plan, vq1, dcl, process)
         assert controller.followed is None and not replanning.made
