@@ -159,14 +159,8 @@ class Racer:
     def update(self, track: Track) -> str:
         """Race on where gates or obstacles turn out elsewhere; call it between two steps.
 
-        The rest of the course is planned again from where the last command leads. Without a plan the line is led to the gates as
-        they stand, past obstacles as they stood.
-
-        Returns:
-            Why there is no new plan; empty if there is one. A policy has none, nor has a racer that is not to replan.
-
-        Raises:
-            UserError: it has other gates than the track so far, or before the first step no plan.
+        The rest of the course is planned again from where the last command leads. Without a new plan, and the reason is returned
+        then, the line is led to the gates as they stand, past obstacles as they stood. Raises UserError for other gates.
         """
         if [gate.is_ball for gate in track.gates] != [gate.is_ball for gate in self._track.gates]:
             raise UserError(f"{track.name}: has {len(track.gates)} gates, not those of {self._track.name}")

@@ -318,10 +318,8 @@ class Explorer(FlightGuidance[Mapper]):
     ):
         """Create it on the pad.
 
-        Args:
-            counted: the simulator reports the number of gates passed.
-            manoeuvres: flown before the first gate; the seed draws their order.
-            room: walls, ceiling and floor to keep away from.
+        counted: the simulator reports the number of gates passed; manoeuvres: flown before the first, in an order that the seed
+        draws; room: walls, ceiling and floor to keep away from.
         """
         self.passages, self.stage = Passages(), ExplorerStage.TAKE_OFF
         self._gates, self._room = GateChoice(counted), room
@@ -330,11 +328,9 @@ class Explorer(FlightGuidance[Mapper]):
         self._v_w = np.zeros(3)  # m/s, commanded velocity, within the acceleration limit
         self._excitation: Excitation | None = None
         self._whole_image = RoiPredictor((), vehicle.camera).whole_image
-        self._landmarks: list[Landmark] = []
         self._before = False  # whether the vehicle was before the target since it is the target
         self._hold = np.zeros(3)
-        self._go_t = 0.0  # s
-        self._begun = False
+        self._go_t: float | None = None  # s, as of the first command
         self._landing = Landing(vehicle)
         self._weave: Weave | None = None  # in front of the first gate
         self._course_yaw = 0.0  # rad, direction of the course so far
@@ -368,13 +364,10 @@ class Explorer(FlightGuidance[Mapper]):
         return rested_s >= REST_S
 
     def judge(self, state: State, t: float, go_t: float, estimator: Mapper) -> None:
-        if not self._begun:
-            self._begun, self._go_t = True, go_t
-            self._course_yaw = to_euler(state.q_wb)[2]
+        if self._go_t is None:
+            self._go_t, self._stage_t, self._course_yaw = go_t, t, to_euler(state.q_wb)[2]
             self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
-            self._stage_t = t
-        self._landmarks = [gate for gate in estimator.landmarks if self._room.contains(gate.p_w)]
-        aim = self._steer(state, t)
+        aim = self._steer(state, t, [gate for gate in estimator.landmarks if self._room.contains(gate.p_w)])
         self._aim = replace(aim, v_w=self._room.slowed(aim.v_w, state.p_wb))
 
     def step(self, state: State, t: float, dt: float, estimator: Mapper) -> Control:
@@ -398,7 +391,7 @@ class Explorer(FlightGuidance[Mapper]):
             return End(EndReason.FINISHED, "time limit reached")
         return end
 
-    def _steer(self, state: State, t: float) -> Aim:
+    def _steer(self, state: State, t: float, gates: list[Landmark]) -> Aim:
         """Return the aim of the current stage, after any change of stage."""
         since = t - self._stage_t
         if self.stage is ExplorerStage.LAND:
@@ -419,7 +412,7 @@ class Explorer(FlightGuidance[Mapper]):
                 return self._weave.aim(state.p_wb, t)
             self._change(ExplorerStage.APPROACH, t)
         last = self._gates.target
-        target = self._gates.choose(self._landmarks, state.p_wb, self._course_w, t)
+        target = self._gates.choose(gates, state.p_wb, self._course_w, t)
         if target is not None and self._manoeuvres is not None:
             return self._begin_to_excite(state, t, target, self._manoeuvres)
         if target is not None:
@@ -451,7 +444,7 @@ class Explorer(FlightGuidance[Mapper]):
         if self._before and along > BEYOND_M / 2 and np.linalg.norm(across) < INSIDE_M:
             self._gates.flown_through()
             self._course_yaw, self._hold = gate.yaw, gate.p_w + BEYOND_M * gate.ahead
-            self.passages.times_s.append(t - self._go_t)
+            self.passages.times_s.append(t - (self._go_t or 0.0))
             self._change(ExplorerStage.PASS, t)
             return self._fly_on(state, t)
         if self._weave is None and self._before and gate.views >= VIEWS and -along < FROM_M:

@@ -332,7 +332,7 @@ class GateRetries:
         self._lost_since = inf  # s, since when the estimate is lost on end
         self.recovery: Recovery | None = None  # the current attempt; None while the plan is followed
         self._velocity = VelocityController(vehicle, TURN_RAD_S)
-        self._rejoined_t: float | None = None
+        self._rejoined_t = -inf  # s
 
     def record_sighting(self, t: float) -> None:
         if self.recovery is not None:
@@ -401,8 +401,6 @@ class GateRetries:
 
     def pace(self, t: float) -> float:
         """Return the greatest pace at t (s); inf: no limit."""
-        if self._rejoined_t is None:
-            return np.inf
         return REJOIN_PACE + QUICKEN_1_S * (t - self._rejoined_t)
 
     def step(self, x: Array, state: State, t: float, dt: float) -> Control:

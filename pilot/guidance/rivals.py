@@ -158,7 +158,6 @@ class Pursuit:
 class Prediction:
     """Predicted overtaking on one side."""
 
-    side_w: Array  # (3,) unit vector
     tube: AvoidanceTube  # with the times of `HORIZON`
     lead_m: float  # of the rival at the end of the horizon
     apart_m: float  # least distance to the rival's centre, and to others' until clear ahead
@@ -188,7 +187,7 @@ class Overtaking:
         found = found or self._begin(self._room.sides(along), at, rows, frames)
         if found is None:
             return None
-        self.sides[number] = found.side_w
+        self.sides[number] = found.tube.side_w
         return found.tube
 
     def _begin(self, sides: Iterable[Array], at: Pursuit, rows: Array, frames: Array) -> Prediction | None:
@@ -227,7 +226,7 @@ class Overtaking:
         apart = [np.linalg.norm(led_w - path_w, axis=1)]
         apart += [np.where(passed, np.inf, np.linalg.norm(led_w - other_w, axis=1)) for other_w in at.others_w]
         aside_m, open_w = float(np.linalg.norm(steps, axis=1).max()), led_w[beside & ~within(rows)]
-        return Prediction(side_w, tube, float(leads[-1]), float(np.min(apart)), aside_m, open_w)
+        return Prediction(tube, float(leads[-1]), float(np.min(apart)), aside_m, open_w)
 
 
 def driven(line: Reference, theta: float, pace: float, most: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from gate_racer.common.files import reading
 from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
-from gate_racer.link.logs.samples import LoggedSignals, clock_offset
+from gate_racer.link.logs.samples import LoggedSignals, Samples, clock_offset
 from gate_racer.link.record import Losses, Record, read_records, tell_losses
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
@@ -33,31 +33,23 @@ START_S = 0.3  # s of motion given for a flight that begins in the air
 Event = tuple[float, str, Record]  # s, topic, record
 
 
-def released_at(force_t: Array, force: Array, omega_t: Array, omega: Array, v_w: Array) -> float:
-    """Return the time (s) shortly before the first acceleration, force (N, 3) m/s^2, or rotation, omega (M, 3) rad/s.
+def released_at(force: Samples, omega: Samples, v_w: Array) -> float:
+    """Return the time (s) shortly before the first acceleration or rotation, by forces (m/s^2) and rates (rad/s).
 
     It is the first one where the velocities (N, 3) m/s show motion from the beginning; NaN where they are unknown.
     """
-    begin = v_w[force_t < force_t[0] + START_S]
-    if np.linalg.norm(np.median(begin, axis=0)) > MOVING_M_S:
-        return float(force_t[0])
-    off_m_s2 = np.abs(np.linalg.norm(force, axis=1) - GRAVITY)
-    pushed = force_t[off_m_s2 > PUSHED_M_S2]
-    turned = omega_t[np.linalg.norm(omega, axis=1) > TURNED_RAD_S]
-    first = min([*pushed[:1], *turned[:1], force_t[-1]])
-    return max(float(first) - EARLIER_S, float(force_t[0]))
+    if np.linalg.norm(np.median(v_w[force.t < force.t[0] + START_S], axis=0)) > MOVING_M_S:
+        return float(force.t[0])
+    pushed = force.t[np.abs(np.linalg.norm(force.values, axis=1) - GRAVITY) > PUSHED_M_S2]
+    turned = omega.t[np.linalg.norm(omega.values, axis=1) > TURNED_RAD_S]
+    first = min([*pushed[:1], *turned[:1], force.t[-1]])
+    return max(float(first) - EARLIER_S, float(force.t[0]))
 
 
 def events_of(topic: str, t: Array, **columns: Array) -> list[Event]:
     """Return an event for each time (N,) s, with a row of each column (N, n)."""
     rows = zip(t.tolist(), *(column.tolist() for column in columns.values()), strict=True)
     return [(at, topic, {"t": at, **dict(zip(columns, values, strict=True))}) for at, *values in rows]
-
-
-def start_events(t: Array, p: Array, v: Array) -> list[Event]:
-    """Return the motion in the first START_S of a flight that begins in the air: positions and velocities (N, 3), if known."""
-    begin = (t > t[0]) & (t < t[0] + START_S) & np.isfinite(p).all(axis=1) & np.isfinite(v).all(axis=1)
-    return events_of("/position", t[begin], p=p[begin], v=v[begin])
 
 
 def in_order(events: list[Event]) -> Iterator[tuple[str, Record]]:
@@ -76,23 +68,14 @@ THIN = GateAppearance(outline_m=0.0, depth_m=0.0)  # corners are those of the ma
 
 def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     """Yield /flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
-    v_w = np.gradient(flight.p_wb, flight.t, axis=0)
-    released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b, v_w)
     yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm", "truth_offset_s": flight.truth_offset_s}
-    events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
-    events += events_of("/imu", flight.t, accel=flight.force_b, gyro=flight.omega_b)
-    if released == flight.t[0]:
-        events += start_events(flight.t, flight.p_wb, v_w)
-    events += events_of("/truth", flight.t, p=flight.p_wb, q=np.array([from_matrix(R) for R in flight.R_wb]))
-    flown = flight.t >= released
-    unknown = np.full((flown.sum(), 3), np.nan)
-    events += events_of("/state", flight.t[flown], p=unknown, v=unknown, sigma_p=unknown, w=flight.omega_b[flown])
+    q_wb = np.array([from_matrix(R) for R in flight.R_wb])
+    columns = {"force": flight.force_b, "omega": flight.omega_b, "true_p": flight.p_wb, "true_q": q_wb}
+    *events, end = _events(LoggedSignals({name: Samples(flight.t, column) for name, column in columns.items()}), 0.0)
     for number, image in enumerate(flight.images):
         for found in _detections(image):
             events.append((image.t, "/detection", {"t": image.t, "frame": number, **found.record()}))
-    end = float(flight.t[-1])
-    events.append((end, "/phase", {"t": end, "phase": "the recording ends"}))
-    yield from in_order(events)
+    yield from in_order([*events, end])
 
 
 def ratm_course(flight: RatmFlight) -> tuple[Track, Camera]:
@@ -171,11 +154,12 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     force, omega = log.get("force"), log.get("omega")
     p, v = (_at(log, name if name in log.signals else f"true_{name}", force.t) for name in "pv")
     v = v if np.isfinite(v).any() or len(force) < 2 else np.gradient(p, force.t, axis=0)
-    released = released_at(force.t, force.values, omega.t, omega.values, v)
+    released = released_at(force, omega, v)
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += events_of("/imu", force.t, accel=force.values, gyro=omega.at(force.t))
-    if released == force.t[0]:
-        events += start_events(force.t, p, v)
+    if released == force.t[0]:  # in the air: its motion at the beginning, if known
+        begin = (force.t > released) & (force.t < released + START_S) & np.isfinite(np.hstack([p, v])).all(axis=1)
+        events += events_of("/position", force.t[begin], p=p[begin], v=v[begin])
     truth = log.get("true_p")
     events += events_of("/truth", truth.t - late_s, p=truth.values, q=_at(log, "true_q", truth.t))
     stamps = (log.get("p", "q") or force).t

@@ -130,44 +130,6 @@ def interpolated(t: Array, times: Array, values: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class SolveTimes:
-    """Percentiles of the solver's time, ms."""
-
-    p50: float
-    p99: float
-    max: float
-
-
-@dataclass(frozen=True)
-class VisionResult:
-    """Counts of the camera's images."""
-
-    frames: int
-    dropped: int
-    sightings: int
-    rejected: int
-    refused: int
-    nis: float  # mean squared innovation over its covariance and dimension: 1 if all is as modelled
-    commands_lost: int  # sent without knowing the position well enough to hit a gate
-
-
-@dataclass(frozen=True)
-class CameraInFlight:
-    """Camera parameters estimated in flight, relative to its file."""
-
-    focal_scale: float
-    yaw_deg: float
-    tilt_deg: float
-    roll_deg: float
-    delay_s: float
-
-    @classmethod
-    def of(cls, seen: Camera, filed: Camera) -> "CameraInFlight":
-        turned = seen.yaw_deg - filed.yaw_deg, seen.tilt_deg - filed.tilt_deg, seen.roll_deg - filed.roll_deg
-        return cls(seen.fx_px / filed.fx_px, *turned, seen.delay_s - filed.delay_s)
-
-
-@dataclass(frozen=True)
 class FlightResult:
     """Stable keys of the JSON. Lengths in m, times in s unless the name says ms."""
 
@@ -188,15 +150,15 @@ class FlightResult:
     mean_margin_m: float | None
     tracking_rmse_m: float | None
     estimate_rmse_m: float | None
-    mpc_solve_ms: SolveTimes | None
+    mpc_solve_ms: dict[str, float] | None  # percentiles of the solver's time, and the longest
     mpc_fallbacks: int
     mpc_fallback_reasons: dict[str, int]
     mpc_late: int
     command_hz: float
     command_hz_max_1s: int
-    vision: VisionResult
+    vision: dict[str, float]  # counts of the camera's images and gates, and the filter's NIS, 1 if all is as modelled
     learned: EstimatedParameters | None  # of the vehicle, in flight
-    camera: CameraInFlight | None
+    camera: dict[str, float] | None  # estimated in flight, relative to its file
     seed: int
     track: str
     vehicle: str
@@ -235,6 +197,17 @@ def flight_result(
     flown = (p if truth is None else truth)[racing]
     line, flown_as = pilot.guidance.replanned() or (plan, vehicle)
     off = off_path(Reference(line, flown_as), np.array(flight.theta)[racing], flown) if line and len(flown) else None
+    p50, p99, longest = np.percentile(1e3 * np.array(flight.solve_s or [0.0]), [50, 99, 100]).tolist()
+    solve_ms = {"p50": p50, "p99": p99, "max": longest}
+    vision = {
+        "frames": counters.frames,
+        "dropped": link.frames_dropped,
+        "sightings": counters.sightings,
+        "rejected": counters.rejected,
+        "refused": health.gates_refused,
+        "nis": health.nis,
+        "commands_lost": counters.lost,  # commands sent without knowing the position well enough to hit a gate
+    }
     return FlightResult(
         status=verdict.status,
         verdict_by=verdict.by,
@@ -253,29 +226,25 @@ def flight_result(
         mean_margin_m=float(np.mean(margins)) if margins else None,
         tracking_rmse_m=rms(off) if off is not None else None,
         estimate_rmse_m=rms(np.linalg.norm(p - truth, axis=1)[racing]) if truth is not None else None,
-        mpc_solve_ms=SolveTimes(*np.percentile(1e3 * np.array(flight.solve_s), [50, 99, 100]))
-        if flight.solve_s
-        else None,
+        mpc_solve_ms=solve_ms if flight.solve_s else None,
         mpc_fallbacks=counters.fallbacks,
         mpc_fallback_reasons=counters.fallback_reasons,
         mpc_late=counters.late,
         command_hz=link.command_hz,
         command_hz_max_1s=link.command_hz_max_1s,
-        vision=VisionResult(
-            frames=counters.frames,
-            dropped=link.frames_dropped,
-            sightings=counters.sightings,
-            rejected=counters.rejected,
-            refused=health.gates_refused,
-            nis=health.nis,
-            commands_lost=counters.lost,
-        ),
+        vision=vision,
         learned=pilot.guidance.learned(),
-        camera=CameraInFlight.of(camera, vehicle.camera) if camera is not None else None,
+        camera=_calibrated(camera, vehicle.camera) if camera is not None else None,
         log=str(recorder.log.path),
         troubles=recorder.troubles,
         **about,
     )
+
+
+def _calibrated(seen: Camera, filed: Camera) -> dict[str, float]:
+    """Return what was estimated of a camera in flight, relative to its file."""
+    off = {name: getattr(seen, name) - getattr(filed, name) for name in ("yaw_deg", "tilt_deg", "roll_deg", "delay_s")}
+    return {"focal_scale": seen.fx_px / filed.fx_px, **off}
 
 
 def rms(values: Array) -> float | None:
@@ -295,17 +264,11 @@ def _vehicle(learned: EstimatedParameters | None) -> str:
     return f"{force}, rate lags x{lags:.2f} of its file's, delay {1e3 * learned.delay_s:.0f} ms"
 
 
-def _camera(seen: CameraInFlight | None) -> str:
+def _camera(seen: dict[str, float] | None) -> str:
     if seen is None:
         return "-"
-    turned = f"yaw {seen.yaw_deg:+.1f}, tilt {seen.tilt_deg:+.1f}, roll {seen.roll_deg:+.1f} deg"
-    return f"focal length x{seen.focal_scale:.3f} of its file's, {turned}, images {1e3 * seen.delay_s:+.0f} ms"
-
-
-def _gate_times(r: FlightResult) -> str:
-    """Return the times, with ~ before those that the race status never had."""
-    marks = ("~" if gate in r.gate_times_estimated else "" for gate in range(1, len(r.gate_times_s) + 1))
-    return "  ".join(f"{mark}{value:.2f}" for mark, value in zip(marks, r.gate_times_s, strict=True)) + " s"
+    turned = "yaw {yaw_deg:+.1f}, tilt {tilt_deg:+.1f}, roll {roll_deg:+.1f} deg".format(**seen)
+    return f"focal length x{seen['focal_scale']:.3f} of its file's, {turned}, images {1e3 * seen['delay_s']:+.0f} ms"
 
 
 AS_BELIEVED = "as_believed"  # name of the world without deviations from the models
@@ -321,35 +284,33 @@ def world_name(world: dict[str, Any] | None) -> str:
 
 def table(r: FlightResult) -> str:
     solve, vision = r.mpc_solve_ms, r.vision
-    seen = f"{vision.frames} frames, {vision.dropped} dropped, {vision.sightings} sightings"
-    lost = f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""
+    seen = f"{vision['frames']} frames, {vision['dropped']} dropped, {vision['sightings']} sightings"
+    lost = f", lost for {vision['commands_lost']} commands" if vision["commands_lost"] else ""
+    untold = {number: "~" for number in r.gate_times_estimated}  # that the race status never had
+    times = "  ".join(f"{untold.get(number, '')}{value:.2f}" for number, value in enumerate(r.gate_times_s, 1))
+    laps, flying = "  ".join(f"{value:.3f}" for value in r.lap_times_s), r.lap_times_s[1:]
     rows = [
         ("status", r.status + (f" ({r.cause})" if r.cause else "") + f", by {r.verdict_by}"),
+        *[("trouble", sentence) for sentence in r.troubles.values()],
         ("track, vehicle", f"{r.track}, {r.vehicle}, seed {r.seed}"),
         ("world", world_name(r.world)),
         ("gates", f"{r.gates_passed} of {r.gates_total}"),
+        ("planned again", "; ".join(one.sentence for one in r.replans)),
+        ("flown again", "; ".join(f"gate {one.gate} at {one.time_s:.1f} s, {one.why}" for one in r.retries)),
         ("race time", f"{_number(r.race_time_s, '.3f', 's')} (planned {_number(r.planned_time_s, '.3f', 's')})"),
-        ("gate times", _gate_times(r)),
+        ("lap times", f"{laps} s, best flying lap {min(flying):.3f} s" if flying else ""),
+        ("gate times", f"{times} s"),
         ("gate margins", "  ".join(f"{value:.2f}" for value in r.gate_margins_m) + " m"),
         ("least, mean margin", f"{_number(r.min_margin_m, '.3f', 'm')}, {_number(r.mean_margin_m, '.3f', 'm')}"),
         ("tracking error", _number(r.tracking_rmse_m, ".3f", "m rms")),
         ("estimate error", _number(r.estimate_rmse_m, ".3f", "m rms")),
-        ("MPC", f"{solve.p50:.2f} ms median, {solve.p99:.2f} ms p99" if solve else "-"),
+        ("MPC", f"{solve['p50']:.2f} ms median, {solve['p99']:.2f} ms p99" if solve else "-"),
         ("fall-backs", ", ".join(f"{n} x {reason}" for reason, n in r.mpc_fallback_reasons.items()) or "none"),
         ("commands", f"{r.command_hz:.1f} Hz, at most {r.command_hz_max_1s} in a second"),
-        ("vision", f"{seen}, {vision.rejected} rejected, NIS {vision.nis:.1f}{lost}"),
+        ("vision", f"{seen}, {vision['rejected']} rejected, NIS {vision['nis']:.1f}{lost}"),
         ("vehicle in flight", _vehicle(r.learned)),
         ("camera in flight", _camera(r.camera)),
         ("log", r.log),
     ]
-    if len(r.lap_times_s) > 1:
-        laps = "  ".join(f"{value:.3f}" for value in r.lap_times_s)
-        rows.insert(5, ("lap times", f"{laps} s, best flying lap {min(r.lap_times_s[1:]):.3f} s"))
-    if r.retries:
-        again = "; ".join(f"gate {one.gate} at {one.time_s:.1f} s, {one.why}" for one in r.retries)
-        rows.insert(4, ("flown again", again))
-    if r.replans:
-        rows.insert(4, ("planned again", "; ".join(one.sentence for one in r.replans)))
-    rows[1:1] = [("trouble", sentence) for sentence in r.troubles.values()]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+    width = max(len(name) for name, value in rows if value)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows if value)
