@@ -20,7 +20,6 @@ import numpy as np
 from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.common.errors import exit_code
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import CONTROLLERS
@@ -153,7 +152,7 @@ def fly(
 
 def race(problem: Problem, solver: Solver, plan: Plan, world: World, vehicle: Vehicle, seed: int) -> TrueStateFlight:
     """Fly a plan with the true state given; `vehicle` is the controller's model."""
-    controller = PlanController(plan, vehicle, problem, solver, load_adaptation(), world.track.course(plan.laps))
+    controller = PlanController(plan, vehicle, problem, solver, world.track.course(plan.laps))
     return fly(controller, plan, world, vehicle, seed)
 
 

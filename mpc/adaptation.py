@@ -18,6 +18,7 @@ and is sure of it. The delay runs from the sending of a command to its effect by
 """
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import casadi as ca
@@ -143,6 +144,7 @@ class Adaptation:
             raise ValueError("noise, residual_s and gate must be positive")
 
 
+@cache
 def load_adaptation() -> Adaptation:
     """Return the estimator's tuning, of `adaptation.yaml`."""
     return load(Path(__file__).with_suffix(".yaml"), Adaptation)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gate_racer.mpc import geometric
-from gate_racer.mpc.adaptation import Adaptation, DisturbanceEstimator, ResponseEstimator
+from gate_racer.mpc.adaptation import DisturbanceEstimator, ResponseEstimator, load_adaptation
 from gate_racer.mpc.avoidance import AvoidanceTube, displace
 from gate_racer.mpc.control import Control, EstimatedParameters, Source
 from gate_racer.mpc.model import PARAMETERS, Allocation, Predictor, unpack
@@ -46,14 +46,13 @@ class PlanController:
         vehicle: Vehicle,
         problem: Problem,
         solver: Solver,
-        adaptation: Adaptation,
         course: tuple[Gate, ...] = (),
         spare: Solver | None = None,
         floor_m: float = math.inf,
     ):
         """Start at the beginning of a plan; a `spare` back-end is used when the solver fails. Others as in `Reference`."""
         self._course, self._floor_m = course, floor_m
-        self.reference = Reference(plan, vehicle, course, floor_m)
+        self.reference, adaptation = Reference(plan, vehicle, course, floor_m), load_adaptation()
         self.disturbance = DisturbanceEstimator(vehicle, adaptation)
         self._formulation, self.solver, self._spare = problem.formulation, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))

@@ -9,7 +9,6 @@ from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import read_bytes
 from gate_racer.common.parts import PATIENCE_S, Part, is_part, load_part, part_content
 from gate_racer.common.process import never_swallowed
-from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import AUTO, CONTOURING, CONTROLLERS, SOLVERS, TRACKING
 from gate_racer.mpc.part import CONTROLLER, NEEDED, FreePart, PartController, PartSolver
@@ -84,13 +83,12 @@ def make_controller(
         settings = replace(settings, weights=replace(settings.weights, attitude=IN_SLOTS, gate_visibility=0.0))
     problem = problem_of(settings.granting(plan.thrust_share(vehicle)))
     course, floor_m = track.course(plan.laps), track.bounds.high_m[2]
-    given = load_adaptation(), course
     if part is not None:
         own = PartSolver(part, settings.horizon.step_s)
-        return PartController(plan, vehicle, problem, own, *given, None, floor_m)
+        return PartController(plan, vehicle, problem, own, course, None, floor_m)
     portable = CasadiSolver(problem, vehicle)
     first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
-    return PlanController(plan, vehicle, problem, first, *given, spare, floor_m)
+    return PlanController(plan, vehicle, problem, first, course, spare, floor_m)
 
 
 def free_controller(

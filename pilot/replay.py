@@ -166,7 +166,8 @@ def judged(run: Replay) -> dict[str, Any]:
     """Return the figures of a replay; lengths in m. Those that nothing is known of are left out."""
     p = np.array([state.p_wb for state in run.states]).reshape(-1, 3)
     apart = np.linalg.norm(p - run.logged_p, axis=1)
-    turned = np.array([_angle(x.q_wb, q) for x, q in zip(run.states, run.logged_q, strict=True)])
+    q = np.array([state.q_wb for state in run.states]).reshape(-1, 4)
+    turned = 2 * np.arccos(np.minimum(np.abs((q * run.logged_q).sum(axis=1)), 1.0))
     figures: dict[str, Any] = {"states": len(p), **run.counters}
     figures |= {"from_logged_rms_m": rms(apart), "attitude_deg": rms(np.degrees(turned))}
     if np.isfinite(apart).any():
@@ -192,11 +193,6 @@ def _aligned(t: Array, p: Array, truth_p: Array) -> dict[str, float | None]:
         "aligned_deg": math.degrees(math.acos(min(1.0, max(-1.0, (float(np.trace(R)) - 1) / 2)))),
         "aligned_m": float(np.linalg.norm((aligned - p)[known].mean(axis=0))),
     }
-
-
-def _angle(q: Array, other: Array) -> float:
-    """Return the angle between two attitudes (4,), rad; NaN where the second is unknown."""
-    return 2 * math.acos(min(1.0, abs(float(q @ other)))) if np.isfinite(other).all() else math.nan
 
 
 SENTENCES = {  # of the verdict, each where its figures are known

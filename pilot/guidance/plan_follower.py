@@ -26,7 +26,7 @@ from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, sta
 from gate_racer.pilot.guidance.recovery import GateRetries, missed_margin, room_in
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch
 from gate_racer.planner.plan import Plan
-from gate_racer.tracks.gate import Gate, has_slot, sigma_across
+from gate_racer.tracks.gate import Crossing, Gate, has_slot, sigma_across
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.rotation import Array, as_vector
 from gate_racer.vehicle.statistics import greatest_sigma
@@ -77,8 +77,60 @@ AHEAD = 2  # gates that are looked for elsewhere
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
-class PlanFollower(FlightGuidance[MapEstimator]):
-    """Guidance along a plan through gates that may be displaced from the map."""
+class CourseFollower(FlightGuidance[MapEstimator]):
+    """Guidance through gates that may be displaced from the map, which counts those passed."""
+
+    def __init__(self, track: Track, laps: int, observer: GateObserver):
+        self.course, self.passages = track.course(laps), Passages()
+        self._observer, self._landmarks = observer, track.landmarks
+        self._previous: State | None = None
+        self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
+
+    def retarget(self, track: Track) -> None:
+        """Fly at the same gates at other places, those of `track`."""
+        landmark = self._landmark(self._next)
+        before = self._observer.moved(landmark)
+        self._observer.displace(track.gates)
+        self._previous_p = self._previous_p - (self._observer.moved(landmark) - before)
+
+    def _crossing(self, state: State, estimator: MapEstimator) -> Crossing | None:
+        """Return where the plane of the next gate was crossed since the previous state, if it was."""
+        previous, passed = self._previous, len(self.passages.times_s)
+        if previous is None or passed == len(self.course):
+            return None
+        p_w = state.p_wb - self._gate_offset(passed, estimator)
+        return self.course[passed].crossing(self._previous_p, p_w, previous.v_w, state.v_w)
+
+    def _pass(self, crossing: Crossing, state: State, go_t: float) -> None:
+        assert self._previous is not None
+        self.passages.times_s.append(self._previous.t + crossing.s * (state.t - self._previous.t) - go_t)
+        self.passages.margins_m.append(crossing.margin)
+
+    def _remember(self, state: State, estimator: MapEstimator) -> None:
+        self._previous, self._previous_p = state, state.p_wb - self._gate_offset(self._next, estimator)
+
+    def _gate_offset(self, number: int, estimator: MapEstimator) -> Array:
+        """Return the offset (3,) m of a gate of the course from the plan, world NED."""
+        landmark, at_w, moved = self._on_map(number)
+        return moved + estimator.gate_offset(landmark, at_w)
+
+    def _on_map(self, number: int) -> tuple[int, Array, Array]:
+        """Return a gate's landmark, its current position on the map (3,) m, and its displacement from the original map (3,) m."""
+        landmark = self._landmark(number)
+        moved = self._observer.moved(landmark)
+        return landmark, self.course[number].p_wg + moved, moved
+
+    def _landmark(self, number: int) -> int:
+        return self._landmarks[number % len(self._landmarks)]
+
+    @property
+    def _next(self) -> int:
+        """Number of the next gate; after the last, that of the last."""
+        return min(len(self.passages.times_s), len(self.course) - 1)
+
+
+class PlanFollower(CourseFollower):
+    """Guidance along a plan."""
 
     def __init__(
         self,
@@ -89,12 +141,11 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         options: FlightOptions,
         observer: GateObserver,
     ):
-        self.course, self.passages, self.controller = track.course(options.laps), Passages(), controller
-        radius_m = vehicle.contact_radius_m
+        super().__init__(track, options.laps, observer)
+        self.controller, radius_m = controller, vehicle.contact_radius_m
         slots = has_slot(track.gates, radius_m)  # no second try has the run-up for one
         searches = options.retry and not options.shadow and not slots
-        self._caution, self._observer, self._landmarks = Caution(radius_m, period_s), observer, track.landmarks
-        self._share = min(period_s / COURSE_S, 1.0)
+        self._caution, self._share = Caution(radius_m, period_s), min(period_s / COURSE_S, 1.0)
         self._retries = GateRetries(track, self.course, controller, vehicle, searches)
         self._evasion = FrameEvasion(controller, vehicle, radius_m, track.bounds) if searches else None
         self._rivals: RivalWatch | None = None  # without it none is given way
@@ -108,16 +159,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         if options.shadow:
             controller.flies = False
         self._set_out = False
-        self._previous: State | None = None
-        self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
-
-    def retarget(self, track: Track) -> None:
-        """Fly at the same gates at other places, those of `track`, by the plan as it is."""
-        landmark = self._landmark(self._next)
-        before = self._observer.moved(landmark)
-        self._observer.displace(track.gates)
-        self._previous_p = self._previous_p - (self._observer.moved(landmark) - before)
 
     def continue_from(self, other: "PlanFollower") -> None:
         """Take over the progress of a guidance by another plan through the same gates."""
@@ -164,7 +206,7 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         if len(self.passages.times_s) > passed and self._retries.recovery is not None:
             self._retries.resume(passed, t)
         end = self._retries.judge(self._next, outside, self.passages, state, t, go_t)
-        self._previous, self._previous_p = state, state.p_wb - self._gate_offset(self._next, estimator)
+        self._remember(state, estimator)
         trying = self._retries.recovery is not None
         if self._evasion is not None and self._evasion.active and (trying or len(self.passages.times_s) > passed):
             self._evasion.active = False
@@ -183,19 +225,13 @@ class PlanFollower(FlightGuidance[MapEstimator]):
 
     def _count(self, state: State, go_t: float, estimator: MapEstimator) -> bool:
         """Record the passage of the next gate, if its plane was crossed within it; return whether it was crossed outside."""
-        previous, passed = self._previous, len(self.passages.times_s)
-        if previous is None or passed == len(self.course):
-            return False
-        gate, evading = self.course[passed], self._evasion is not None and self._evasion.active
-        p_w = state.p_wb - self._gate_offset(passed, estimator)
-        crossing = gate.crossing(self._previous_p, p_w, previous.v_w, state.v_w)
-        searched = self._retries.searches_ball(gate, go_t)
+        gate, evading = self.course[self._next], self._evasion is not None and self._evasion.active
+        crossing, searched = self._crossing(state, estimator), self._retries.searches_ball(gate, go_t)
         if crossing is None or searched or not (crossing.margin > -REACH_M or evading):
             return False
         if self._retries.searches and crossing.margin < missed_margin(gate):
             return True
-        self.passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
-        self.passages.margins_m.append(crossing.margin)
+        self._pass(crossing, state, go_t)
         return False
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
@@ -248,24 +284,10 @@ class PlanFollower(FlightGuidance[MapEstimator]):
             sigma_m = sigma_across(self.course[k], self._gate_doubt(k, estimator))
             self.controller.reference.offsets.set_offset(k, self._offsets[k], sigma_m)
 
-    def _gate_offset(self, number: int, estimator: MapEstimator) -> Array:
-        """Return the offset (3,) m of a gate of the course from the plan, world NED."""
-        landmark, at_w, moved = self._on_map(number)
-        return moved + estimator.gate_offset(landmark, at_w)
-
     def _gate_doubt(self, number: int, estimator: MapEstimator) -> Array | None:
         """Return the covariance (3, 3) m^2 of the position to a gate of the course; None if unknown."""
         landmark, at_w, _ = self._on_map(number)
         return estimator.gate_covariance(landmark, at_w)
-
-    def _on_map(self, number: int) -> tuple[int, Array, Array]:
-        """Return a gate's landmark, its current position on the map (3,) m, and its displacement from the original map (3,) m."""
-        landmark = self._landmark(number)
-        moved = self._observer.moved(landmark)
-        return landmark, self.course[number].p_wg + moved, moved
-
-    def _landmark(self, number: int) -> int:
-        return self._landmarks[number % len(self._landmarks)]
 
     @property
     def _asked(self) -> Collection[int]:
@@ -273,26 +295,16 @@ class PlanFollower(FlightGuidance[MapEstimator]):
         ahead = range(self._next, min(self._next + AHEAD, len(self.course))) if self._retries.searches else ()
         return {self._landmark(k) for k in ahead if not self.course[k].is_ball}
 
-    @property
-    def _next(self) -> int:
-        """Number of the next gate; after the last, that of the last."""
-        return min(len(self.passages.times_s), len(self.course) - 1)
-
 
 CIRCLING_S = 15.0  # s without a further gate: a policy trained for another course may circle for ever
 
 
-class GateFollower(FlightGuidance[MapEstimator]):
-    """Guidance from gate to gate, through gates that may be displaced from the map; a missed gate remains the next."""
+class GateFollower(CourseFollower):
+    """Guidance from gate to gate; a missed gate remains the next."""
 
     def __init__(self, track: Track, laps: int, controller: PolicyController | FreePart, observer: GateObserver):
-        self.course, self.passages = track.course(laps), Passages()
-        self._track, self._controller, self._observer = track, controller, observer
-        self._previous: State | None = None
-        self._previous_p = np.zeros(3)  # m, previous position in the map frame, by the previous offset of the next gate
-
-    def retarget(self, track: Track) -> None:
-        self._observer.displace(track.gates)
+        super().__init__(track, laps, observer)
+        self._controller, self._lap = controller, len(track.gates) if track.closed else 0
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, np.zeros(3))
@@ -304,36 +316,22 @@ class GateFollower(FlightGuidance[MapEstimator]):
         return self._observer.see(image, estimator)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
-        previous, self._previous = self._previous, state
-        passages, gate = self.passages, self._next_gate
-        if previous is not None and len(passages.times_s) < len(self.course):
-            p_w = state.p_wb - self._offset(estimator)
-            crossing = gate.crossing(self._previous_p, p_w, previous.v_w, state.v_w)
-            if crossing is not None and max(missed_margin(gate), -REACH_M) <= crossing.margin:
-                passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
-                passages.margins_m.append(crossing.margin)
-                if len(passages.times_s) == len(self.course):
-                    return End(EndReason.FINISHED)
-        self._previous_p = state.p_wb - self._offset(estimator)
+        passages, crossing = self.passages, self._crossing(state, estimator)
+        if crossing is not None and max(missed_margin(self.course[self._next]), -REACH_M) <= crossing.margin:
+            self._pass(crossing, state, go_t)
+            if len(passages.times_s) == len(self.course):
+                return End(EndReason.FINISHED)
+        self._remember(state, estimator)
         since = passages.times_s[-1] if passages.times_s else 0.0
         if t - go_t - since > CIRCLING_S:
             return End(EndReason.TIME_LIMIT, f"no gate was passed for {CIRCLING_S:g} s")
         return None
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
-        return self._controller.step(t, state_vector(state, self._offset(estimator)), self._next_gate)
+        x = state_vector(state, self._gate_offset(self._next, estimator))
+        return self._controller.step(t, x, self.course[self._next])
 
     @property
-    def _number(self) -> int:
-        """Number of the next gate on the track; after the last of a closed course, the first."""
-        passed = len(self.passages.times_s)
-        return passed % len(self._track.gates) if self._track.closed else min(passed, len(self.course) - 1)
-
-    @property
-    def _next_gate(self) -> Gate:
-        return self._track.gates[self._number]
-
-    def _offset(self, estimator: MapEstimator) -> Array:
-        landmark = self._track.landmarks[self._number]
-        moved = self._observer.moved(landmark)
-        return moved + estimator.gate_offset(landmark, self._next_gate.p_wg + moved)
+    def _next(self) -> int:
+        """Number of the next gate; after the last of a closed course, the first."""
+        return len(self.passages.times_s) % self._lap if self._lap else super()._next

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from gate_racer.common.config import read_fields
 from gate_racer.link.record import RecordFile, encoded, record, scalar, vector
-from gate_racer.vehicle.rotation import Array
 
 if TYPE_CHECKING:
     from gate_racer.pilot.records.view import LiveView
@@ -172,8 +171,3 @@ class FlightLog:
         if not self.problem:
             self.problem = f"{self.path}: {getattr(why, 'strerror', None) or why}"
             self._tell(f"warning: {self.problem}; the flight continues without a log")
-
-
-def sigmas(cov: Array) -> Array:
-    """Return the standard deviations (n,) of a covariance (n, n)."""
-    return cov.diagonal() ** 0.5

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import reading
-from gate_racer.link.logs.ratm import SYNCHRONISED, LabelledImage, RatmFlight, read_ratm
+from gate_racer.link.logs.ratm import SYNCHRONISED, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals, Samples, clock_offset
 from gate_racer.link.record import Losses, Record, read_records, tell_losses
@@ -73,8 +73,10 @@ def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     columns = {"force": flight.force_b, "omega": flight.omega_b, "true_p": flight.p_wb, "true_q": q_wb}
     *events, end = _events(LoggedSignals({name: Samples(flight.t, column) for name, column in columns.items()}), 0.0)
     for number, image in enumerate(flight.images):
-        for found in _detections(image):
-            events.append((image.t, "/detection", {"t": image.t, "frame": number, **found.record()}))
+        for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
+            cov_px = np.where(seen, LABEL_PX**2, UNSEEN_PX**2)[:, None, None] * np.eye(2)
+            found = Detection(corners_px, cov_px, seen, 1.0, near_face=True).record()
+            events.append((image.t, "/detection", {"t": image.t, "frame": number, **found}))
     yield from in_order([*events, end])
 
 
@@ -100,14 +102,6 @@ def _gate(markers_w: Array, flight: RatmFlight) -> Gate:
     yaw, pitch = np.degrees([np.arctan2(normal[1], normal[0]), -np.arcsin(normal[2])]).tolist()
     x, y, z = centre.tolist()
     return Gate((x, y, z), yaw, pitch, side, FRAME_SHARE * side)
-
-
-def _detections(image: LabelledImage) -> list[Detection]:
-    found = []
-    for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
-        variance = np.where(seen, LABEL_PX**2, UNSEEN_PX**2)
-        found.append(Detection(corners_px, variance[:, None, None] * np.eye(2), seen, 1.0, near_face=True))
-    return found
 
 
 UNKNOWN = "unknown"

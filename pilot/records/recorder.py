@@ -14,7 +14,7 @@ from gate_racer.model.reprojection import GateSighting
 from gate_racer.pilot.flight import CommandRecord, DetectedImage
 from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.console import Console
-from gate_racer.pilot.records.flight_log import FlightLog, sigmas
+from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.vehicle.rotation import Array
 
 RACES_KEPT = 16  # the previous race, the current one and later ones; the bound is for foreign senders
@@ -172,7 +172,7 @@ class Recorder:
             flight.theta.append(control.theta)
             flight.solve_s.append(control.solve_s)
         motion = {"p": state.p_wb, "q": state.q_wb, "v": state.v_w, "w": state.omega_b}
-        self.log.write("state", state.t, **motion, sigma_p=sigmas(state.cov_p), drift=state.drift)
+        self.log.write("state", state.t, **motion, sigma_p=np.sqrt(state.cov_p.diagonal()), drift=state.drift)
         fallback = (control.source.value, control.reason) if control.reason else ("", "")
         if fallback != self._fallback and control.reason:
             self.log.write("fallback", state.t, source=control.source.value, reason=control.reason)
@@ -193,7 +193,7 @@ class Recorder:
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
             seen = {"gate": sighting.gate, "range_m": sighting.range_m, "corners_px": np.round(sighting.corners_px, 3)}
-            place = {"p": sighting.p_wb, "sigma_p": sigmas(sighting.cov)}
+            place = {"p": sighting.p_wb, "sigma_p": np.sqrt(sighting.cov.diagonal())}
             self.log.write("sighting", sighting.t, frame=image.id, **seen, **place)
 
     def conclude(self, pilot: AnyPilot, frames_dropped: int) -> None:

@@ -14,7 +14,6 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -58,28 +57,20 @@ class OriginGuard:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gone = OSError, EOFError, asyncio.LimitOverrunError, TimeoutError
-        with contextlib.suppress(*gone), _closing(writer):
+        with contextlib.suppress(*gone), contextlib.closing(writer):
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
             if not welcome(head):
                 writer.write(FORBIDDEN)
                 await writer.drain()
                 return
             from_server, to_server = await asyncio.open_connection(*self._server)
-            with _closing(to_server):
+            with contextlib.closing(to_server):
                 to_server.write(head)
                 passes = _pass(reader, to_server), _pass(from_server, writer)
                 directions = [asyncio.ensure_future(one) for one in passes]
                 _, running = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
                 for task in running:
                     task.cancel()
-
-
-@contextlib.contextmanager
-def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        writer.close()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
@@ -21,6 +20,4 @@ def solver(problem, dcl):
 @pytest.fixture
 def control(plan, dcl, vq1, problem):
     """Make a controller on a solver."""
-    return lambda solver, spare=None: PlanController(
-        plan, dcl, problem, solver, load_adaptation(), vq1.course(1), spare
-    )
+    return lambda solver, spare=None: PlanController(plan, dcl, problem, solver, vq1.course(1), spare)

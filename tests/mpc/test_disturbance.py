@@ -30,7 +30,7 @@ def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
 def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem, solver):
     dt, vehicle, commands = 1 / 60, replace(dcl, command_delay_s=3 / 60), []
     for age in (0, 3):
-        controller = PlanController(plan, vehicle, problem, solver, load_adaptation(), vq1.course(1))
+        controller = PlanController(plan, vehicle, problem, solver, vq1.course(1))
         states, sent = [plan.x[0].copy()], [np.zeros(4)] * 3
         for k in range(40):
             old = age if k == 39 else 0

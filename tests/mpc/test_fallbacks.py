@@ -8,7 +8,6 @@ from loops import Failing, flown
 
 from gate_racer.benchmarks.true_state import fly
 from gate_racer.mpc import geometric
-from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, PlanController
 from gate_racer.mpc.reference import Reference
@@ -55,9 +54,7 @@ def test_bad_input_is_survived_and_never_reaches_the_wire(plan, dcl, vq1, proble
         kept[list(plan.gate_nodes)] = True
         nodes = tuple(np.searchsorted(plan.t[kept], plan.t[list(plan.gate_nodes)]).tolist())
         plan = replace(plan, t=plan.t[kept], x=plan.x[kept], u=plan.u[kept], gate_nodes=nodes)
-    controller = PlanController(
-        plan, dcl, problem, solver, load_adaptation(), vq1.course(1), CasadiSolver(problem, dcl)
-    )
+    controller = PlanController(plan, dcl, problem, solver, vq1.course(1), CasadiSolver(problem, dcl))
     controller.progress.theta = 0.7
     x = Reference(plan, dcl).sample(np.array([0.7]))[0]
     state = np.nan_to_num(np.concatenate([x[:10], np.zeros(4)]), nan=1.0)
@@ -82,7 +79,7 @@ def test_a_race_without_any_solver_is_finished(sprint, dcl, problem, solver):
     """By the geometric controller, at a slow pace; by CasADi one is flown in `tests/pilot/test_bad_input.py`."""
     track, plan, failing = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv"), Failing(solver)
     failing.status = 3
-    controller = PlanController(plan, dcl, problem, failing, load_adaptation(), track.course(1))
+    controller = PlanController(plan, dcl, problem, failing, track.course(1))
     flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=4, patience=4.0)
     assert flight.finished, flight.cause
     assert flight.margin_m > 0.35 and flight.fallbacks == len(flight.step_s)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.mpc.adaptation import load_adaptation
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.registry import make_controller
@@ -51,7 +50,7 @@ def reserved(course, dcl):
 @pytest.mark.parametrize("name, wrong, slowest, margin, by_rates", CASES.values(), ids=CASES)
 def test_races_on_the_true_state(reserved, course, dcl, name, wrong, slowest, margin, by_rates):
     problem = Problem(load_settings(name))
-    controller = PlanController(reserved, dcl, problem, AcadosSolver(problem, dcl), load_adaptation(), course.course(1))
+    controller = PlanController(reserved, dcl, problem, AcadosSolver(problem, dcl), course.course(1))
     flight = fly(controller, reserved, World.of("wrong", wrong, course, dcl), dcl, seed=3, by_rates=by_rates)
     assert flight.finished, flight.cause
     assert flight.time_s < slowest * reserved.total_time and flight.margin_m > margin and flight.fallbacks == 0
@@ -70,7 +69,7 @@ def test_a_gate_that_faces_away_is_flown_by_contouring(dcl):
 
 
 def test_slightly_late_commands_do_not_slow_the_plan_down(reserved, course, dcl, problem, solver):
-    pilot = PlanController(reserved, dcl, problem, solver, load_adaptation(), course.course(1))
+    pilot = PlanController(reserved, dcl, problem, solver, course.course(1))
     rng, period, t0 = np.random.default_rng(2), 1 / 60, 1.5
     pilot.progress.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
     for k, late in enumerate(late_s):
