@@ -1,4 +1,4 @@
-"""A race is not started on what cannot be true, and is on everything else."""
+"""A race is not started on what cannot be true, and is on everything else; a vehicle on the pad is told from a moved one."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import DetectedImage
-from gate_racer.pilot.handshake import STATUS_S, Preflight
+from gate_racer.pilot.handshake import SAMPLES, STATUS_S, Preflight, RestWatch
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
@@ -151,3 +151,39 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
         UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --set link.check=false starts anyway$"
     ):
         fly(race, lambda outcome: None)
+
+
+# The rest on the pad: what the IMU's noise explains is no motion.
+
+
+def shaken(seed, accel_noise, gyro_noise, push=0.0, turn=0.0, n=240, hz=60.0):
+    """Return samples at rest for the first half, then with a force (m/s^2) along x and a body rate (rad/s) about z."""
+    rng = np.random.default_rng(seed)
+    for k in range(n):
+        late = k >= n // 2
+        accel = np.array([push * late, 0.0, -9.81]) + rng.normal(0.0, accel_noise, 3)
+        gyro = np.array([0.0, 0.0, turn * late]) + rng.normal(0.0, gyro_noise, 3)
+        yield Imu(k / hz, tuple(accel), tuple(gyro))
+
+
+def first_moved(watch, stream):
+    """Number of the first sample that shows a motion; None without."""
+    return next((k for k, sample in enumerate(stream) if watch.moved(sample)), None)
+
+
+@pytest.mark.parametrize(
+    ("accel_noise", "gyro_noise"), [(0.0, 0.0), (0.1, 0.01), (1.5, 0.06)], ids=["silent", "quiet", "loud"]
+)
+@pytest.mark.parametrize("seed", range(7))
+def test_noise_alone_is_no_motion(accel_noise, gyro_noise, seed):
+    assert first_moved(RestWatch(), shaken(seed, accel_noise, gyro_noise)) is None
+
+
+@pytest.mark.parametrize(
+    ("motion", "accel_noise"),
+    [({"push": 3.0}, 0.1), ({"push": -8.0}, 1.5), ({"turn": 0.6}, 0.1), ({"turn": -0.6}, 1.5)],
+    ids=["a push", "a harder one, with a loud IMU", "a turn", "a turn, with a loud IMU"],
+)
+def test_a_motion_is_seen_within_a_window_of_samples(motion, accel_noise):
+    first = first_moved(RestWatch(), shaken(3, accel_noise, 0.01, **motion))
+    assert first is not None and 120 <= first < 120 + SAMPLES
