@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -367,7 +367,7 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
             recorder.conclude(pilot, link_report.frames_dropped)
         models = session.track, session.vehicle, session.plan
         outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
-        keep(session, outcome.as_dict())
+        keep(session, asdict(outcome))
     if failure is not None:
         _remove_unbegun(pilot, recorder.log.path)
         raise failure

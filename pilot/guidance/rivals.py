@@ -40,7 +40,7 @@ from gate_racer.mpc.avoidance import (
 )
 from gate_racer.mpc.reference import OPEN_M, Reference
 from gate_racer.mpc.terms import REFERENCE
-from gate_racer.tracks.track import SolidBox, Track, bars, of_obstacle, stand
+from gate_racer.tracks.track import Track, gate_solids, of_obstacle
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import DOWN_W, Array, Vector, rotate
 
@@ -93,9 +93,8 @@ class PassingRoom:
     """Free space of a course: bounds, obstacles, and the frames of the gates."""
 
     def __init__(self, track: Track, radius_m: float):
-        frames = [bar for gate in track.gates if gate.has_frame for bar in bars(gate)]
-        stands = [box for k in range(len(track.gates)) if (box := stand(track, k)) is not None]
-        self._solids: Sequence[SolidBox] = [*map(of_obstacle, track.obstacles), *frames, *stands]
+        self._solids = [solid for k in range(len(track.gates)) for solid in gate_solids(track, k)]
+        self._solids += map(of_obstacle, track.obstacles)
         self._radius_m = radius_m + PASSING_SPARE_M
         low_w, high_w = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
         self.box_w: Array = np.array([low_w + self._radius_m, high_w - self._radius_m])  # (2, 3) m

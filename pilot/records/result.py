@@ -1,6 +1,6 @@
 """The result of a flight: figures under stable keys, and a table."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -168,9 +168,6 @@ class FlightResult:
     log: str
     troubles: dict[str, str]
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def flight_result(
     pilot: AnyPilot,
@@ -271,14 +268,11 @@ def _camera(seen: dict[str, float] | None) -> str:
     return f"focal length x{seen['focal_scale']:.3f} of its file's, {turned}, images {1e3 * seen['delay_s']:+.0f} ms"
 
 
-AS_BELIEVED = "as_believed"  # name of the world without deviations from the models
-
-
 def world_name(world: dict[str, Any] | None) -> str:
     """Return the name of the world flown in, human-readable."""
     if world is None:
         return "not known: a simulator elsewhere"
-    plain = world["name"] == AS_BELIEVED and not world["nominal"]
+    plain = world["name"] == "as_believed" and not world["nominal"]
     return str(world["name"]) + (", but the vehicle's own plant is more than the pilot's model" if plain else "")
 
 

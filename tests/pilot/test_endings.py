@@ -1,9 +1,11 @@
-"""However a flight ends, motors stop and there is a result; what is beside the flight may fail."""
+"""However a flight ends, it does so by itself, motors stop and there is a result; what is beside the flight may fail."""
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,15 +13,17 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.client import MavlinkClient, VideoReceiver
-from gate_racer.link.messages import Arm, Heartbeat, RaceStatus
+from gate_racer.link.messages import Arm, Farewell, Heartbeat, RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.link.record import read_records
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import bind_udp
 from gate_racer.pilot import perception_process
 from gate_racer.pilot.flight import EndReason, FlightCounters, Passages, Phase
-from gate_racer.pilot.live import DISARMS, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
+from gate_racer.pilot.handshake import Handshake
+from gate_racer.pilot.live import DISARMS, SILENCE_S, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
 from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess
+from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder, Scoreboard
@@ -156,6 +160,61 @@ def test_a_perception_process_that_stands_still_is_told_of_and_killed(dcl, recor
     perception.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+# A simulator that ends or falls silent.
+
+
+def pilot_after_go(dcl, phase):
+    guidance = SimpleNamespace(conclude=lambda end: end, receive=lambda message: None)
+    pilot = Pilot(Handshake(SPEC), SimpleNamespace(t=10.0), guidance, SPEC, dcl)
+    pilot.handshake.phase, pilot.handshake.go_t, pilot._flight.airborne = Phase.LAUNCH, 3.0, True
+    if phase is Phase.FINISHED:
+        pilot.abort(EndReason.FINISHED, "")
+    pilot.act = lambda: []
+    return pilot
+
+
+@contextmanager
+def driver(pilot, recorder):
+    """Run the driver with a perception that detects nothing."""
+    ours, theirs = multiprocessing.Pipe()
+    perception = SimpleNamespace(
+        pipe=ours, receive=list, alive=True, accept_only=lambda host: None, silent_s=lambda now: 0.0
+    )
+    with MavlinkClient("127.0.0.1", 0, SPEC) as client:
+        yield LiveDriver(pilot, client, perception, SPEC, recorder)
+    for pipe in (ours, theirs):
+        pipe.close()
+
+
+def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, recorder, monkeypatch):
+    last_words = Farewell(10.0, "for no reason")
+    monkeypatch.setattr(MavlinkClient, "receive", lambda *_: [(0.0, last_words)])
+    pilot = pilot_after_go(dcl, Phase.RACE)
+    with driver(pilot, recorder) as live:
+        live._listen()
+    assert not pilot.over
+    pilot.receive(last_words)
+    assert pilot.over and "for no reason" in pilot.cause
+
+
+def test_a_finished_pilot_does_not_fly_on_in_a_simulator_that_has_ended(dcl):
+    pilot = pilot_after_go(dcl, Phase.FINISHED)
+    assert not pilot.over
+    pilot.receive(Farewell(10.0, "no message for 10 s"))
+    assert pilot.over and pilot.phase is Phase.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("phase", "end", "reason"),
+    [(Phase.RACE, Phase.ABORTED, f"no IMU sample for {SILENCE_S:g} s"), (Phase.FINISHED, Phase.FINISHED, "")],
+)
+def test_a_simulator_that_falls_silent_ends_the_flight(dcl, recorder, phase, end, reason):
+    pilot = pilot_after_go(dcl, phase)
+    with driver(pilot, recorder) as live:
+        live.fly(5.0, lambda pilot: None)
+    assert pilot.phase is end and pilot.cause == reason
 
 
 # The verdict.
