@@ -43,6 +43,7 @@ from gate_racer.model.states import (
     S_A,
     S_G,
     THETA,
+    N,
     Noise,
     Nominal,
     P,
@@ -147,6 +148,8 @@ class Propagator:
 
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
+INFLATION_RAD, TURNED_AFTER = 0.02, 12  # rad, of the attitude, and images that contradict before it is doubted (chosen)
+FAR = 0.3  # -, of a gate's range, standard deviation of the position beyond which its corners are not linear in it (chosen)
 ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s
 SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and map are known to 1 or 2 % of the range
 READINGS_KEPT = 60  # newest readings, 0.25 to 0.5 s: they span the uncertainty of an exposure's time
@@ -281,10 +284,10 @@ class ErrorStateEstimator(MapEstimator):
         return self.propagator.present()
 
     def predict(self, stamp: float) -> ExposureState | None:
-        exposure = stamp + self.delayed.x[DELAY]
-        ahead = exposure - self.t
-        self._image_age_s = max(-ahead, AGEING * self._image_age_s)
-        if self._at_rest or not (exposure >= self.delayed.reading.t and ahead < AHEAD_S):
+        # No image arrives before its exposure: an estimated delay that says so is wrong, and must not refuse its correction.
+        exposure = min(stamp + self.delayed.x[DELAY], max(self.t, stamp) + AHEAD_S)
+        self._image_age_s = max(self.t - exposure, AGEING * self._image_age_s)
+        if self._at_rest or not (exposure >= self.delayed.reading.t and stamp < self.t + AHEAD_S):
             self.health.images_late += 1
             return None
         while self._step(exposure):
@@ -303,9 +306,22 @@ class ErrorStateEstimator(MapEstimator):
             return 0
         fitting = self._see(exposure.stamp, sightings)
         if self.health.should_inflate(0 in fitting, unexplained + len(sightings)):
-            for what in (P, V):
-                self.propagator.correct(inflate_covariance(self.delayed, what, INFLATION))
+            self._doubt(sightings)
         return len(fitting)
+
+    def _doubt(self, sightings: Sequence[GateSighting]) -> None:
+        """Doubt the pose after contradictory images: a wrong position soon fits again, else the attitude is wrong as well.
+
+        Gyros that lose samples turn it by 2 deg in half a second (NanoBench). Far off, corners are not linear in the
+        pose, but the position fix of a gate is.
+        """
+        for what, more, after in ((P, INFLATION, 0), (V, INFLATION, 0), (THETA, INFLATION_RAD, TURNED_AFTER)):
+            if self.health.misfits >= after:
+                self.propagator.correct(inflate_covariance(self.delayed, what, more))
+        near = min(sightings, key=lambda sighting: sighting.range_m, default=None)
+        if near is not None and np.sqrt(self.delayed.cov[P, P].diagonal().max()) > FAR * near.range_m:
+            H, R = np.eye(3, N), near.cov + self.noise.map_m**2 * EYE3
+            self._update(lambda x: (near.p_wb - self._offsets.on_map(x), H), R)
 
     def calibration(self) -> Camera:
         state = self.delayed

@@ -11,6 +11,7 @@ from gate_racer.model.kalman import propagate
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import DELAY
 from gate_racer.perception.detection import Detection
+from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
@@ -51,6 +52,25 @@ def test_attitude_telemetry_is_not_needed_but_used(name, vq1, dcl):
         if flight.k % 4 == 0:
             flight.look()
     assert flight.turned < 3e-3
+
+
+def test_gates_bring_back_a_pose_that_the_gyro_has_lost(dcl):
+    """Twelve degrees wrong without a gate in view: a wider position alone never fits the gates again."""
+    flight = Flight(load_track("vq2"), dcl)
+    flight.fly(0.5)
+    flight.gyro_bias = np.array([0.3, 0.3, 0.1])
+    flight.fly(0.5, every=0)
+    flight.gyro_bias = np.zeros(3)
+    assert flight.turned > 0.2
+    flight.fly(3.0)
+    assert flight.turned < 0.05 and flight.error < 0.5
+
+
+def test_an_estimated_delay_of_images_that_have_not_yet_been_exposed_does_not_lock_them_out(flight):
+    flight.fly(0.5)
+    filter_ = flight.estimator
+    filter_.propagator.correct(replace(filter_.delayed, x=filter_.delayed.x.having(delay=0.08)))
+    assert flight.fly(0.5) > 0 and filter_.health.images_late == 0
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
