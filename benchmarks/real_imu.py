@@ -81,14 +81,14 @@ def flown(path: Path) -> dict[str, Any]:
         run = replay(seen(log, track, vehicle.camera, (p, q), hidden_s), track, vehicle, estimator, None)
         error = p.at(run.t) - [state.p_wb for state in run.states]
         nees = [e @ np.linalg.solve(state.cov_p, e) for e, state in zip(error, run.states, strict=True)]
-        row[f"error m, {hidden_s:g} s without"] = float(np.sqrt((error**2).sum(axis=1).mean()))
-        row[f"NEES, {hidden_s:g} s"] = float(np.mean(nees))
+        row[f"{hidden_s:g} s hidden: m"] = float(np.sqrt((error**2).sum(axis=1).mean()))
+        row[f"{hidden_s:g} s hidden: NEES"] = float(np.mean(nees))
     row["on-board error m"] = float(np.sqrt(((signals.get("p").at(p.t) - p.values) ** 2).sum(axis=1).mean()))
     return row
 
 
 def integral_error_deg(log: LoggedSignals) -> float:
-    """Return the rms difference over `GYRO_S` between the rotation by the gyro and that by the autopilot's attitude; NaN without."""
+    """Return the rms difference over `GYRO_S` of the rotations by the gyro and by the autopilot's attitude; NaN without."""
     gyro, attitude = log.get("omega"), log.get("q")
     n = round(GYRO_S / float(np.median(np.diff(gyro.t))))
     if not len(attitude) or len(gyro) < 2 * n:
