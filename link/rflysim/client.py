@@ -18,17 +18,15 @@ from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim import request
 from gate_racer.link.rflysim.config import camera_of, load_sensors
-from gate_racer.link.rflysim.desk import RENEW_S, RequestSocket
-from gate_racer.link.rflysim.request import SENSORS, SensorRequest
+from gate_racer.link.rflysim.desk import RequestSocket
+from gate_racer.link.rflysim.request import SensorRequest
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, image_file, reader
 from gate_racer.link.sockets import Address, Closing, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
 
 BUFFER_BYTES = 8 << 20  # bytes, the kernel's receive buffer: some frames of the largest sensors (chosen)
-ASK_S = 1.0  # s between requests to a silent sensor
 SILENCE_S, SILENT_FRAMES = 0.5, 5  # s and frame periods without a frame, after which a sensor is silent
 NO_ANSWER_S = 3.0  # s of unanswered requests, after which they are reported
-LAPSES = 3  # interruptions of a sensor, after which another client is suspected
 
 
 class SensorSocket(RequestSocket):
@@ -40,39 +38,15 @@ class SensorSocket(RequestSocket):
         """Bind the port; `read` decodes a frame, by default as `reader`. Raises LinkError as `RequestSocket`."""
         super().__init__(server, sensor.port, BUFFER_BYTES)
         self.stream = Stream(sensor, tell, read or reader(sensor))
-        self._request = sensor.encode()
-        self._received = self._requested = -math.inf
-        self._silent_since: float | None = None  # start of unanswered requests
-        self._lapses = 0
-        self.ask(time.monotonic())
+        self._patience_s = max(SILENCE_S, SILENT_FRAMES / max(sensor.rate_hz, 1))
+        self._request, self._opened = sensor.encode(), time.monotonic()
+        self.ask(self._opened)
 
     def ask(self, now: float) -> None:
-        """Request the sensor at short intervals while it is silent, else at long ones; call often."""
-        patience_s = max(SILENCE_S, SILENT_FRAMES / max(self.stream.sensor.rate_hz, 1))
-        silent = now - self._received > patience_s
-        if silent and self._silent_since is None:
-            self._silent_since = now
-            self._lapses += self._received > -math.inf
-            if self._lapses >= LAPSES:
-                other = f"another client may request SeqID {self.stream.sensor.seq_id}"
-                self.stream.say("lapses", f"the stream stops repeatedly: {other}")
-        if now - self._requested >= (ASK_S if silent else RENEW_S):
-            self._requested = now
-            self.send(self._request)
-            if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
-                self._complain()
-
-    def _complain(self) -> None:
-        server = f"{self.server[0]}:{self.server[1]}"
-        if self._received > -math.inf:
-            self.stream.say("stopped", f"no more frames from {server}; requests continue")
-        else:
-            why = "is RflySim3D running, and did it reject this sensor? requests continue"
-            self.stream.say("no answer", f"no answer from {server}: {why}")
-
-    def received(self, now: float) -> None:
-        """Record a frame of the sensor."""
-        self._received, self._silent_since = now, None
+        """Request the sensor as `renew`, and report a long silence; call often."""
+        if self.renew(self._request, now, self._patience_s) and now - max(self.received, self._opened) >= NO_ANSWER_S:
+            cause = "is RflySim3D running, does it reject this sensor, or does another client request the same SeqID?"
+            self.stream.say("silent", f"no frame from {self.server[0]}:{self.server[1]}: {cause} requests continue")
 
     def samples(self, timeout_s: float = 0.0) -> Iterator[tuple[Sample, float]]:
         """Yield the samples completed, with the reception (monotonic, s) of the last datagram, and request what is missing.
@@ -82,7 +56,7 @@ class SensorSocket(RequestSocket):
         for datagram, sender, received in self.drain(timeout_s):
             sample = self.stream.feed(datagram, (sender, self.port), received)
             if sample is not None:
-                self.received(received)
+                self.received = received
                 yield sample, received
         self.stream.counters.foreign = self.foreign
         self.ask(time.monotonic())
@@ -113,14 +87,10 @@ class SensorReceiver(Closing):
 
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
         """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
-        samples = []
+        samples = list[tuple[Sample, float]]()
         select.select([endpoint.socket for endpoint in self._sockets], [], [], max(0.0, timeout_s))
         for endpoint in self._sockets:
-            for sample, received in endpoint.samples():
-                samples.append((sample, received))
-                if endpoint.stream.health.frames == 1:
-                    age = "numbered" if sample.frame_id is not None else "older"
-                    endpoint.stream.say("first", f"first frame at {sample.t:.3f} s, {age} header")
+            samples += endpoint.samples()
         return samples
 
     def health(self, seq_id: int) -> StreamHealth:
@@ -201,16 +171,13 @@ def parse_vision(url: str) -> Vision:
 
 
 def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
-    cameras = [sensor for sensor in sensors if sensor.type_id in request.FLYABLE]
-    for sensor in cameras:
-        if seq_id in ("", str(sensor.seq_id)):
-            return sensor
-    for sensor in sensors:
-        if seq_id == str(sensor.seq_id):
-            name = SENSORS[sensor.type_id].name
-            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, not a colour camera: TypeID must be {request.RGB}")
-    known = ", ".join(str(sensor.seq_id) for sensor in cameras) or "none"
-    raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; available: {known}")
+    cameras = {str(sensor.seq_id): sensor for sensor in sensors if sensor.type_id == request.RGB}
+    if found := cameras.get(seq_id or next(iter(cameras), "")):
+        return found
+    wanted = f" of SeqID {seq_id}" if seq_id else ""
+    raise ConfigError(
+        f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {', '.join(cameras) or 'none'}"
+    )
 
 
 class VisionReceiver(SensorSocket):

@@ -5,7 +5,6 @@ clients read them: shared memory becomes UDP, 0 Hz is 30 Hz, `otherParams` are f
 that cannot be served are left out, each with a remark.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import numpy as np
 
 from gate_racer.common.command import remark
 from gate_racer.common.config import ConfigError, shown
+from gate_racer.common.errors import nearest
 from gate_racer.common.files import FileError, parse_json, read_text
 from gate_racer.link.rflysim.request import (
     DEPTH,
@@ -25,10 +25,9 @@ from gate_racer.link.rflysim.request import (
     IDENTITY,
     LIDAR,
     LIDAR_WORLD,
-    MID40,
-    MID360,
     OLD_PARAMETERS,
     PARAMETERS,
+    RANGE,
     SENSORS,
     SensorRequest,
 )
@@ -43,50 +42,43 @@ ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; the first and th
 WHOLE_TURN_DEG = 360.0
 # Indices in otherParams of lengths or steps; for all other rays the first, their range.
 MEASURES = {DEPTH: (0, 1, 2), DEPTH_CLOUD: (0, 1)}
+SINGLE = RANGE, DEPTH_CLOUD  # sensors whose size in pixels does not matter
 
 
-def fault(sensor: SensorRequest) -> tuple[str, str] | None:
-    """Return the invalid field of a Config.json entry and what would be right; None if all are valid."""
+def fault(sensor: SensorRequest) -> str:
+    """Return the first invalid field of a Config.json entry, with what would be right; empty if all are valid."""
     kind = SENSORS.get(sensor.type_id)
     if kind is None:
-        return "TypeID", f"unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
-    if sensor.mode not in MODES:
-        known = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
-        return "SendProtocol[0]", f"unknown mode {sensor.mode}: {known}"
-    if sensor.turned_by_quat and abs(math.hypot(*sensor.quat) - 1) > UNIT_TOLERANCE:
-        return "SensorAngQuat", f"must have length 1, found {sensor.quat}"
-    if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
-        return "TargetCopter", "must be at least 1"
-    for place in MEASURES.get(sensor.type_id, () if kind.encoding else (0,)):
-        if sensor.other[place] < 0:
-            return f"otherParams[{place}]", f"must not be negative, found {sensor.other[place]:g}"
-    if kind.encoding:
-        return _camera_fault(sensor)
-    if sensor.type_id in (LIDAR, LIDAR_WORLD, MID40, MID360) and not sensor.width_px * sensor.height_px:
-        found = f"{sensor.width_px} x {sensor.height_px}"
-        return "DataWidth", f"DataWidth x DataHeight, the LiDAR points, must be positive, found {found}"
-    return _angles_fault(sensor) if sensor.type_id in (LIDAR, LIDAR_WORLD) else None
-
-
-def _camera_fault(sensor: SensorRequest) -> tuple[str, str] | None:
-    for field, value in (("DataWidth", sensor.width_px), ("DataHeight", sensor.height_px)):
-        if not value:
-            return field, "must be positive for a camera"
-    most = WHOLE_TURN_DEG if sensor.type_id == FISHEYE else WHOLE_TURN_DEG / 2
-    if not 0 < sensor.fov_deg < most:
-        return "CameraFOV", f"must lie between 0 and {most:g} degrees, found {sensor.fov_deg:g}"
-    return None
-
-
-def _angles_fault(sensor: SensorRequest) -> tuple[str, str] | None:
-    """Check the angles of a scanning LiDAR, which must not send all rays in one direction."""
-    left, right, low, high = sensor.other[2:6]
-    across = left < right <= left + WHOLE_TURN_DEG or sensor.width_px == 1
+        return f"TypeID: unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
+    size, scans = sensor.width_px * sensor.height_px, sensor.type_id in (LIDAR, LIDAR_WORLD)
+    widest_deg = WHOLE_TURN_DEG if sensor.type_id == FISHEYE else WHOLE_TURN_DEG / 2
+    left, right, low, high = angles = sensor.other[2:6]
+    across = left < right <= left + WHOLE_TURN_DEG or sensor.width_px == 1  # not all rays in one direction
     up = -90.0 <= low < high <= 90.0 or (low == high and sensor.height_px == 1)
-    if across and up:
-        return None
-    found = f"{left:g}, {right:g}, {low:g}, {high:g}"
-    return "otherParams[2..5]", f"LiDAR angles must satisfy left < right and low < high, in degrees, found {found}"
+    measures = [sensor.other[k] for k in MEASURES.get(sensor.type_id, () if kind.encoding else (0,))]
+    checks = (
+        (sensor.mode in MODES, "SendProtocol[0]", f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"),
+        (max(sensor.send[1:5]) <= 255 and sensor.port <= LARGEST_WORD, "SendProtocol", "must be an address and a port"),
+        (
+            not sensor.turned_by_quat or abs(math.hypot(*sensor.quat) - 1) <= UNIT_TOLERANCE,
+            "SensorAngQuat",
+            "must have length 1",
+        ),
+        (sensor.copter >= 1 or sensor.mount_type in (ON_GROUND, ON_SENSOR), "TargetCopter", "must be at least 1"),
+        (min(measures, default=0.0) >= 0, "otherParams", f"lengths must not be negative, found {measures}"),
+        (size or sensor.type_id in SINGLE, "DataWidth", "DataWidth and DataHeight must be positive"),
+        (
+            not kind.encoding or 0 < sensor.fov_deg < widest_deg,
+            "CameraFOV",
+            f"must lie between 0 and {widest_deg:g} degrees, found {sensor.fov_deg:g}",
+        ),
+        (
+            not scans or (across and up),
+            "otherParams[2..5]",
+            f"LiDAR angles must satisfy left < right and low < high, in degrees, found {angles}",
+        ),
+    )
+    return next((f"{field}: {words}" for good, field, words in checks if not good), "")
 
 
 CONFIG_BYTES = 1 << 20  # largest Config.json; a sensor takes 1 kB
@@ -125,37 +117,16 @@ def load_sensors(path: str | Path, tell: Callable[[str], None] = remark) -> tupl
         raise ConfigError(f"{path}: VisionSensors: expected a list of sensors")
     sensors, faults = list[SensorRequest](), list[ConfigError]()
     for number, entry in enumerate(entries):
-        where, told = f"{path}: VisionSensors[{number}]", list[str]()
         try:
-            sensors.append(_beside(sensors, _sensor(entry, where, told.append), where))
+            sensors.append(_sensor(entry, sensors, f"{path}: VisionSensors[{number}]", tell))
         except ConfigError as error:
             faults.append(error)
-            continue
-        for line in told:
-            tell(line)
     if not sensors:
         raise faults[0]
     for left_out in faults:
         tell(f"{left_out}; this sensor is left out")
-    if any(sensor.by_quat is not None for sensor in sensors):
-        sensors = [sensor.current() for sensor in sensors]
-    return tuple(sensors)
-
-
-def _beside(sensors: list[SensorRequest], sensor: SensorRequest, where: str) -> SensorRequest:
-    """Return a sensor with the number that follows the last one's if it has none, as assigned by the platform.
-
-    Raises ConfigError if its number or port is used by one of the others, or its address is none.
-    """
-    if sensors and sensor.seq_id == 0:
-        sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))
-    if any(sensor.seq_id == other.seq_id for other in sensors):
-        raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is used by an earlier sensor")
-    if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
-        raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are not an address")
-    if any(sensor.port == other.port for other in sensors):
-        raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is used by an earlier sensor")
-    return sensor
+    current = any(sensor.by_quat is not None for sensor in sensors)
+    return tuple(sensor.current() if current else sensor for sensor in sensors)
 
 
 def without_comments(text: str) -> str:
@@ -163,77 +134,69 @@ def without_comments(text: str) -> str:
     return STRING_OR_COMMENT.sub(lambda found: found[1] or "", text)
 
 
-def _sensor(entry: Any, where: str, tell: Callable[[str], None]) -> SensorRequest:
+def _sensor(entry: Any, before: list[SensorRequest], where: str, tell: Callable[[str], None]) -> SensorRequest:
+    """Return an entry's sensor as its frames are asked for. Raises ConfigError if a field is invalid, or another one's."""
+    sensor = _parsed(entry, where, tell)
+    if before and sensor.seq_id == 0:  # as assigned by the platform
+        sensor = replace(sensor, seq_id=(before[-1].seq_id + 1) & LARGEST_WORD)
+    if sensor.mode == SHARED_MEMORY:
+        mode, name = (PNG, "PNG") if sensor.type_id == DEPTH else (JPEG, "JPEG")
+        tell(f"{where}.SendProtocol[0]: shared memory is requested as {name} by UDP ({mode})")
+        sensor = replace(sensor, send=(mode, *sensor.send[1:]))
+    if wrong := fault(sensor):
+        raise ConfigError(f"{where}.{wrong}")
+    if SENSORS[sensor.type_id].encoding and not sensor.rate_hz:
+        tell(f"{where}.DataCheckFreq: 0 stands for {RATE_HZ} Hz")
+        sensor = replace(sensor, rate_hz=RATE_HZ)
+    if any(sensor.seq_id == other.seq_id or sensor.port == other.port for other in before):
+        raise ConfigError(f"{where}: SeqID {sensor.seq_id} or port {sensor.port} is used by an earlier sensor")
+    return sensor
+
+
+def _parsed(entry: Any, where: str, tell: Callable[[str], None]) -> SensorRequest:
+    """Return the request that an entry spells. Raises ConfigError for a field that is missing or holds anything else."""
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: expected named fields, found {shown(entry)}")
     entry = {SPELLINGS.get(key, key): value for key, value in entry.items()}
     if unknown := [key for key in entry if key not in REQUIRED and key not in OPTIONAL]:
         tell(f"{where}: unknown fields are ignored: {', '.join(map(shown, unknown))}")
-    for key in REQUIRED:
+    chosen = entry.get("EularOrQuat")
+    by_quat = None if chosen is None else _number(chosen, f"{where}.EularOrQuat")
+    for key in (*REQUIRED, *(("SensorAngQuat",) if (by_quat or 0.0) > 0.5 else ())):
         if key not in entry:
-            near = difflib.get_close_matches(key, unknown, 1)
-            raise ConfigError(f"{where}.{key}: missing" + (f"; is {shown(near[0])} meant?" if near else ""))
-    fields: dict[str, Any] = {field: _word(entry[key], f"{where}.{key}") for key, field in WHOLE.items()}
-    send, other = _list(entry["SendProtocol"], 8, f"{where}.SendProtocol"), entry["otherParams"]
-    if "EularOrQuat" in entry:
-        fields["by_quat"] = _number(entry["EularOrQuat"], f"{where}.EularOrQuat")
-        if fields["by_quat"] > 0.5 and "SensorAngQuat" not in entry:
-            raise ConfigError(f"{where}.SensorAngQuat: missing, though EularOrQuat chooses it")
-        fields["quat"] = _numbers(entry.get("SensorAngQuat", list(IDENTITY)), 4, f"{where}.SensorAngQuat")
-    elif isinstance(other, list) and len(other) == PARAMETERS:
-        fields["by_quat"] = 0.0
-    parameters = PARAMETERS if "by_quat" in fields else OLD_PARAMETERS
-    if "EularOrQuat" in entry and isinstance(other, list) and len(other) == OLD_PARAMETERS:
-        tell(f"{where}.otherParams: {OLD_PARAMETERS} numbers are filled up with zeros to {PARAMETERS}")
-        other = other + [0] * (PARAMETERS - OLD_PARAMETERS)
+            raise ConfigError(f"{where}.{key}: missing;{nearest(key, unknown)}".removesuffix(";"))
+
+    def numbers(key: str, *lengths: int, whole: bool = False) -> tuple[Any, ...]:
+        value = entry[key]
+        if not isinstance(value, list) or len(value) not in lengths:
+            raise ConfigError(f"{where}.{key}: expected {' or '.join(map(str, lengths))} numbers, found {shown(value)}")
+        return tuple(_number(item, f"{where}.{key}[{k}]", whole) for k, item in enumerate(value))
+
+    whole: dict[str, Any] = {field: _number(entry[key], f"{where}.{key}", True) for key, field in WHOLE.items()}
     sensor = SensorRequest(
-        **fields,
-        send=tuple(_word(value, f"{where}.SendProtocol[{k}]") for k, value in enumerate(send)),
+        **whole,
+        send=numbers("SendProtocol", 8, whole=True),
         fov_deg=_number(entry["CameraFOV"], f"{where}.CameraFOV"),
-        position_m=_numbers(entry["SensorPosXYZ"], 3, f"{where}.SensorPosXYZ"),
-        euler=_numbers(entry["SensorAngEular"], 3, f"{where}.SensorAngEular"),
-        other=_numbers(other, parameters, f"{where}.otherParams"),
+        position_m=numbers("SensorPosXYZ", 3),
+        euler=numbers("SensorAngEular", 3),
+        other=numbers("otherParams", OLD_PARAMETERS, PARAMETERS),
     )
-    return _by_udp(sensor, where, tell)
+    if by_quat is None and len(sensor.other) == OLD_PARAMETERS:
+        return sensor
+    quat = numbers("SensorAngQuat", 4) if "SensorAngQuat" in entry else IDENTITY
+    return replace(sensor.current(), by_quat=by_quat or 0.0, quat=quat)
 
 
-def _by_udp(sensor: SensorRequest, where: str, tell: Callable[[str], None]) -> SensorRequest:
-    """Return a valid sensor whose frames come by UDP, at a rate. Raises ConfigError if a field is invalid."""
-    if sensor.mode == SHARED_MEMORY:
-        mode, name = (PNG, "PNG") if sensor.type_id == DEPTH else (JPEG, "JPEG")
-        tell(f"{where}.SendProtocol[0]: shared memory is requested as {name} by UDP ({mode})")
-        sensor = replace(sensor, send=(mode, *sensor.send[1:]))
-    if (wrong := fault(sensor)) is not None:
-        raise ConfigError(f"{where}.{wrong[0]}: {wrong[1]}")
-    if SENSORS[sensor.type_id].encoding and not sensor.rate_hz:
-        tell(f"{where}.DataCheckFreq: 0 stands for {RATE_HZ} Hz")
-        sensor = replace(sensor, rate_hz=RATE_HZ)
-    return sensor
-
-
-def _word(value: Any, where: str) -> int:
+def _number(value: Any, where: str, whole: bool = False) -> Any:
+    """Return a finite float of 32 bit, or a whole number of 16. Raises ConfigError for anything else."""
     real = isinstance(value, int | float) and not isinstance(value, bool)
-    if not real or not 0 <= value <= LARGEST_WORD or value != int(value):  # the range first: infinity has no int
-        raise ConfigError(f"{where}: expected {WORD}, found {shown(value)}")
-    return int(value)
-
-
-def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
-        raise ConfigError(f"{where}: expected a finite number, found {shown(value)}")
-    if abs(value) > FLOAT32_MAX:  # includes integers too large for a float
-        raise ConfigError(f"{where}: expected a number of 32 bit, at most 3.4e38, found {shown(value)}")
-    return float(value)
-
-
-def _list(value: Any, length: int, where: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) != length:
-        raise ConfigError(f"{where}: expected {length} numbers, found {shown(value)}")
-    return value
-
-
-def _numbers(value: Any, length: int, where: str) -> tuple[float, ...]:
-    return tuple(_number(item, f"{where}[{k}]") for k, item in enumerate(_list(value, length, where)))
+    if (
+        not real
+        or not abs(value) <= (LARGEST_WORD if whole else FLOAT32_MAX)
+        or (whole and not value == int(value) >= 0)
+    ):
+        raise ConfigError(f"{where}: expected {WORD if whole else 'a finite number of 32 bit'}, found {shown(value)}")
+    return int(value) if whole else float(value)
 
 
 def pinhole(sensor: SensorRequest) -> Camera:

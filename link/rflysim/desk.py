@@ -39,6 +39,8 @@ from gate_racer.link.sockets import ANYWHERE, Address, UdpEndpoint, listening_ho
 from gate_racer.vehicle.rotation import Quaternion, Vector, conjugate, from_euler, log, product
 
 M = TypeVar("M")
+ASK_S = 1.0  # s between requests for what does not arrive
+RENEW_S = 10.0  # s between requests for what arrives: a server need not send to another machine without end
 
 
 class RequestSocket(UdpEndpoint):
@@ -52,6 +54,7 @@ class RequestSocket(UdpEndpoint):
         self.server = reachable(server, ANYWHERE)
         super().__init__(listening_host(self.server), port, buffer_bytes)
         self.malformed = self.foreign = 0
+        self.received = self._requested = -math.inf  # s, times of the last answer and of the last request
         # A server addressed by multicast answers from its own address.
         self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
         if group:
@@ -67,6 +70,18 @@ class RequestSocket(UdpEndpoint):
     def send(self, datagram: bytes) -> None:
         """Send a request to the server."""
         self.transmit(datagram, self.server)
+
+    def renew(self, datagram: bytes, now: float, patience_s: float) -> bool:
+        """Send a request at short intervals while nothing was received for patience_s, else at long ones; call often.
+
+        Return whether it was sent in such a silence.
+        """
+        silent = now - self.received > patience_s
+        due = now - self._requested >= (ASK_S if silent else RENEW_S)
+        if due:
+            self._requested = now
+            self.send(datagram)
+        return silent and due
 
     def drain(self, timeout_s: float = 0.0) -> Iterator[tuple[bytes, Address, float]]:
         """Yield the datagrams of the server as `UdpEndpoint.drain`."""
@@ -226,8 +241,6 @@ def decode_state(datagram: bytes) -> GimbalState:
 
 GROUP = "224.0.0.10"  # RflySim3D and CopterSim multicast states and heartbeats
 HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats
-ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
-RENEW_S = 10.0  # s between requests for what arrives: a server need not send to another machine without end
 
 
 class GimbalClient(RequestSocket):
@@ -295,18 +308,14 @@ class ImuReceiver(RequestSocket):
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
         self._request = ImuRequest(0, rate_hz, self.port, _own_address(self.server)).encode()
         self.health = StreamHealth()
-        self._received = self._requested = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
         """Yield the samples received; request them again after a silence. Call often."""
         for sample, _, received in self.messages(ImuSample.decode):
-            self._received = received
+            self.received = received
             self.health.saw(received)
             yield sample
-        now = time.monotonic()
-        if now - max(self._received, self._requested) > ASK_S or now - self._requested > RENEW_S:
-            self._requested = now
-            self.send(self._request)
+        self.renew(self._request, time.monotonic(), ASK_S)
 
     def report(self, now: float) -> str:
         """Return a line on the state of the stream."""

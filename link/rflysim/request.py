@@ -56,7 +56,6 @@ SENSORS: dict[int, SensorType] = {
     INFRARED_GREY: SensorType("grey infrared camera", "img_Infrared_Gray", "mono8"),
     INFRARED: SensorType("infrared camera", "img_Infrared", "bgr8"),
 }
-FLYABLE = (RGB,)  # colour pinhole cameras fixed to the vehicle, the only kind that the pilot supports
 
 OLD, CURRENT, MASKED = struct.Struct("<16H15f"), struct.Struct("<16H28f"), struct.Struct("<2HI14H28f")
 REQUEST_SUM, STATE_SUM = 12345, 12346

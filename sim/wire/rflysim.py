@@ -268,10 +268,8 @@ class RflySimOutlet(RequestPort):
     def _require(self, request: SensorRequest) -> None:
         """Check that a request can be served. Raises UserError otherwise."""
         where = f"sensor {request.seq_id}"
-        if max(request.send[1:5]) > 255 or request.port > 0xFFFF:
-            raise UserError(f"{where}: SendProtocol {request.send}: is not a target address")
-        if (wrong := fault(request)) is not None:
-            raise UserError(f"{where}: {wrong[0]}: {wrong[1]}")
+        if wrong := fault(request):
+            raise UserError(f"{where}: {wrong}")
         if request.mount_type not in (ON_GROUND, ON_SENSOR) and request.copter != self._copter:
             raise UserError(f"{where}: TargetCopter {request.copter}: the simulated vehicle is copter {self._copter}")
 

@@ -90,7 +90,7 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
     assert 0 < len(part.t) < len(log.t) and log.notes == ()
     assert re.search(r"it is truncated after \d+\.\d kB, at \d+\.\d\d s; the undamaged part is used", part.notes[0])
     (tmp_path / "cut.mcap").write_bytes(whole[:1000])
-    with pytest.raises(UserError, match=r"no commanded throttle.*it is truncated after 0\.0 kB"):
+    with pytest.raises(UserError, match=r"no commanded throttle.*it is truncated after 1\.0 kB"):
         read_signals(tmp_path / "cut.mcap")
 
 

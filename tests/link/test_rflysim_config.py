@@ -48,33 +48,27 @@ def test_seq_ids_count_on_and_one_new_entry_makes_all_requests_new(tmp_path):
 
 
 BAD = [
-    ({"SeqID": "one"}, "VisionSensors[0].SeqID: expected a whole number"),
-    ({"TypeID": 99}, "VisionSensors[0].TypeID: unknown sensor type 99; known: 1, 2, 3"),
-    ({"DataWidth": 0}, "VisionSensors[0].DataWidth: must be positive"),
-    ({"otherParams": [0] * 9}, "VisionSensors[0].otherParams: expected 8 numbers, found"),
-    ({**NEW, "otherParams": [0] * 9}, "VisionSensors[0].otherParams: expected 16 numbers, found"),
-    ({"EularOrQuat": 1}, "VisionSensors[0].SensorAngQuat: missing"),
-    ({"SendProtocol": [1, 2]}, "VisionSensors[0].SendProtocol: expected 8 numbers"),
-    ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, "VisionSensors[0].SendProtocol: (999, 0, 0, 1)"),
-    ({"SensorPosXYZ": [0, math.nan, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a finite number"),
-    (
-        {"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]},
-        "VisionSensors[0].SendProtocol[0]: unknown mode 9: set 1 for JPEG by",
-    ),
-    ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: LiDAR angles must satisfy left < right and low < high"),
-    ({"TypeID": 23, "DataWidth": 0}, "VisionSensors[0].DataWidth: DataWidth x DataHeight, the LiDAR points, must be"),
-    ({"TypeID": 8, "CameraFOV": 400}, "VisionSensors[0].CameraFOV: must lie between 0 and 360 degrees"),
-    ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: must be at least 1"),
-    ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),
-    ({"otherParams": [1e300] * 8}, "VisionSensors[0].otherParams[0]: expected a number of 32 bit"),
-    ({"TypeID": 5, "otherParams": [-1] * 8}, "VisionSensors[0].otherParams[0]: must not be negative"),
-    ({"TypeID": 2, "otherParams": [0, 0, -1, *[0] * 5]}, "VisionSensors[0].otherParams[2]: must not be negative"),
-    ({"DataCheckFreq": 10**9}, "VisionSensors[0].DataCheckFreq: expected a whole number from 0 to 65535"),
-    ({"DataHeight": -360}, "VisionSensors[0].DataHeight: expected a whole number from 0 to 65535"),
-    ({"SeqID": 10**400}, "VisionSensors[0].SeqID: expected a whole number from 0 to 65535"),
-    ({"SensorPosXYZ": [0, 10**400, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a number of 32 bit"),
-    ({"CameraFOV": True}, "VisionSensors[0].CameraFOV: expected a finite number"),
-    ({"TargetCopter": math.inf}, "VisionSensors[0].TargetCopter: expected a whole number"),
+    ({"SeqID": "one"}, ".SeqID: expected a whole number from 0 to 65535, found 'one'"),
+    ({"SeqID": 10**400}, ".SeqID: expected a whole number from 0 to 65535"),
+    ({"DataHeight": -360}, ".DataHeight: expected a whole number from 0 to 65535"),
+    ({"TargetCopter": math.inf}, ".TargetCopter: expected a whole number"),
+    ({"SensorPosXYZ": [0, math.nan, 0]}, ".SensorPosXYZ[1]: expected a finite number of 32 bit"),
+    ({"CameraFOV": 1e39}, ".CameraFOV: expected a finite number of 32 bit"),
+    ({"CameraFOV": True}, ".CameraFOV: expected a finite number"),
+    ({"otherParams": [0] * 9}, ".otherParams: expected 8 or 16 numbers, found"),
+    ({"SendProtocol": [1, 2]}, ".SendProtocol: expected 8 numbers"),
+    ({"EularOrQuat": 1}, ".SensorAngQuat: missing"),
+    ({**NEW, "EularOrQuat": 1, "SensorAngQuat": [1, 1, 0, 0]}, ".SensorAngQuat: must have length 1"),
+    ({"TypeID": 99}, ".TypeID: unknown sensor type 99; known: 1, 2, 3"),
+    ({"DataWidth": 0}, ".DataWidth: DataWidth and DataHeight must be positive"),
+    ({"TypeID": 23, "DataWidth": 0}, ".DataWidth: DataWidth and DataHeight must be positive"),
+    ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, ".SendProtocol: must be an address and a port"),
+    ({"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]}, ".SendProtocol[0]: set 1 for JPEG by UDP"),
+    ({"TypeID": 20}, ".otherParams[2..5]: LiDAR angles must satisfy left < right and low < high"),
+    ({"TypeID": 8, "CameraFOV": 400}, ".CameraFOV: must lie between 0 and 360 degrees"),
+    ({"TargetCopter": 0}, ".TargetCopter: must be at least 1"),
+    ({"TypeID": 5, "otherParams": [-1] * 8}, ".otherParams: lengths must not be negative"),
+    ({"TypeID": 2, "otherParams": [0, 0, -1, *[0] * 5]}, ".otherParams: lengths must not be negative"),
 ]
 
 
@@ -83,7 +77,7 @@ def test_a_bad_entry_is_an_error_that_names_its_place(tmp_path, change, words):
     file = write(tmp_path, {**ENTRY, **change})
     with pytest.raises(UserError) as error:
         load_sensors(file)
-    assert str(error.value).startswith(f"{file}: {words}")
+    assert str(error.value).startswith(f"{file}: VisionSensors[0]{words}")
 
 
 TOLD = [
@@ -92,7 +86,7 @@ TOLD = [
     ({"TypeID": 2, "SendProtocol": [0] * 8}, {"mode": 3}, "shared memory is requested as PNG by UDP (3)"),
     ({"DataCheckFreq": 0}, {"rate_hz": 30}, "DataCheckFreq: 0 stands for 30 Hz"),
     ({"otherParams": list(range(16))}, {"by_quat": 0.0, "other": tuple(map(float, range(16)))}, ""),
-    ({"EularOrQuat": 0}, {"by_quat": 0.0, "other": (0.0,) * 16}, "8 numbers are filled up with zeros to 16"),
+    ({"EularOrQuat": 0}, {"by_quat": 0.0, "other": (0.0,) * 16}, ""),
 ]
 
 
@@ -107,9 +101,9 @@ def test_users_files_are_read_as_the_platform_reads_them(tmp_path, change, field
 LEFT_OUT = [
     ({"TypeID": 10}, "unknown sensor type 10"),
     ({"CameraFOV": 180}, "CameraFOV: must lie between"),
-    ({"SeqID": 5}, "SeqID: 5 is used by an earlier sensor"),
-    ({"SendProtocol": [1, 127, 0, 0, 1, 10004, 0, 0]}, "SendProtocol[5]: port 10004 is used by an earlier sensor"),
-    ({"otherParams": [0] * 9}, "otherParams: expected 8 numbers"),
+    ({"SeqID": 5}, "SeqID 5 or port 10004 is used by an earlier sensor"),
+    ({"SendProtocol": [1, 127, 0, 0, 1, 10004, 0, 0]}, "SeqID 6 or port 10004 is used by an earlier sensor"),
+    ({"otherParams": [0] * 9}, "otherParams: expected 8 or 16 numbers"),
 ]
 
 
@@ -124,7 +118,7 @@ def test_a_sensor_that_cannot_be_served_leaves_the_others(tmp_path, change, word
 def test_a_misspelt_field_is_named(tmp_path):
     entry = {**ENTRY, "CameraFov": 90}
     del entry["CameraFOV"]
-    with pytest.raises(UserError, match=r"\[0\].CameraFOV: missing; is 'CameraFov' meant"):
+    with pytest.raises(UserError, match=r"\[0\].CameraFOV: missing; did you mean CameraFov"):
         load_sensors(write(tmp_path, entry))
 
 
@@ -172,13 +166,12 @@ def test_the_url_chooses_server_sensor_and_unit(tmp_path):
     assert turned.camera.tilt_deg == pytest.approx(math.degrees(0.2), abs=1e-5)
 
 
-@pytest.mark.parametrize(("type_id", "name"), [(3, "grey camera"), (4, "segmentation"), (8, "fisheye"), (9, "gimballed"),
-                                               (40, "grey infrared"), (41, "infrared")])  # fmt: skip
-def test_only_a_pinhole_in_colour_is_flown_by(tmp_path, type_id, name):
+@pytest.mark.parametrize("type_id", [3, 4, 8, 9, 40, 41])
+def test_only_a_pinhole_in_colour_is_flown_by(tmp_path, type_id):
     other = {**ENTRY, "SeqID": 3, "TypeID": type_id}
     file = write(tmp_path, other, {**ENTRY, "SeqID": 7})
     assert parse_vision(f"rflysim://?config={file}").sensor.seq_id == 7
-    with pytest.raises(UserError, match=f"sensor 3 is a {name}.*TypeID must be 1"):
+    with pytest.raises(UserError, match=r"no colour camera \(TypeID 1\) of SeqID 3; available: 7"):
         parse_vision(f"rflysim://?config={file}&sensor=3")
 
 
