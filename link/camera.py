@@ -71,7 +71,6 @@ class CameraReceiver(Closing):
             self._arrived.set()
 
     def close(self) -> None:
-        """Release the camera."""
         self._closed.set()
         self._reader.join()
         self._capture.release()

@@ -232,7 +232,6 @@ class ClientCodec:
         return [self._long(px4.SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
 
     def heartbeat(self) -> bytes:
-        """Return the client's heartbeat."""
         kind, autopilot, state = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID, dialect.MAV_STATE_ACTIVE
         return self._framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
@@ -322,7 +321,6 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def where(self) -> str:
-        """The local address, human-readable."""
         return f"{self.address[0]}:{self.address[1]}"
 
     @property
@@ -418,10 +416,7 @@ def finite_command(command: messages.Command) -> bool:
 
 
 class VideoReceiver(UdpEndpoint):
-    """The pilot's video socket."""
-
     def __init__(self, host: str, port: int):
-        """Bind the socket. Raises LinkError when host:port cannot be bound."""
         super().__init__(host, port, VIDEO_BUFFER_BYTES)
         self._host = ""
         self._images = image_reassembler()
@@ -437,7 +432,6 @@ class VideoReceiver(UdpEndpoint):
 
     @property
     def counters(self) -> StreamCounters:
-        """Counters of the video stream."""
         return self._images.counters
 
     def receive(self, timeout_s: float) -> list[tuple[messages.VideoFrame, float]]:

@@ -208,7 +208,6 @@ class _LowerEnvelope:
         self._risen: tuple[float, float, float] | None = None  # first reception of a lasting rise, and a corner for it
 
     def restart(self) -> None:
-        """Forget all datagrams; the next one begins it."""
         self._corner = self._risen = None
 
     def at(self, received: float) -> float:
@@ -247,8 +246,6 @@ class _LowerEnvelope:
 
 
 class _WindowMinimum:
-    """Minimum over a sliding window."""
-
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._begin = math.inf
@@ -261,12 +258,10 @@ class _WindowMinimum:
 
     @property
     def least(self) -> float:
-        """Minimum of the window."""
         return self._candidates[0][1]
 
     @property
     def full(self) -> bool:
-        """Whether values span a whole window."""
         return self.newest - self._begin >= self._window_s
 
     def add(self, t: float, value: float) -> None:
@@ -346,13 +341,11 @@ class Timeline:
         return self._set_clock()
 
     def _follows(self, sample: Imu, received: float) -> bool:
-        """Return whether a sample continues the current time."""
         assert self._newest is not None
         step, passed = sample.t - self._newest[0], received - self._newest[1]
         return 0.0 < step <= TIMELINE_STEP_S or 0.0 < RATE * step <= passed
 
     def _set_clock(self) -> list[Imu]:
-        """Accept the doubtful samples, on a clock that was set."""
         assert self._newest is not None
         (stamp, received), (first, first_received) = self._newest, self._doubtful[0]
         passed = max(first_received - received, LEAST_STEP_S)

@@ -45,7 +45,6 @@ def milliseconds(t: float) -> int:
 
 
 def finite(values: Sequence[float]) -> bool:
-    """Check that all values are finite."""
     return all(map(math.isfinite, values))
 
 
@@ -85,7 +84,6 @@ class SigningKey:
 
     @property
     def stamp(self) -> int:
-        """Present time, in units of the stamp."""
         return self.first + round((self.clock() - self._begin) * UNITS_PER_S)
 
     @property
@@ -189,7 +187,6 @@ class Framing:
         return "; ".join(self.refused.values())
 
     def pack(self, message: Any) -> bytes:
-        """Return the bytes of a pymavlink message."""
         if self._signatures is not None:
             self._mav.signing.timestamp = max(self._mav.signing.timestamp, self._signatures.stamp())
         packet: bytes = message.pack(self._mav)

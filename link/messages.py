@@ -16,8 +16,6 @@ WARNING = 4  # MAV_SEVERITY, and all below is worse
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Heartbeat of the simulator."""
-
     t: float
     armed: bool
     mode: str = ""  # PX4's, such as OFFBOARD; empty where there are none
@@ -96,8 +94,6 @@ class RaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class MapGate:
-    """One gate of a `TrackMap`."""
-
     number: int
     p_w: Vector
     q_wg: Quaternion  # of the wire's gate axes: y is the direction of flight

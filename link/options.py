@@ -41,8 +41,6 @@ class ConsentSettings:
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """Settings of a link."""
-
     profile: str = key("spec", "wire profile: name or YAML file", "NAME")
     lockstep: bool = key(False, "exchange messages in lock-step, as race-sim --lockstep does")
     peer: str = key("", "accept messages only from the simulator on this host", "HOST[:PORT]")

@@ -30,7 +30,6 @@ class Packed:
         return cls(*(tuple(islice(rest, width)) if width else next(rest) for width in _widths(cls)))  # type: ignore[arg-type]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
         numbers = (n for value in astuple(self) for n in (value if isinstance(value, tuple) else (value,)))  # type: ignore[call-overload]
         return self.LAYOUT.pack(*self.SUM, *numbers)
 

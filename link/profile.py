@@ -58,7 +58,6 @@ class RateGain:
         return x, y, z
 
     def to_wire(self, omega: Vector) -> Vector:
-        """Return the inverse of `to_body`."""
         x, y, z = (self._solved(s * w / g) for s, g, w in zip(self.sign, self.gain, omega, strict=True))
         return x, y, z
 

@@ -55,12 +55,10 @@ class StreamRequests:
         self.forget()
 
     def forget(self) -> None:
-        """Reset for another autopilot."""
         self._received: Counter[int] = Counter()
         self._since: float | None = None  # s, start of the count
 
     def received(self, message: int) -> None:
-        """Count a message."""
         if message in self._wanted:
             self._received[message] += 1
 
@@ -99,7 +97,6 @@ class TextReader:
 
 
 def text_packets(text: str, severity: int) -> list[Any]:
-    """Return STATUSTEXT in as many chunks as needed."""
     data = text.encode()
     if len(data) <= CHUNK:
         return [dialect.MAVLink_statustext_message(severity, data)]

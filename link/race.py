@@ -23,7 +23,6 @@ TRANSFER = 1  # number of the only transfer
 
 
 def status_message(status: RaceStatus) -> Any:
-    """Return the packet of a status."""
     start = -1 if status.start is None else round(status.start * 1e3)
     finish, gate_time = (-1 if t is None else round(t * 1e9) for t in (status.finish, status.gate_time))
     data = STATUS_LAYOUT.pack(STATUS, round(status.t * 1e3), start, finish, status.gate, gate_time)
@@ -31,7 +30,6 @@ def status_message(status: RaceStatus) -> Any:
 
 
 def map_messages(track: TrackMap) -> list[Any]:
-    """Return the packets of a map."""
     data = COUNT.pack(len(track.gates))
     for gate in track.gates:
         data += GATE.pack(gate.number, *gate.p_w, *gate.q_wg, gate.width, gate.height)
@@ -52,7 +50,6 @@ class RaceReader:
         self._expected = self._size = 0
 
     def handshake(self, message: Any) -> None:
-        """Start a map with DATA_TRANSMISSION_HANDSHAKE."""
         self._parts, self._expected, self._size = {}, message.packets, message.size
 
     def read(self, message: Any, t: float) -> RaceStatus | TrackMap | None:

@@ -1,14 +1,12 @@
 """Reassembly of frames from the datagrams of a stream, whatever the network does; shared by all image protocols."""
 
-import math
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 REMEMBERED = 16  # complete frames whose repeats are recognised; they are more recent than a restart
 RESTART_S = 1.0  # s, beyond which an older stamp means a restarted stream instead of a late datagram
-MOST_SOURCES = 8  # senders with incomplete frames
 
 Key = tuple[float, int | None]  # stamp and number of a frame
 F = TypeVar("F")
@@ -40,32 +38,18 @@ class Chunk:
     part: int  # from 0
     parts: int
     data: bytes
-    sizes: tuple[int, ...] = ()  # bytes that the whole frame may have; empty where the datagram does not tell
+    size: int | None = None  # bytes of the whole frame; None where the datagram does not tell
 
     @property
     def key(self) -> Key:
-        """What identifies its frame."""
         return self.t, self.frame_id
 
 
 @dataclass(slots=True)
 class _Partial:
-    """An incomplete frame."""
-
     first: Chunk
-    since: float
-    sizes: tuple[int, ...] = ()
     data: dict[int, bytes] = field(default_factory=dict)  # by part
     size: int = 0
-
-
-@dataclass(slots=True)
-class _Source:
-    """One sender and its incomplete frames, the oldest first."""
-
-    partials: dict[Key, _Partial] = field(default_factory=dict)
-    completed: deque[Key] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    newest: Chunk | None = None  # of the newest complete frame
 
 
 class Reassembler(Generic[F]):
@@ -78,86 +62,67 @@ class Reassembler(Generic[F]):
         straggles: Callable[[Chunk, Chunk], bool],
         max_frames: int,
         max_frame_bytes: int,
-        timeout_s: float = math.inf,
     ):
-        """Create it. Memory is bounded: at most max_frames incomplete frames of max_frame_bytes, for each of a few sources.
+        """Create it. Memory is bounded: at most max_frames incomplete frames of max_frame_bytes.
 
         Args:
             read: decodes one datagram, or raises MalformedError.
             make: creates a frame of its stamp (s), number and bytes.
             straggles: whether a chunk's frame is not newer than another, and not of a restarted stream.
-            timeout_s: s, after which an incomplete frame is dropped.
         """
         self.counters, self.reason = StreamCounters(), ""  # reason why the last datagram was malformed
         self._read, self._make, self._straggles = read, make, straggles
-        self._max_frames, self._max_frame_bytes, self._timeout_s = max_frames, max_frame_bytes, timeout_s
-        self._sources: dict[Hashable, _Source] = {}  # the source silent for longest first
+        self._max_frames, self._max_frame_bytes = max_frames, max_frame_bytes
+        self._partials: dict[Key, _Partial] = {}  # the oldest first
+        self._completed: deque[Key] = deque(maxlen=REMEMBERED)
+        self._newest: Chunk | None = None  # of the newest complete frame
 
-    def feed(self, datagram: bytes, source: Hashable = None, now: float = 0.0) -> F | None:
-        """Process one datagram at `now` (s, monotonic). `source`: sender and local port. Return the frame that it completes."""
+    def feed(self, datagram: bytes) -> F | None:
         try:
             chunk = self._read(datagram)
-            if chunk.sizes and min(chunk.sizes) > self._max_frame_bytes:
-                raise MalformedError(f"a frame of {min(chunk.sizes)} bytes, more than {self._max_frame_bytes}")
+            if (chunk.size or 0) > self._max_frame_bytes:
+                raise MalformedError(f"a frame of {chunk.size} bytes, more than {self._max_frame_bytes}")
         except MalformedError as error:
             self.counters.malformed += 1
             self.reason = str(error)
             return None
-        stream = self._stream(source)
-        for key in [key for key, partial in stream.partials.items() if now - partial.since > self._timeout_s]:
-            self._give_up(stream, key)
-        if not self._wanted(stream, chunk):
+        if chunk.key in self._completed:
+            self.counters.duplicate += 1
             return None
-        partial = stream.partials.get(chunk.key) or self._open(stream, _Partial(chunk, now))
-        if partial.first.parts != chunk.parts or (partial.sizes and chunk.sizes and partial.sizes != chunk.sizes):
+        if self._newest is not None and self._straggles(chunk, self._newest):
+            self.counters.late += 1
+            return None
+        return self._add(chunk)
+
+    def _add(self, chunk: Chunk) -> F | None:
+        partial = self._partials.get(chunk.key)
+        if partial is None:
+            if len(self._partials) == self._max_frames:
+                self._give_up(next(iter(self._partials)))
+            partial = self._partials[chunk.key] = _Partial(chunk)
+        if (partial.first.parts, partial.first.size) != (chunk.parts, chunk.size):
             self.counters.inconsistent += 1
             return None
         if chunk.part in partial.data:
             self.counters.duplicate += 1
             return None
         partial.data[chunk.part] = chunk.data
-        partial.sizes, partial.size = partial.sizes or chunk.sizes, partial.size + len(chunk.data)
-        complete = len(partial.data) == chunk.parts
-        if partial.size > max(partial.sizes, default=self._max_frame_bytes) or (
-            complete and partial.sizes and partial.size not in partial.sizes
-        ):
+        partial.size += len(chunk.data)
+        complete, size = len(partial.data) == chunk.parts, chunk.size
+        if partial.size > (size or self._max_frame_bytes) or (complete and size and partial.size != size):
             self.counters.inconsistent += 1
-            del stream.partials[chunk.key]
+            del self._partials[chunk.key]
             return None
-        return self._close(stream, partial) if complete else None
+        return self._close(partial) if complete else None
 
-    def _stream(self, source: Hashable) -> _Source:
-        stream = self._sources.pop(source, None) or _Source()
-        if len(self._sources) == MOST_SOURCES:
-            silent = self._sources.pop(next(iter(self._sources)))
-            self.counters.evicted += len(silent.partials)
-        self._sources[source] = stream
-        return stream
-
-    def _wanted(self, stream: _Source, chunk: Chunk) -> bool:
-        """Return whether a chunk's frame may still be delivered; count it if not."""
-        if chunk.key in stream.completed:
-            self.counters.duplicate += 1
-        elif stream.newest is not None and self._straggles(chunk, stream.newest):
-            self.counters.late += 1
-        else:
-            return True
-        return False
-
-    def _open(self, stream: _Source, partial: _Partial) -> _Partial:
-        if len(stream.partials) == self._max_frames:
-            self._give_up(stream, next(iter(stream.partials)))
-        stream.partials[partial.first.key] = partial
-        return partial
-
-    def _close(self, stream: _Source, partial: _Partial) -> F:
-        first = stream.newest = partial.first
-        del stream.partials[first.key]
-        stream.completed.append(first.key)
-        for key in [key for key, other in stream.partials.items() if self._straggles(other.first, first)]:
-            self._give_up(stream, key)
+    def _close(self, partial: _Partial) -> F:
+        first = self._newest = partial.first
+        del self._partials[first.key]
+        self._completed.append(first.key)
+        for key in [key for key, other in self._partials.items() if self._straggles(other.first, first)]:
+            self._give_up(key)
         return self._make(first.t, first.frame_id, b"".join(partial.data[k] for k in range(first.parts)))
 
-    def _give_up(self, stream: _Source, key: Key) -> None:
-        del stream.partials[key]
+    def _give_up(self, key: Key) -> None:
+        del self._partials[key]
         self.counters.evicted += 1

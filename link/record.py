@@ -57,7 +57,6 @@ class RecordFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
         return self._file.tell()
 
     def add(self, channel: int, t: float, record: dict[str, Any]) -> None:
@@ -65,12 +64,10 @@ class RecordFile:
         self.add_raw(channel, t, encoded(record))
 
     def add_raw(self, channel: int, t: float, data: bytes) -> None:
-        """Add bytes at t, s."""
         stamp = max(0, round(t * 1e9))
         self._writer.add_message(channel, stamp, data, stamp)
 
     def close(self) -> None:
-        """Finish and close the file."""
         try:
             self._writer.finish()  # type: ignore[no-untyped-call]
         finally:
@@ -98,7 +95,6 @@ def encoded(record: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a numpy array or scalar as plain list or number."""
     return value.tolist()
 
 
@@ -127,7 +123,6 @@ class Losses:
 
 
 def tell_losses(path: Path, losses: Losses) -> None:
-    """Print the losses to stderr, if any."""
     if str(losses):
         print(f"{path}: {losses}", file=sys.stderr)
 
@@ -194,7 +189,6 @@ def _summarised(data: Any) -> dict[int, Channel]:
 
 
 def _found(data: Any, losses: Losses) -> Iterator[Channel | Message]:
-    """Yield channels and messages, chunks opened."""
     data.seek(0)
     try:
         for record in StreamReader(data, emit_chunks=True, record_size_limit=RECORD_BYTES).records:

@@ -112,7 +112,6 @@ def _thrust_body(message: Any) -> Vector:
 
 
 def position_target(message: Any) -> messages.PositionTarget | Refusal:
-    """Return the target of a SET_POSITION_TARGET_LOCAL_NED."""
     mask, frame = message.type_mask, FRAMES.get(message.coordinate_frame)
     if frame is None:
         known = ", ".join(map(str, FRAMES))
@@ -160,15 +159,12 @@ PARAMETER_INDEX_BY_NAME = -1  # param_index of a request by name (MAVLink PARAM_
 
 
 class GroundStationServices:
-    """Ground-station services of one autopilot."""
-
     def __init__(self, system: int):
         self._system = system
         self._home: tuple[float, float, float] | None = None
         self.mode = 0  # HEARTBEAT.custom_mode, in PX4's form: main mode << 16 | sub-mode << 24
 
     def status(self, status: messages.GroundStatus) -> list[Any]:
-        """Return SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
         self._home = status.home_w
         landed = dialect.MAV_LANDED_STATE_ON_GROUND if status.landed else dialect.MAV_LANDED_STATE_IN_AIR
         return [
@@ -402,7 +398,6 @@ def _unflown(name: str) -> Refusal:
 
 
 def _name(command: int) -> str:
-    """Return the name of a MAV_CMD, or its number."""
     known = dialect.enums["MAV_CMD"].get(command)
     return f"command {command}" if known is None else str(known.name)
 

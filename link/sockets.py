@@ -164,7 +164,6 @@ class Closing:
         self.close()
 
     def close(self) -> None:
-        """Release all that it holds."""
         raise NotImplementedError
 
 
@@ -204,7 +203,6 @@ class UdpEndpoint(Closing):
         return True
 
     def close(self) -> None:
-        """Close the socket."""
         self.socket.close()
 
 

@@ -41,7 +41,7 @@ def read_chunk(datagram: bytes) -> Chunk:
     payload = datagram[HEADER.size :]
     if not chunk_id < total_chunks <= jpeg_size or payload_size != len(payload):
         raise MalformedError(f"chunk {chunk_id} of {total_chunks} with {len(payload)} of {jpeg_size} bytes")
-    return Chunk(stamp_ns / 1e9, frame_id, chunk_id, total_chunks, payload, (jpeg_size,))
+    return Chunk(stamp_ns / 1e9, frame_id, chunk_id, total_chunks, payload, jpeg_size)
 
 
 def straggles(chunk: Chunk, newest: Chunk) -> bool:

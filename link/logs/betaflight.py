@@ -194,8 +194,6 @@ TIME_LEAP_US = 10_000_000  # us, longest time between a frame and the one that p
 
 @dataclass(frozen=True)
 class FrameLayout:
-    """Fields of one kind of frame."""
-
     names: tuple[str, ...]
     predictors: tuple[int, ...]
     groups: tuple[tuple[Decoder, int], ...]  # decoder, number of fields
@@ -211,15 +209,12 @@ class FrameLayout:
 
 @dataclass(frozen=True)
 class BlackboxFlight:
-    """One flight of a file."""
-
     headers: dict[str, str]
     names: tuple[str, ...]
     values: Array  # (N, fields) of main frames, integers
     damaged: int  # number of damaged parts of the file
 
     def number(self, header: str, otherwise: float) -> float:
-        """Return the first number of a header line."""
         text = self.headers.get(header, "").split(",")[0]
         return float(text) if text else otherwise
 

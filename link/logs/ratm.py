@@ -43,8 +43,6 @@ GATES, MARKERS, VISIBLE = 4, 4, 2
 
 @dataclass(frozen=True)
 class LabelledImage:
-    """Labelled gates of one image."""
-
     t: float  # s
     corners_px: tuple[Array, ...]  # per gate (4, 2), undistorted; pixel centres at integers
     visible: tuple[np.ndarray, ...]  # per gate (4,)

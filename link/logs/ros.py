@@ -68,7 +68,6 @@ MESSAGES: dict[str, tuple[Source, ...]] = {
 
 
 def _fields(kind: str, m: Any) -> dict[str, float]:
-    """Return the fields of a message."""
     match kind:
         case "Imu":
             known = {} if m.orientation_covariance[0] == -1 else _named("q", m.orientation)
@@ -165,7 +164,6 @@ def _grid(*tables: Table) -> Array:
 
 
 def _turns(one: Table) -> bool:
-    """Return whether a table holds attitudes."""
     return set(Q) <= one.keys() and bool(np.all(np.abs(np.linalg.norm(_columns(one, Q), axis=1) - 1) < 0.5))
 
 

@@ -232,7 +232,6 @@ turned_q = scaled(1.0, *FRD)
 
 
 def pulses(values: Array) -> Array:
-    """Return 0..1 of pulses in us."""
     return np.clip((values - PULSE_LOW_US) / PULSE_US, 0.0, 1.0)
 
 
@@ -262,7 +261,6 @@ def masked(bits: int, wanted: bool, convert: Callable[[Array], Array] = same) ->
 
 
 def indexed(name: str, size: int = 3) -> tuple[str, ...]:
-    """Return the names of an array's fields, such as `q[0]`."""
     return tuple(f"{name}[{k}]" for k in range(size))
 
 
@@ -278,7 +276,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def found(tables: Tables, sources: Mapping[str, Sequence[Source]], notes: Sequence[str] = ()) -> LoggedSignals:
-    """Return every signal from its first valid source."""
     signals = {}
     for name, choices in sources.items():
         present = [one for one in choices if tables.get(one.message, {}).keys() >= {*one.fields, "t"}]

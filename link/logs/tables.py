@@ -167,7 +167,6 @@ def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
 
 
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return header, which may be a comment, and rows."""
     lines = read_start(path, HEAD_BYTES).splitlines()
     commented = next((line for line in lines if line.startswith(b"#") and TIME_FIRST.match(line)), b"")
     first = next((line for line in lines if line.strip() and not line.startswith(b"#")), b"")

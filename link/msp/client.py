@@ -121,7 +121,6 @@ class PollScheduler:
 
     @property
     def figures(self) -> LinkFigures:
-        """Figures of the newest replies."""
         p95 = float(np.percentile(self._intervals, 95)) if self._intervals else math.nan
         mean = sum(self._intervals) / len(self._intervals) if self._intervals else math.nan
         return LinkFigures(self.answers, self.timeouts, mean, p95)
@@ -188,7 +187,6 @@ class MspLine:
         self._port.write(self.codec.sticks(self.sticks))
 
     def send_due(self, now: float) -> None:
-        """Send what is due at `now` (s of the clock)."""
         if self.scheduler.sticks_due(now):
             self._port.write(self.codec.sticks(self.sticks))
         if self.scheduler.poll_due(now):

@@ -89,7 +89,6 @@ class Descent:
         self._forces, self._heights = deque[tuple[float, float]](), deque[tuple[float, float]]()  # of the last LANDED_S
 
     def receive(self, message: msp.Message, t: float) -> None:
-        """Process a message, sampled at t."""
         match message:
             case msp.RawAttitude():
                 self._R_wb = matrix(self._profile.attitude(message, t).q_wb)
@@ -106,7 +105,6 @@ class Descent:
                 self._angle = self._profile.aux.angle.on(message.us)
 
     def begin(self, t: float) -> None:
-        """Start the descent at t."""
         self._begun, self._low_t, self._sent_t = True, t, t
         self.over, self._trim = False, 1.0
 
@@ -221,7 +219,6 @@ class StickWatch:
         self._centred, self._held_t = neutral(profile), 0.0
 
     def said(self, data: bytes, t: float) -> None:
-        """Process bytes from the pilot at t."""
         for frame in self._requests.feed(data):
             sticks = msp.Channels.decode(frame.payload) if frame.command == msp.Code.SET_RAW_RC else None
             if sticks is not None and len(sticks.us) > self._throttle:
@@ -230,7 +227,6 @@ class StickWatch:
                 self._last_t, self._centred = t, tuple(us if k == self._throttle else MID_US for k in range(STICKS))
 
     def answered(self, data: bytes, t: float) -> None:
-        """Process bytes from the line at t."""
         for answer in self._answers.feed(data):
             for message in answer.messages:
                 self.descent.receive(message, t)

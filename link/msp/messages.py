@@ -175,8 +175,6 @@ class ApiVersion(Fixed):
 
 @dataclass(frozen=True)
 class FcVersion(Fixed):
-    """Version of the firmware."""
-
     LAYOUT = struct.Struct("<3B")
     major: int
     minor: int
@@ -275,7 +273,6 @@ class StatusEx:
 
     @property
     def armed(self) -> bool:
-        """Whether the flight controller is armed."""
         return bool(self.modes & 1)
 
     @classmethod
@@ -380,7 +377,6 @@ class CodecCounters:
 
 
 def xor8(data: bytes) -> int:
-    """Return the XOR of all bytes."""
     return reduce(xor, data, 0)
 
 
@@ -405,7 +401,6 @@ class Parser:
         self._expected, self._buffer = frozenset(expected), bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that these bytes complete."""
         self._buffer += data
         return self._search()
 
@@ -491,13 +486,11 @@ class MspCodec:
     """Encoder of requests and decoder of replies. A reply to MULTIPLE_MSP is read by the last request, as it has no names."""
 
     def __init__(self, counters: CodecCounters | None = None) -> None:
-        """Create it; `counters` may be shared."""
         self.counters = counters if counters is not None else CodecCounters()
         self._parser = Parser((Direction.ANSWER, Direction.ERROR), self.counters)
         self._requested: tuple[Code, ...] = ()
 
     def request(self, code: Code) -> bytes:
-        """Return a request for one message."""
         return pack(Frame(code))
 
     def poll(self, codes: Sequence[Code]) -> bytes:

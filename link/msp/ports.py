@@ -23,8 +23,6 @@ STUCK_S = 0.3  # s, longest write
 
 
 class Port(Protocol):
-    """A bidirectional byte stream."""
-
     def read(self, timeout_s: float) -> bytes:
         """Return the bytes received; wait at most timeout_s for the first. Raises LinkError once the line has failed."""
         ...
@@ -33,20 +31,15 @@ class Port(Protocol):
         """Send all bytes. Raises LinkError once the line has failed."""
         ...
 
-    def fileno(self) -> int:
-        """Return the descriptor for `select`."""
-        ...
+    def fileno(self) -> int: ...
 
-    def close(self) -> None:
-        """Close the line."""
-        ...
+    def close(self) -> None: ...
 
 
 class StreamPort:
     """A terminal by its descriptor, or a connected socket."""
 
     def __init__(self, line: int | socket.socket, name: str):
-        """Take ownership of the line."""
         self._line, self._name = line, name
         if isinstance(line, int):
             os.set_blocking(line, False)

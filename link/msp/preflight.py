@@ -171,18 +171,15 @@ class PreflightFile:
 
 
 def profile_named(profile: BetaflightProfile) -> Named:
-    """Return a profile as named in the file."""
     content = repr(astuple(replace(profile, source="")))
     return Named(profile.name, hashlib.sha256(content.encode()).hexdigest()[:16])
 
 
 def vehicle_named(vehicle: Vehicle) -> Named:
-    """Return a vehicle as named in the file."""
     return Named(vehicle.name, vehicle.hash)
 
 
 def write_preflight(path: Path, file: PreflightFile) -> str:
-    """Write the file with its hash, and return the hash."""
     write(path, asdict(replace(file, sha256=file.digest)))
     return file.digest
 

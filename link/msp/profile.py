@@ -86,8 +86,6 @@ CURVES: dict[RatesKind, Callable[[float, AxisRates], float]] = {
 
 @dataclass(frozen=True)
 class RateCurves:
-    """Rate curves of the three axes, of one kind."""
-
     kind: RatesKind
     roll: AxisRates
     pitch: AxisRates
@@ -95,7 +93,6 @@ class RateCurves:
 
     @property
     def axes(self) -> tuple[AxisRates, AxisRates, AxisRates]:
-        """The curves of roll, pitch and yaw."""
         return self.roll, self.pitch, self.yaw
 
     def rate(self, axis: int, deflection: float) -> float:
@@ -278,7 +275,6 @@ class BetaflightProfile:
 
     @property
     def polled(self) -> tuple[Code, ...]:
-        """Messages of one poll request."""
         return tuple(Code[name.upper()] for name in self.poll)
 
     @property
@@ -351,7 +347,6 @@ class BetaflightProfile:
         return Asked((roll, pitch, yaw), self.throttle.throttle(us[self.channel("T")]))
 
     def asked_angles(self, us: Sequence[float]) -> Asked:
-        """Return the command of channels in angle mode."""
         limit, (roll, pitch, yaw) = math.radians(self.angle_limit_deg), self._deflections(us)
         turn = roll * limit, pitch * limit, self.rates.rate(2, yaw)
         return Asked(turn, self.throttle.throttle(us[self.channel("T")]))

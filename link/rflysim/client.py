@@ -53,8 +53,8 @@ class SensorSocket(RequestSocket):
 
         Only datagrams of the server's host are read. Waits at most timeout_s for the first.
         """
-        for datagram, sender, received in self.drain(timeout_s):
-            sample = self.stream.feed(datagram, (sender, self.port), received)
+        for datagram, _, received in self.drain(timeout_s):
+            sample = self.stream.feed(datagram, received)
             if sample is not None:
                 self.received = received
                 yield sample, received
@@ -68,8 +68,6 @@ class SensorSocket(RequestSocket):
 
 
 class SensorReceiver(Closing):
-    """Receiver of all sensors of a Config.json."""
-
     def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = remark):
         """Bind the ports. Raises LinkError when a port is in use."""
         self._sockets: list[SensorSocket] = []
@@ -82,7 +80,6 @@ class SensorReceiver(Closing):
 
     @property
     def streams(self) -> list[Stream]:
-        """The stream of each sensor."""
         return [endpoint.stream for endpoint in self._sockets]
 
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
@@ -94,11 +91,9 @@ class SensorReceiver(Closing):
         return samples
 
     def health(self, seq_id: int) -> StreamHealth:
-        """Return the stream health of a sensor of the configuration."""
         return next(stream.health for stream in self.streams if stream.sensor.seq_id == seq_id)
 
     def report(self, now: float) -> list[str]:
-        """Return a line for each sensor on the state of its stream."""
         lines = []
         for endpoint in self._sockets:
             stream = endpoint.stream
@@ -109,7 +104,6 @@ class SensorReceiver(Closing):
         return lines
 
     def close(self) -> None:
-        """Release all sensors and ports."""
         for endpoint in self._sockets:
             with contextlib.suppress(OSError):
                 endpoint.close()

@@ -64,11 +64,9 @@ class RequestSocket(UdpEndpoint):
 
     @property
     def port(self) -> int:
-        """The local port."""
         return self.address[1]
 
     def send(self, datagram: bytes) -> None:
-        """Send a request to the server."""
         self.transmit(datagram, self.server)
 
     def renew(self, datagram: bytes, now: float, patience_s: float) -> bool:
@@ -202,8 +200,6 @@ def read_order(request: SensorRequest, before: SensorRequest, masks: GimbalMasks
 
 @dataclass(frozen=True, slots=True)
 class GimbalState:
-    """State reported by a gimbal."""
-
     seq_id: int
     copter: int
     euler: Floats  # (3,) roll, pitch, yaw
@@ -218,7 +214,6 @@ class GimbalState:
     range_m: float
 
     def encode(self) -> bytes:
-        """Return the datagram of 148 bytes."""
         reported = self.focal, *self.rates, self.fx_px, self.fy_px, self.width_px, self.height_px, self.range_m
         nowhere = (0.0, 0.0, 0.0)
         return SensorRequest(
@@ -266,7 +261,6 @@ class GimbalClient(RequestSocket):
         self.gimbals[seq_id] = replace(before, **kept)
 
     def states(self) -> Iterator[GimbalState]:
-        """Yield the states received. Replies of other kinds, which share the port, count as malformed."""
         return (state for state, _, _ in self.messages(decode_state))
 
 
@@ -282,7 +276,6 @@ class HeartbeatReceiver(RequestSocket):
         self.from_heartbeat = False  # whether the start is from a heartbeat
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
-        """Process the received heartbeats."""
         for beat, sender, received in self.messages(CopterHeartbeat.decode):
             if beat.copter == self._copter:
                 here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
@@ -318,7 +311,6 @@ class ImuReceiver(RequestSocket):
         self.renew(self._request, time.monotonic(), ASK_S)
 
     def report(self, now: float) -> str:
-        """Return a line on the state of the stream."""
         trouble = f", {self.malformed} malformed" if self.malformed else ""
         return f"IMU on port {self.port}: {self.health.report(now, 'sample', self.server)}{trouble}"
 
@@ -363,8 +355,6 @@ class SceneObject(Packed):
 
 @dataclass(frozen=True, slots=True)
 class ObjectState(Packed):
-    """State of an object."""
-
     LAYOUT, SUM, WHAT = struct.Struct("<2i16fd"), (1234567891,), "an object's state"
     number: int
     p_w: Vector
@@ -409,8 +399,6 @@ class SceneReport:
 
 
 class SceneClient(RequestSocket):
-    """Objects of a server's scene."""
-
     def __init__(self, server: Address, port: int = STATE_PORT):
         """Bind the port of the states. Raises LinkError when it is in use, or the server is unknown."""
         super().__init__(server, port, group=GROUP)
@@ -429,7 +417,6 @@ class SceneClient(RequestSocket):
         return SceneReport(len(told) - len(different), missing, different, len(others) - len(left), left)
 
     def _present(self, numbers: Iterable[int]) -> list[int]:
-        """Return the numbers of the objects that are there."""
         told = self._told(dict.fromkeys(numbers), 2 * ASK_S)
         return sorted(number for number, state in told.items() if state.p_w[2] < FAR_M / 2)
 

@@ -19,8 +19,6 @@ from gate_racer.vehicle.rotation import Vector
 
 @dataclass(frozen=True)
 class SensorType:
-    """One row of the table."""
-
     name: str
     topic: str  # below /rflysim/sensorN/
     encoding: str = ""  # of an image, as in sensor_msgs/Image
@@ -28,7 +26,6 @@ class SensorType:
 
     @property
     def channels(self) -> int:
-        """Channels of an image."""
         return 3 if self.encoding == "bgr8" else 1
 
     @property
@@ -91,7 +88,6 @@ class SensorRequest:
 
     @property
     def port(self) -> int:
-        """Port to which its frames are sent."""
         return self.send[5] or FIRST_PORT + self.seq_id
 
     @property
@@ -101,7 +97,6 @@ class SensorRequest:
 
     @property
     def turned_by_quat(self) -> bool:
-        """Whether the quaternion is its attitude, not the Euler angles."""
         return (self.by_quat or 0.0) > 0.5
 
     def current(self) -> "SensorRequest":
@@ -110,7 +105,6 @@ class SensorRequest:
         return self if self.by_quat is not None else replace(self, by_quat=0.0, other=filled)
 
     def encode(self) -> bytes:
-        """Return the datagram."""
         about = (self.type_id, self.copter, self.mount_type, self.width_px, self.height_px, self.rate_hz, *self.send)
         if self.by_quat is None:
             numbers = (self.fov_deg, *self.position_m, *self.euler, *self.other)
@@ -174,7 +168,6 @@ class ImuSample(Packed):
 
     @property
     def imu(self) -> Imu:
-        """The sample as from HIGHRES_IMU."""
         return Imu(self.t, self.accel, self.gyro)
 
 
@@ -227,7 +220,6 @@ def encode_command(text: str) -> bytes:
 
 
 def decode_command(datagram: bytes) -> str:
-    """Decode a console command. Raises MalformedError."""
     layout = {layout.size: layout for layout in COMMANDS}.get(len(datagram), COMMANDS[0])
     text = unpacked(layout, (COMMAND_SUM,), datagram, "a command")[1]
     return text.split(b"\0")[0].decode(errors="replace")

@@ -38,8 +38,6 @@ WHOLE_ZOOM = 0x7FFFFFFF  # this value doubles the zoom, its negative halves it
 
 
 class Message(NamedTuple):
-    """A message to be published."""
-
     topic: str
     kind: str  # package/Name
     values: RosMessage
@@ -59,7 +57,6 @@ class RosMessages:
         self._poses = dict[int, tuple[bool, float, Array, Array]]()  # by copter: whether of the world, t, p, R
 
     def topic(self, sensor: SensorRequest) -> str:
-        """Return the topic of a sensor."""
         default = "/rflysim/sensor{seq}/" + SENSORS[sensor.type_id].topic
         return self._prefix + self._names.get(sensor.type_id, default).replace("{seq}", str(sensor.seq_id))
 
@@ -242,7 +239,6 @@ def transform(t: float, parent: str, child: str, p: Array, R: Array) -> RosMessa
 
 
 def transforms(topic: str, *found: RosMessage) -> Message:
-    """Return transforms as tf2_msgs/TFMessage."""
     return Message(topic, "tf2_msgs/TFMessage", {"transforms": list(found)})
 
 

@@ -14,7 +14,7 @@ range: 28 + stride N, the count at byte 24. One of the first kind is never mista
 import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,7 +77,6 @@ def encode_payload(image: Image, mode: int, quality: int = 95) -> bytes:
 
 
 def metres_per_count(sensor: SensorRequest) -> float:
-    """Return the unit of a depth image, m."""
     return sensor.other[2] or METRES_PER_COUNT
 
 
@@ -221,8 +220,7 @@ def fragments(payload: Payload, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
 def read_fragment(datagram: bytes) -> Chunk:
     """Decode one datagram. Raises MalformedError.
 
-    `pkg_len` is the datagram's length, as with all known senders, or the whole frame's, as in the document: of its data alone,
-    with one header, or with all of them.
+    `pkg_len` is the datagram's length, as with all known senders, or the whole frame's, as in the document, with headers or not.
     """
     if len(datagram) < CHECK_SUM.size:
         raise MalformedError(f"{len(datagram)} bytes are shorter than a header")
@@ -238,17 +236,14 @@ def read_fragment(datagram: bytes) -> Chunk:
     if not abs(t) <= STAMP_MAX_S:
         raise MalformedError(f"time_stamp {t:g} s is not a valid time")
     chunk = datagram[layout.size :]
-    if length != len(datagram) and (length < len(chunk) or (parts == 1 and length != len(chunk))):
+    if length < len(chunk) or (parts == 1 and length not in (len(chunk), len(datagram))):
         raise MalformedError(f"pkg_len {length} in a datagram of {len(datagram)} bytes")
-    sizes = () if length == len(datagram) else (length, length - layout.size, length - layout.size * parts)
-    return Chunk(t, number[0] if number else None, part, parts, chunk, sizes)
+    return Chunk(t, number[0] if number else None, part, parts, chunk)
 
 
-def fragment_reassembler(
-    max_frames: int = 3, max_frame_bytes: int = 32 << 20, timeout_s: float = 0.5
-) -> Reassembler[Payload]:
+def fragment_reassembler(max_frames: int = 3, max_frame_bytes: int = 32 << 20) -> Reassembler[Payload]:
     """Return a reassembler of frames, bounded as `Reassembler` says."""
-    return Reassembler(read_fragment, Payload, _straggles, max_frames, max_frame_bytes, timeout_s)
+    return Reassembler(read_fragment, Payload, _straggles, max_frames, max_frame_bytes)
 
 
 def _straggles(chunk: Chunk, newest: Chunk) -> bool:
@@ -295,8 +290,6 @@ class RateLimitedReporter:
 
 
 class Stream:
-    """Decoder of one stream."""
-
     def __init__(self, sensor: SensorRequest, tell: Tell, read: Callable[[bytes], Value]):
         """Create it; `read` decodes a frame, or raises MalformedError."""
         self.sensor, self.read, self.health = sensor, read, StreamHealth()
@@ -306,10 +299,10 @@ class Stream:
         self._fragments = fragment_reassembler()
         self.counters = self._fragments.counters
 
-    def feed(self, datagram: bytes, source: Hashable, now: float) -> Sample | None:
+    def feed(self, datagram: bytes, now: float) -> Sample | None:
         """Process a datagram at `now` (s, monotonic); return the sample that it completes."""
         before = self.counters.malformed
-        payload = self._fragments.feed(datagram, source, now)
+        payload = self._fragments.feed(datagram)
         if self.counters.malformed > before:
             self.say("malformed", f"dropped a datagram: {self._fragments.reason}; further ones are only counted")
         if payload is None:
@@ -325,7 +318,6 @@ class Stream:
 
 
 def reader(sensor: SensorRequest) -> Callable[[bytes], Value]:
-    """Return the decoder of a sensor's frames."""
     if SENSORS[sensor.type_id].encoding:
         return partial(decode_payload, sensor=sensor)
     return partial(decode_cloud, sensor=sensor) if SENSORS[sensor.type_id].axes else decode_range
@@ -339,7 +331,6 @@ class StreamHealth:
         self._first = self._last = 0.0
 
     def saw(self, now: float) -> None:
-        """Record a frame at `now`, s."""
         if self.frames:
             self.gap_s = max(now - self._last, 0.0)
             self.longest_gap_s = max(self.longest_gap_s, self.gap_s)
@@ -351,7 +342,6 @@ class StreamHealth:
 
     @property
     def hz(self) -> float:
-        """Mean rate so far, Hz."""
         return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def report(self, now: float, what: str, server: Address) -> str:

@@ -191,7 +191,7 @@ class Codecs:
                 if rng.random() < 0.2:
                     datagram = mutant(datagram)
                 for stream in self.streams:
-                    stream.feed(datagram, "sim", self.number / 30)
+                    stream.feed(datagram, self.number / 30)
 
     def _converse(self, mutant: Callable[[bytes], bytes], rng: random.Random) -> None:
         """A mutant of a request to the simulated flight controller, and one of what it answers to a sound one."""

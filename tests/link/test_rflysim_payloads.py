@@ -78,9 +78,9 @@ def test_no_bytes_whatever_break_a_stream(data):
     for type_id in SENSORS:
         told = []
         decoder = stream(sensor(type_id, width=2, height=2), told.append)
-        (sample,) = (decoder.feed(d, "sim", 0.0) for d in fragments(Payload(1.0, 1, data)))
+        (sample,) = (decoder.feed(d, 0.0) for d in fragments(Payload(1.0, 1, data)))
         assert decoder.counters.unreadable == (sample is None)
-        assert decoder.feed(data, "sim", 0.0) is None
+        assert decoder.feed(data, 0.0) is None
         assert sum("dropped" in line for line in told) == decoder.counters.unreadable + decoder.counters.malformed
     image_size(b"\xff\xd8\xff" + data)
 
@@ -110,7 +110,7 @@ def test_frames_that_are_counted_anew_are_no_stragglers():
 
     def feed(t, number):
         (datagram,) = fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
-        return decoder.feed(datagram, "sim", t) is not None
+        return decoder.feed(datagram, t) is not None
 
     assert all(feed(10 + n / 30, n) for n in range(50))
     assert not feed(10 + 48 / 30, 48) and not feed(10 + 20 / 30, 20), "old ones"

@@ -49,7 +49,7 @@ def numbers(value):
 
 def delivered(datagrams, **options):
     reassembler = fragment_reassembler(**options)
-    frames = [frame for d in datagrams if (frame := reassembler.feed(bytes.fromhex(d), "sim", 0.0)) is not None]
+    frames = [frame for d in datagrams if (frame := reassembler.feed(bytes.fromhex(d))) is not None]
     return frames, reassembler.counters
 
 

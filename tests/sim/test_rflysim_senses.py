@@ -83,7 +83,7 @@ def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, around):
     sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), around)
     stream = Stream(request(7), lambda line: None, reader(request(7)))
     (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
-    sample = stream.feed(datagram, "sim", 0.0)
+    sample = stream.feed(datagram, 0.0)
     assert sample is not None and len(sample.value.points) == 1
 
 
@@ -95,7 +95,7 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
     def sensed(about):
         told = []
         sense, stream = open_sense(about, around), Stream(about, told.append, reader(about))
-        (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
+        (sample,) = (stream.feed(d, 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
         assert sample is not None, told
         return sample.value
 
