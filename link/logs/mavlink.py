@@ -46,9 +46,6 @@ KINDS: dict[str, tuple[str, float]] = {
     **{"a": ("64s", 1.0), "n": ("4s", 1.0), "N": ("16s", 1.0), "Z": ("64s", 1.0), "M": ("b", 1.0), "g": ("e", 1.0)},
     **{"c": ("h", 0.01), "C": ("H", 0.01), "e": ("i", 0.01), "E": ("I", 0.01), "L": ("i", 1e-7)},
 }
-CENTI_VOLTS = ("CURR", "Volt")  # before Copter 3.3 in whole numbers of 0.01 V
-# R of RATE over GyrX of IMU: 57.3 in deg/s, 5730 in 0.01 deg/s as before Copter 3.4; between them.
-CENTIDEG = 573.0
 MILLI, CM_S = 1e-3, 0.01
 ATTITUDE_IGNORED, RATES_IGNORED = 128, 7  # bits of type_mask
 EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a room
@@ -97,7 +94,7 @@ TLOG: dict[str, tuple[Source, ...]] = {
     "voltage": (Source("SYS_STATUS", ("voltage_battery",), scaled(MILLI)),),
     "landed": (Source("EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),),
 }
-OUTPUTS = tuple(tuple(f"{name}{k}" for k in range(1, 5)) for name in ("C", "Ch", "Chan"))  # the last before 3.3
+OUTPUTS = tuple(f"C{k}" for k in range(1, 5))
 FILTERS = ("XKF1", "NKF1", "EKF1")
 DATAFLASH: dict[str, tuple[Source, ...]] = {
     "force": (Source("IMU", xyz("Acc{}", "XYZ"), same),),
@@ -114,10 +111,10 @@ DATAFLASH: dict[str, tuple[Source, ...]] = {
         Source("CTUN", ("ThO",), share),
         Source("CTUN", ("ThrOut",), share),
         Source("RATE", ("AOut",), share),
-        *(Source("RCOU", names, mean(pulses)) for names in OUTPUTS),
+        Source("RCOU", OUTPUTS, mean(pulses)),
     ),
     "omega_cmd": (Source("RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),),
-    "motors": tuple(Source("RCOU", names, pulses) for names in OUTPUTS),
+    "motors": (Source("RCOU", OUTPUTS, pulses),),
     "voltage": (Source("BAT", ("Volt",), same), Source("CURR", ("Volt",), same), Source("BAT1", ("Volt",), same)),
     "landed": (Source("EV", ("Id",), lambda event: _landed(event)),),
 }
@@ -197,10 +194,8 @@ def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]
             continue
         scaled = zip(columns, values, factors, strict=True)
         fields = {column: value * factor if factor != 1.0 else value for column, value, factor in scaled}
-        for clock, unit in (("TimeUS", 1e-6), ("TimeMS", 1e-3)):
-            if isinstance(fields.get(clock), int):
-                yield fields[clock] * unit, name, fields
-                break
+        if isinstance(fields.get("TimeUS"), int):
+            yield fields["TimeUS"] * 1e-6, name, fields
 
 
 def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
@@ -210,10 +205,7 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
     if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
         return {}
     layout = struct.Struct("<" + "".join(KINDS[letter][0] for letter in texts[1]))
-    factors = tuple(
-        0.01 if (texts[0], one) == CENTI_VOLTS and letter in "hH" else KINDS[letter][1]
-        for one, letter in zip(names, texts[1], strict=True)
-    )
+    factors = tuple(KINDS[letter][1] for letter in texts[1])
     return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}
 
 
@@ -225,8 +217,4 @@ def dataflash_signals(path: Path) -> LoggedSignals:
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
         if name in wanted and first:
             rows[name].append({"t": t, **fields})
-    tables = {name: table(records) for name, records in rows.items()}
-    rates, gyro = tables.get("RATE", {}), np.std(tables.get("IMU", {}).get("GyrX", np.zeros(1)))
-    if gyro > 0 and np.std(rates.get("R", np.zeros(1))) / gyro > CENTIDEG:
-        tables["RATE"] = {**rates, **{name: 0.01 * rates[name] for name in ("RDes", "PDes", "YDes") if name in rates}}
-    return found(tables, DATAFLASH)
+    return found({name: table(records) for name, records in rows.items()}, DATAFLASH)

@@ -20,11 +20,10 @@ from typing import Any
 import cv2
 import numpy as np
 
-from gate_racer.common.files import read_bytes, read_start
+from gate_racer.common.files import read_start
 from gate_racer.link.logs.inertial import LAYOUTS
 from gate_racer.link.logs.samples import (
     FRD,
-    LOG_BYTES,
     LoggedSignals,
     Samples,
     SignalError,
@@ -38,7 +37,6 @@ from gate_racer.link.logs.samples import (
     turned,
     turned_q,
 )
-from gate_racer.link.record import MAGIC
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 
@@ -269,15 +267,10 @@ def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any
     except SignalError:
         raise
     except Exception as error:  # those of the library, SQLite, zstd and lz4 have no class in common
-        why = _cut(path) or str(error) or type(error).__name__
-        raise SignalError(f"{path}: cannot be read as a bag of ROS ({why})") from None
-
-
-def _cut(path: Path) -> str:
-    """Return where an MCAP file was cut, before its index; empty if it was not."""
-    data = read_bytes(path, LOG_BYTES) if path.is_file() else b""
-    cut = data.startswith(MAGIC) and not data.endswith(MAGIC)
-    return f"it is truncated after {len(data) / 1e3:.1f} kB, without its index: `mcap recover` makes one" if cut else ""
+        why = str(error) or type(error).__name__
+        raise SignalError(
+            f"{path}: cannot be read as a bag of ROS ({why}): of one that was cut, `mcap recover` makes a whole one"
+        ) from None
 
 
 def _kind(connection: Any) -> str:

@@ -343,7 +343,7 @@ def _text(data: bytes) -> str:
 
 BEGIN = b"$M"
 JUMBO = 255  # as size: a longer frame follows; as command: a frame of version 2
-HEADER = struct.Struct("<xxxBB")  # size, command
+HEADER = struct.Struct("<2s3B")  # begin, direction, size, command
 
 
 class Direction(enum.IntEnum):
@@ -352,6 +352,9 @@ class Direction(enum.IntEnum):
     REQUEST = ord("<")  # sent to the flight controller
     ANSWER = ord(">")
     ERROR = ord("!")  # error from the flight controller: it does not support or execute the request
+
+
+DIRECTIONS = frozenset(Direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,42 +416,25 @@ class Parser:
         return self._search()
 
     def _search(self) -> list[Frame]:
-        frames, buffer = list[Frame](), self._buffer
-        while buffer:
-            start = buffer.find(BEGIN[:1])
-            outside = len(buffer) if start < 0 else start
-            self.counters.stray += outside
-            del buffer[:outside]
-            used, frame = self._first() if buffer else (0, None)
-            if used == 0:
+        frames, buffer, counters = list[Frame](), self._buffer, self.counters
+        while len(buffer) > HEADER.size:
+            begin, direction, size, command = HEADER.unpack_from(buffer)
+            end, known = HEADER.size + size, begin == BEGIN and direction in DIRECTIONS
+            oversized = known and JUMBO in (size, command)
+            if known and not oversized and len(buffer) <= end:
                 break
-            if frame is None:
-                self.counters.stray += used
-            elif frame.direction in self._expected:
-                frames.append(frame)
-            else:
-                self.counters.direction += 1
-            del buffer[:used]
+            if known and not oversized and buffer[end] == xor8(buffer[3:end]):
+                if direction in self._expected:
+                    frames.append(Frame(command, bytes(buffer[HEADER.size : end]), Direction(direction)))
+                else:
+                    counters.direction += 1
+                del buffer[: end + 1]
+                continue
+            counters.oversized += oversized
+            counters.checksum += known and not oversized
+            counters.stray += 1
+            del buffer[0]
         return frames
-
-    def _first(self) -> tuple[int, Frame | None]:
-        """Return the number of bytes at the start of the buffer to remove, and their frame if any; 0 while more are needed."""
-        buffer = self._buffer
-        if not BEGIN.startswith(buffer[: len(BEGIN)]) or (len(buffer) > 2 and buffer[2] not in tuple(Direction)):
-            return 1, None
-        if len(buffer) < HEADER.size:
-            return 0, None
-        size, command = HEADER.unpack_from(buffer)
-        if JUMBO in (size, command):
-            self.counters.oversized += 1
-            return 1, None
-        end = HEADER.size + size
-        if len(buffer) <= end:
-            return 0, None
-        if buffer[end] != xor8(bytes(buffer[3:end])):
-            self.counters.checksum += 1
-            return 1, None
-        return end + 1, Frame(command, bytes(buffer[HEADER.size : end]), Direction(buffer[2]))
 
 
 def split_multiple(payload: bytes) -> list[bytes] | None:
@@ -506,11 +492,14 @@ class MspCodec:
 
     def feed(self, data: bytes) -> list[Answer]:
         """Return the replies that these bytes complete."""
-        return [answer for frame in self._parser.feed(data) if (answer := self._answer(frame)) is not None]
+        return self._answers(self._parser.feed(data))
 
     def give_up(self) -> list[Answer]:
         """Discard the start of an incomplete frame after a time-out, and return replies found behind it."""
-        return [answer for frame in self._parser.give_up() if (answer := self._answer(frame)) is not None]
+        return self._answers(self._parser.give_up())
+
+    def _answers(self, frames: list[Frame]) -> list[Answer]:
+        return [answer for frame in frames if (answer := self._answer(frame)) is not None]
 
     def _answer(self, frame: Frame) -> Answer | None:
         length = len(pack(frame))
@@ -519,17 +508,13 @@ class MspCodec:
             return Answer(frame.command, (), length)
         if frame.command == Code.SET_RAW_RC:
             return Answer(frame.command, (), length)
-        several = frame.command == Code.MULTIPLE_MSP
-        messages = self._several(frame.payload) if several else [decode(frame.command, frame.payload)]
-        sound = [message for message in messages if message is not None]
-        if not sound or len(sound) < len(messages):
+        if frame.command == Code.MULTIPLE_MSP:  # as many of the requested messages as fitted
+            parts = split_multiple(frame.payload) or []
+            sound = len(parts) <= len(self._requested)
+            messages = [decode(code, part) for code, part in zip(self._requested, parts, strict=False)] if sound else []
+        else:
+            messages = [decode(frame.command, frame.payload)]
+        if not messages or None in messages:
             self.counters.malformed += 1
             return None
-        return Answer(frame.command, tuple(sound), length)
-
-    def _several(self, payload: bytes) -> list[Message | None]:
-        """Return the requested messages, as far as they fitted into the reply."""
-        parts = split_multiple(payload)
-        if parts is None or len(parts) > len(self._requested):
-            return []
-        return [decode(code, part) for code, part in zip(self._requested, parts, strict=False)]
+        return Answer(frame.command, tuple(message for message in messages if message is not None), length)
