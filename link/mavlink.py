@@ -8,7 +8,6 @@ clock by more than `AHEAD_S`, or of before this end began. Sent stamps follow th
 clock is behind is understood once it has heard this end.
 """
 
-import enum
 import hashlib
 import hmac
 import math
@@ -31,7 +30,6 @@ IGNORE_RATE = (  # roll, pitch, yaw
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_YAW_RATE_IGNORE,
 )
 RATES_RAD_S = 16  # bit that the real builds since 3390 read as "rates are in rad/s"; unused in MAVLink
-THRUST_BODY = 32  # ATTITUDE_TARGET_TYPEMASK_THRUST_BODY_SET, which older definitions lack
 IGNORE_THRUST = dialect.ATTITUDE_TARGET_TYPEMASK_THROTTLE_IGNORE
 IGNORE_ATTITUDE = dialect.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE
 RIVAL = b"RIVAL"  # DEBUG_FLOAT_ARRAY: array_id is the place on the start; position (m, world NED) and velocity (m/s)
@@ -127,15 +125,6 @@ class Counters:
     unsigned: int = 0  # not signed with our key, by a wrong clock, or replayed; only with a key
 
 
-class Unsigned(enum.StrEnum):
-    """Reason why a packet is refused by its signature."""
-
-    NONE = "not signed"
-    KEY = "another key"
-    CLOCK = "clock"
-    REPLAY = "repeated"
-
-
 class Signatures:
     """Signatures of one end: stamps of what it sends, and refusals of what it receives."""
 
@@ -147,22 +136,22 @@ class Signatures:
         """Return the stamp of the next packet: the clock's, and none before a received one."""
         return max(self._key.stamp, *self._newest.values(), 0)
 
-    def refusal(self, packet: bytes) -> tuple[Unsigned, str] | None:
-        """Return why a packet is refused, and one line on it; None if it is accepted."""
+    def refusal(self, packet: bytes) -> tuple[str, str] | None:
+        """Return why a packet is refused, in a word or two and in one line; None if it is accepted."""
         if not packet[2] & SIGNED:
-            return Unsigned.NONE, "messages are not signed: give their sender the same signing key"
+            return "not signed", "messages are not signed: give their sender the same signing key"
         if not self._key.signed(packet):
-            return Unsigned.KEY, "messages are signed with another key: both ends need the same passphrase"
+            return "another key", "messages are signed with another key: both ends need the same passphrase"
         stamp = int.from_bytes(packet[-HASH_BYTES - STAMP_BYTES : -HASH_BYTES], "little")
         sender = packet[-HASH_BYTES - STAMP_BYTES - 1], packet[5], packet[6]
         off_s = (stamp - self._key.stamp) / UNITS_PER_S
         if off_s > AHEAD_S:
-            return Unsigned.CLOCK, f"messages are signed by a clock {off_s:.0f} s ahead of this one: set both clocks"
+            return "clock", f"messages are signed by a clock {off_s:.0f} s ahead of this one: set both clocks"
         if sender not in self._newest and stamp < self._key.first:
             begun = "before this end began: a recording, or a clock that is behind"
-            return Unsigned.CLOCK, f"messages are signed {-off_s:.0f} s ago, {begun}"
+            return "clock", f"messages are signed {-off_s:.0f} s ago, {begun}"
         if stamp <= self._newest.get(sender, -1):
-            return Unsigned.REPLAY, "signed messages are repeated, or the network reorders them"
+            return "repeated", "signed messages are repeated, or the network reorders them"
         self._newest[sender] = stamp
         return None
 
@@ -177,7 +166,7 @@ class Framing:
         """Create it; with a key, outgoing packets are signed and unsigned ones are dropped."""
         self._counters, self._signatures = counters, Signatures(key) if key is not None else None
         self._mav, self._reader = (dialect.MAVLink(None, srcSystem=system, srcComponent=component) for _ in range(2))
-        self.refused = dict[Unsigned, str]()  # newest line for each reason
+        self.refused = dict[str, str]()  # newest line for each reason
         if key is not None:
             self._mav.signing.secret_key, self._mav.signing.sign_outgoing = key.secret, True
 

@@ -11,7 +11,6 @@ and gains are applied to outgoing and removed from incoming messages.
 """
 
 import enum
-import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +24,10 @@ from gate_racer.link.mavlink import (
     IGNORE_THRUST,
     RATES_RAD_S,
     RIVAL,
-    THRUST_BODY,
     UNMEASURED,
     Counters,
     Framing,
     SigningKey,
-    Unsigned,
     finite,
     milliseconds,
     scaled,
@@ -39,9 +36,9 @@ from gate_racer.link.mavlink import (
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import text_packets
 from gate_racer.link.race import map_messages, status_message
-from gate_racer.vehicle.rotation import Vector, to_euler
+from gate_racer.vehicle.rotation import to_euler
 
-ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | THRUST_BODY | IGNORE_THRUST | IGNORE_ATTITUDE
+ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | IGNORE_THRUST | IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
 POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
 YAW, YAW_RATE = 10, 11  # bits 0 to 8 ignore position, velocity and acceleration
@@ -52,9 +49,6 @@ FRAMES = {
     dialect.MAV_FRAME_BODY_OFFSET_NED: messages.TargetFrame.BODY,
     dialect.MAV_FRAME_BODY_FRD: messages.TargetFrame.BODY,
 }
-HEADER_BYTES = 10  # bytes of MAVLink 2 before the payload
-BODY_THRUST = struct.Struct("<3f")  # extension `thrust_body`, which older definitions of the message lack
-BODY_THRUST_AT = HEADER_BYTES + int(dialect.MAVLink_set_attitude_target_message.unpacker.size)
 
 
 class Fault(enum.StrEnum):
@@ -79,36 +73,21 @@ class Refusal:
 def attitude_target(message: Any, profile: Profile) -> messages.AttitudeTarget | Refusal:
     """Return the target of a SET_ATTITUDE_TARGET with a profile's gains."""
     mask = message.type_mask
-    by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST and not mask & THRUST_BODY)
+    by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST)
     if mask & ~ATTITUDE_BITS:
-        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~ATTITUDE_BITS} is undefined")
+        return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~ATTITUDE_BITS} is not supported")
     if by_rates and no_thrust and all(mask & ignore for ignore in IGNORE_RATE):
         return Refusal(Fault.MASK, f"type mask {mask} ignores attitude, rates and thrust: at least one must be set")
     requested = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
     p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(requested, IGNORE_RATE, strict=True))
     omega = profile.gain(bool(mask & RATES_RAD_S)).to_body((p, q, r))
     throttle = 0.0 if no_thrust else message.thrust
-    if mask & THRUST_BODY:
-        x, y, z = _thrust_body(message)
-        if x or y:
-            return Refusal(Fault.VALUE, f"thrust_body ({x:g}, {y:g}, {z:g}): only thrust along z is possible")
-        throttle = -z
     if not finite((*omega, throttle)) or not (by_rates or finite(message.q)):
         return Refusal(Fault.NOT_FINITE, "SET_ATTITUDE_TARGET holds a field that is not finite")
     q_wb = unit(message.q) or ((1.0, 0.0, 0.0, 0.0) if by_rates else None)
     if q_wb is None:
         return Refusal(Fault.VALUE, "SET_ATTITUDE_TARGET.q is zero: must be a unit quaternion")
     return messages.AttitudeTarget(q_wb, omega, min(1.0, max(0.0, throttle)), by_rates, no_thrust)
-
-
-def _thrust_body(message: Any) -> Vector:
-    """Return the extension field, -1..1, body FRD. MAVLink truncates trailing zeros of a payload."""
-    payload = bytes(message.get_msgbuf() or b"")
-    signature = int(dialect.MAVLINK_SIGNATURE_BLOCK_LEN) if payload[2:3] == b"\x01" else 0
-    end = len(payload) - 2 - signature
-    field = payload[BODY_THRUST_AT : min(end, BODY_THRUST_AT + BODY_THRUST.size)]
-    x, y, z = BODY_THRUST.unpack(field.ljust(BODY_THRUST.size, b"\0"))
-    return x, y, z
 
 
 def position_target(message: Any) -> messages.PositionTarget | Refusal:
@@ -130,13 +109,8 @@ def position_target(message: Any) -> messages.PositionTarget | Refusal:
         return Refusal(Fault.MASK, f"type mask {mask} requests forces: {supported}")
     if not finite(requested):
         return Refusal(Fault.NOT_FINITE, "SET_POSITION_TARGET_LOCAL_NED holds a field that is not finite")
-    p, v, a = (_axes(axes[k : k + 3]) for k in (0, 3, 6))
-    return messages.PositionTarget(p, v, yaw, yaw_rate, frame, a)
-
-
-def _axes(values: list[float | None]) -> messages.Axes:
-    x, y, z = values
-    return x, y, z
+    px, py, pz, vx, vy, vz, ax, ay, az = axes
+    return messages.PositionTarget((px, py, pz), (vx, vy, vz), yaw, yaw_rate, frame, (ax, ay, az))
 
 
 PARAMETER = "SYSID_THISMAV"  # the only one, so that a download of all parameters ends
@@ -197,13 +171,11 @@ class GroundStationServices:
         return None
 
     def _requested(self, number: float) -> list[Any]:
-        makers = {dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION: self._version}
-        if self._home is not None:
-            makers[dialect.MAVLINK_MSG_ID_HOME_POSITION] = self._home_position
-        make = makers.get(number)
-        if make is None:
-            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_UNSUPPORTED)]
-        return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), make()]
+        if number == dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION:
+            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), self._version()]
+        if number == dialect.MAVLINK_MSG_ID_HOME_POSITION and self._home is not None:
+            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), self._home_position()]
+        return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_UNSUPPORTED)]
 
     def _version(self) -> Any:
         nowhere = [0] * 8
@@ -284,7 +256,17 @@ class ServerCodec:
                 outputs = [*message.outputs, *[0.0] * 28]
                 return [dialect.MAVLink_actuator_output_status_message(round(message.t * 1e6), 4, outputs)]
             case messages.Collision():
-                return [_collision(message)] * self.profile.collision_copies
+                source, action = dialect.MAV_COLLISION_SRC_ADSB, dialect.MAV_COLLISION_ACTION_NONE
+                hit = (
+                    source,
+                    message.struck,
+                    action,
+                    HIGH if message.impulse > HIT_IMPULSE else LOW,
+                    0.0,
+                    0.0,
+                    message.impulse,
+                )
+                return [dialect.MAVLink_collision_message(*hit)] * self.profile.collision_copies
             case messages.RivalState():
                 data = [*message.p_w, *message.v_w, *[0.0] * 52]
                 return [dialect.MAVLink_debug_float_array_message(round(message.t * 1e6), RIVAL, message.place, data)]
@@ -297,7 +279,8 @@ class ServerCodec:
             case messages.GroundStatus():
                 return self._desk.status(message) if self._desk else []
             case messages.Ack():
-                return [_ack(message.command, _result(message))]
+                refused = dialect.MAV_RESULT_DENIED if message.known else dialect.MAV_RESULT_UNSUPPORTED
+                return [_ack(message.command, dialect.MAV_RESULT_ACCEPTED if message.accepted else refused)]
             case messages.TimesyncRequest():
                 return [dialect.MAVLink_timesync_message(0, message.sent_ns)]
             case messages.Farewell():
@@ -332,7 +315,7 @@ class ServerCodec:
         refusals, self._refusals = self._refusals, []
         return refusals
 
-    def unsigned(self) -> dict[Unsigned, str]:
+    def unsigned(self) -> dict[str, str]:
         """Return the reasons, each with a line, for which packets were refused by their signatures since the last call."""
         refused, self._framing.refused = self._framing.refused, {}
         return refused
@@ -375,14 +358,18 @@ class ServerCodec:
         return None
 
     def _command(self, message: Any) -> Request | None:
-        yes_no = {0.0: False, 1.0: True}.get(message.param1)
-        if message.command == messages.ARM_COMMAND:
-            return self._counted(_unclear(message) if yes_no is None else messages.Arm(yes_no))
-        if self.profile.race is not None and message.command == self.profile.race.reset_command:
-            return self._counted(_unclear(message) if yes_no is None else messages.Reset(yes_no))
-        if message.command <= dialect.MAV_CMD_DO_LAST:  # NAV, CONDITION and DO: it would move the vehicle
-            self._refusals.append(_unflown(_name(message.command)))
-        return messages.UnknownCommand(message.command)
+        number, reset = message.command, self.profile.race.reset_command if self.profile.race is not None else None
+        if number in (messages.ARM_COMMAND, reset):
+            if message.param1 not in (0.0, 1.0):
+                return self._counted(
+                    Refusal(Fault.VALUE, f"param1 of command {number} is {message.param1:g}, not 0 or 1")
+                )
+            kind = messages.Arm if number == messages.ARM_COMMAND else messages.Reset
+            return kind(message.param1 == 1.0)
+        if number <= dialect.MAV_CMD_DO_LAST:  # NAV, CONDITION and DO: it would move the vehicle
+            known = dialect.enums["MAV_CMD"].get(number)
+            self._refusals.append(_unflown(f"command {number}" if known is None else str(known.name)))
+        return messages.UnknownCommand(number)
 
     def _counted(self, command: messages.Command | Refusal) -> messages.Command | None:
         if not isinstance(command, Refusal):
@@ -397,30 +384,9 @@ def _unflown(name: str) -> Refusal:
     return Refusal(Fault.MESSAGE, f"{name} is not supported: the vehicle flies by {flown}")
 
 
-def _name(command: int) -> str:
-    known = dialect.enums["MAV_CMD"].get(command)
-    return f"command {command}" if known is None else str(known.name)
-
-
-def _unclear(message: Any) -> Refusal:
-    return Refusal(Fault.VALUE, f"param1 of command {message.command} is {message.param1:g}, neither 0 nor 1")
-
-
-def _collision(collision: messages.Collision) -> Any:
-    source, action = dialect.MAV_COLLISION_SRC_ADSB, dialect.MAV_COLLISION_ACTION_NONE
-    threat = HIGH if collision.impulse > HIT_IMPULSE else LOW
-    return dialect.MAVLink_collision_message(source, collision.struck, action, threat, 0.0, 0.0, collision.impulse)
-
-
 def _simulator_heartbeat(armed: bool, custom_mode: int, autopilot: int, state: int | None = None) -> Any:
     mode = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED | dialect.MAV_MODE_FLAG_MANUAL_INPUT_ENABLED
     mode |= dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
     if state is None:
         state = dialect.MAV_STATE_ACTIVE if armed else dialect.MAV_STATE_STANDBY
     return dialect.MAVLink_heartbeat_message(dialect.MAV_TYPE_QUADROTOR, autopilot, mode, custom_mode, state, 3)
-
-
-def _result(ack: messages.Ack) -> int:
-    if ack.accepted:
-        return int(dialect.MAV_RESULT_ACCEPTED)
-    return int(dialect.MAV_RESULT_DENIED if ack.known else dialect.MAV_RESULT_UNSUPPORTED)

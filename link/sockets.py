@@ -36,7 +36,7 @@ def is_autopilot(packet: Any) -> bool:
 class Peer:
     """The autopilot, once received; times in s of any monotonic clock.
 
-    Until the link is complete it may be replaced: at once by one with the ids in the profile, by any other after a while.
+    Until the link is complete one with the ids in the profile may replace it.
     """
 
     def __init__(self, host: str = "", port: int = 0, expected: Sender | None = None):
@@ -44,8 +44,7 @@ class Peer:
         self.address: Address | None = None
         self._wanted, self._expected = (host, port), expected
         self._source: Sender = 0, 0
-        self._rival: tuple[Address, Sender] | None = None  # another autopilot, received since this one was bound
-        self._met = self._received = 0.0
+        self._received = 0.0
         self._complete = self._changed = False
 
     def may_speak(self, sender: Address) -> bool:
@@ -61,28 +60,19 @@ class Peer:
             if self._complete or not is_autopilot(packet):
                 return False
             if self.address is not None and (source != self._expected or self._source == self._expected):
-                self._rival = sender, source
                 return False
-            self._bind(sender, source, now)
+            self._changed, self.address, self._source = self._changed or self.address is not None, sender, source
         self._received = now
         return True
 
-    def _bind(self, address: Address | None, source: Sender, now: float) -> None:
-        self._changed = self._changed or self.address is not None
-        self.address, self._source, self._rival, self._met, self._received = address, source, None, now, now
-        self._complete = False
-
     def reconsider(self, now: float, complete: bool) -> bool:
-        """Release an autopilot that is silent, or whose link is not `complete` while another is received. Call it until GO.
+        """Release an autopilot that is silent. Call it until GO; `complete`: all messages that a flight needs were received.
 
-        The link is complete once all messages that a flight needs were received. Return whether the autopilot was released or
-        replaced since the last call: its messages are void.
+        Return whether the autopilot was released or replaced since the last call: its messages are void.
         """
         self._complete = complete
         if self.address is not None and now - self._received >= SILENCE_S:
-            self._bind(None, (0, 0), now)
-        elif not complete and self._rival is not None and now - self._met >= SILENCE_S:
-            self._bind(*self._rival, now)
+            self.address, self._source, self._complete, self._changed = None, (0, 0), False, True
         changed, self._changed = self._changed, False
         return changed
 
@@ -185,13 +175,13 @@ class UdpEndpoint(Closing):
             return
         for _ in range(MOST_AT_ONCE):
             try:
-                datagram, ancillary, sender, received = _receive(self.socket)
+                datagram, waited_s, sender = _receive(self.socket)
             except BlockingIOError:
                 return
             except OSError:  # error report of an earlier datagram without receiver
                 self.socket_errors += 1
                 continue
-            yield datagram, sender, received - _waited_s(ancillary)
+            yield datagram, sender, time.monotonic() - waited_s
 
     def transmit(self, datagram: bytes, target: Address) -> bool:
         """Send a datagram. Return whether the system took it: it may be refused, reset, or the buffer full."""
@@ -206,20 +196,15 @@ class UdpEndpoint(Closing):
         self.socket.close()
 
 
-def _receive(bound: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], Address, float]:
-    """Return the next datagram, its ancillary data, its sender, and the time now (monotonic, s)."""
+def _receive(bound: socket.socket) -> tuple[bytes, float, Address]:
+    """Return the next datagram, the time (s) since the kernel received it, 0 where unavailable, and its sender."""
     if TIMESTAMPNS is None:
         datagram, sender = bound.recvfrom(LARGEST_DATAGRAM)
-        return datagram, [], sender, time.monotonic()
+        return datagram, 0.0, sender
     datagram, ancillary, _, sender = bound.recvmsg(LARGEST_DATAGRAM, socket.CMSG_SPACE(TIMESPEC.size))
-    return datagram, ancillary, sender, time.monotonic()
-
-
-def _waited_s(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """Return the time (s) since the kernel received a datagram; 0 where unavailable."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == TIMESTAMPNS and len(data) >= TIMESPEC.size:
             seconds, nanoseconds = TIMESPEC.unpack(data[: TIMESPEC.size])
             waited = (time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)) / 1e9
-            return waited if 0.0 <= waited <= LONGEST_WAIT_S else 0.0
-    return 0.0
+            return datagram, waited if 0.0 <= waited <= LONGEST_WAIT_S else 0.0, sender
+    return datagram, 0.0, sender

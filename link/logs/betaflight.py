@@ -67,16 +67,12 @@ def signed(value: int, bits: int) -> int:
 
 def unsigned_vb(data: bytes, at: int, count: int = 1) -> Decoded:
     """Decode seven bits per byte, the lowest first; the eighth marks that more follow."""
-    byte = data[at]
-    if byte < 0x80:
-        return [byte], at + 1
-    value, shift = byte & 0x7F, 7
-    for k in range(1, VB_BYTES):
+    value = 0
+    for k in range(VB_BYTES):
         byte = data[at + k]
-        value |= (byte & 0x7F) << shift
+        value |= (byte & 0x7F) << 7 * k
         if byte < 0x80:
             return [value], at + k + 1
-        shift += 7
     raise FrameError
 
 

@@ -135,20 +135,18 @@ def usable(log: LoggedSignals) -> LoggedSignals:
         if len(steps) >= LEAST_STEPS and (steps < 0).sum() > (steps > 0).sum():
             raise ValueError("its clock runs backwards")
     finite = {name: samples for name, samples in finite.items() if len(samples)}
-    reference = finite.get("v", finite.get("force", NOTHING))
-    lengths = [np.ptp(part.t) for part in _stretches(reference)] if len(reference) else [0.0]
-    longest = int(np.argmax(lengths))
+    reference = _stretches(finite.get("v", finite.get("force", NOTHING)))
+    spans = [_span(part) for part in reference]
     # What pauses while the reference runs on, such as events, is on one clock.
-    leap_s = LEAP_S if len(lengths) > 1 else math.inf
-    parts = {name: _stretches(samples, leap_s) for name, samples in finite.items()}
-    kept = {
-        name: part[longest] if len(part) == len(lengths) else max(part, key=lambda one: float(one.t[-1] - one.t[0]))
-        for name, part in parts.items()
-    }
-    set_times = len(lengths) - 1
-    told = f"its clock was set {set_times} times: {lengths[longest]:.1f} s of {sum(lengths):.1f} s are used"
-    notes = (*log.notes, told) if set_times else log.notes
-    return _measured(LoggedSignals(kept, notes, log.names))
+    parts = {name: _stretches(one, LEAP_S if len(spans) > 1 else math.inf) for name, one in finite.items()}
+    longest = int(np.argmax(spans))
+    kept = {name: part[longest] if len(part) == len(spans) else max(part, key=_span) for name, part in parts.items()}
+    told = f"its clock was set {len(spans) - 1} times: {spans[longest]:.1f} s of {sum(spans):.1f} s are used"
+    return _measured(LoggedSignals(kept, (*log.notes, told) if len(spans) > 1 else log.notes, log.names))
+
+
+def _span(samples: Samples) -> float:
+    return float(np.ptp(samples.t)) if len(samples) else 0.0
 
 
 def _measured(log: LoggedSignals) -> LoggedSignals:

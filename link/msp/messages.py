@@ -379,7 +379,7 @@ class CodecCounters:
     refused: int = 0  # requests answered by an error
 
 
-def xor8(data: bytes) -> int:
+def xor8(data: bytes | bytearray) -> int:
     return reduce(xor, data, 0)
 
 

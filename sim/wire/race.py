@@ -11,7 +11,6 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
-from gate_racer.link.mavlink import Unsigned
 from gate_racer.link.messages import AttitudeTarget, Command, MapGate, PositionTarget, RaceStatus, TrackMap
 from gate_racer.link.profile import Profile, RaceSchedule
 from gate_racer.link.server import Refusal
@@ -133,7 +132,7 @@ class Compliance:
     def dropped(self, t: float, refusal: Refusal) -> None:
         self._referee.note(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
 
-    def lawful(self, t: float, what: str, reasons: Mapping[Unsigned, str] | Mapping[str, str]) -> None:
+    def lawful(self, t: float, what: str, reasons: Mapping[str, str]) -> None:
         """Register what breaks no rule: fields that are ALTERED, or REFUSED datagrams, which anyone may have sent."""
         for one, reason in reasons.items():
             self._referee.note(f"{what}: {one}", t, reason, lawful=True)

@@ -1,14 +1,12 @@
 """Both codecs against each other and against the bits as MAVLink defines them; no bytes whatever upset either."""
 
 import math
-import struct
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
-from pymavlink.generator.mavcrc import x25crc
 
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.mavlink import Counters
@@ -345,30 +343,18 @@ def position(mask, frame=1, p=P, v=V, a=A, yaw=YAW, yaw_rate=YAW_RATE):
     return dialect.MAVLink_set_position_target_local_ned_message(0, 1, 1, frame, mask, *p, *v, *a, yaw, yaw_rate)
 
 
-def extended(mask, thrust_body, cut=0):
-    """SET_ATTITUDE_TARGET with its extension field, as newer definitions have it; `cut` bytes of zeros are left out."""
-    payload = struct.pack("<I8fBBB3f", 0, *Q, *RATES, THRUST, 1, 1, mask, *thrust_body)
-    payload = payload[: len(payload) - cut]
-    head = bytes([len(payload), 0, 0, 0, 255, 190, 82, 0, 0])
-    crc = x25crc(head + payload)
-    crc.accumulate(bytes([dialect.MAVLink_set_attitude_target_message.crc_extra]))
-    return b"\xfd" + head + payload + crc.crc.to_bytes(2, "little")
-
-
 def wanted_attitude(mask):
-    """MAVLink: 1, 2, 4 ignore a rate, 32 takes thrust_body (here: none), 64 ignores the throttle, 128 the attitude; 8 is free."""
+    """MAVLink: 1, 2, 4 ignore a rate, 64 ignores the throttle, 128 the attitude; 8 is free, and 32 not supported."""
     rates = tuple(0.0 if mask & bit else rate for bit, rate in zip((1, 2, 4), RATES, strict=True))
-    no_thrust = mask & 64 and not mask & 32
-    if mask & 8 or (mask & 128 and mask & 7 == 7 and no_thrust):
+    if mask & (8 | 32) or (mask & 128 and mask & 7 == 7 and mask & 64):
         return Fault.MASK
-    throttle = 0.0 if mask & (64 | 32) else THRUST
-    return AttitudeTarget(Q, rates, throttle, bool(mask & 128), bool(no_thrust))
+    return AttitudeTarget(Q, rates, 0.0 if mask & 64 else THRUST, bool(mask & 128), bool(mask & 64))
 
 
 def test_all_256_masks_of_set_attitude_target():
     read_as = {mask: read(attitude(mask)) for mask in range(256)}
     assert read_as == {mask: wanted_attitude(mask) for mask in range(256)}
-    assert sum(isinstance(target, AttitudeTarget) for target in read_as.values()) == 126
+    assert sum(isinstance(target, AttitudeTarget) for target in read_as.values()) == 62
 
 
 def wanted_position(mask):
@@ -402,32 +388,6 @@ def test_ignored_fields_may_be_anything_and_others_must_be_finite(mask):
     fault = isinstance(wanted, Fault)
     assert isinstance(read(position(mask, **values(NAN, 1.0))), Fault if fault else PositionTarget)
     assert read(position(mask, **values(1.0, NAN))) == (wanted if fault else Fault.NOT_FINITE)
-
-
-@pytest.mark.parametrize(
-    ("mask", "thrust_body", "throttle"),
-    [
-        (32, (0, 0, -0.5), 0.5),
-        (32 | 64, (0, 0, -0.5), 0.5),
-        (32 | 128, (0, 0, -1), 1.0),
-        (32, (0, 0, -2), 1.0),
-        (32, (0, 0, 0.5), 0.0),
-        (32, (0, 0, 0), 0.0),
-        (128, (0, 0, -0.5), THRUST),
-    ],
-)
-def test_thrust_along_the_body_comes_in_the_place_of_the_throttle(mask, thrust_body, throttle):
-    target = read(extended(mask, thrust_body))
-    assert (target.throttle, target.keep_throttle) == (throttle, False)
-
-
-def test_a_thrust_across_the_body_or_not_finite_is_refused():
-    assert read(extended(32, (0.1, 0, -0.5))) == Fault.VALUE
-    assert read(extended(32, (0, 0, NAN))) == Fault.NOT_FINITE
-
-
-def test_zeros_cut_off_the_end_of_a_payload_are_zeros():
-    assert [read(extended(32, (0, 0, 0), cut)).throttle for cut in range(13)] == [0.0] * 13
 
 
 @pytest.mark.parametrize("target", [
