@@ -42,7 +42,6 @@ from gate_racer.link.msp.messages import (
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.options import SAFETY_PAGE
 from gate_racer.link.sockets import LinkError
-from tests.conftest import ROOT
 
 ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
 
@@ -162,12 +161,6 @@ def test_what_cannot_be_used_is_counted(frame, counter):
     assert getattr(codec.counters, counter) == 1
 
 
-@pytest.mark.parametrize("frame", [Frame(255), Frame(-1), Frame(1, bytes(255))], ids=["255", "-1", "long"])
-def test_what_a_frame_cannot_carry_is_refused(frame):
-    with pytest.raises(ValueError):
-        pack(frame)
-
-
 frames = st.builds(Frame, st.integers(0, 254), st.binary(max_size=254), st.sampled_from(Direction))
 
 
@@ -180,14 +173,6 @@ def test_frames_survive_any_cut_of_the_stream(sent, data):
         received += reader.feed(stream[:size])
         stream = stream[size:]
     assert received == sent and not any((reader.counters.stray, reader.counters.checksum, reader.counters.oversized))
-
-
-@given(st.binary(max_size=200).filter(lambda noise: b"$" not in noise), frames)
-@settings(max_examples=60)
-def test_garbage_before_a_frame_is_counted_and_survived(noise, frame):
-    reader = parser()
-    assert reader.feed(noise + pack(frame)) == [frame]
-    assert reader.counters.stray == len(noise)
 
 
 @given(
@@ -259,17 +244,6 @@ def test_each_command_is_sent_at_once_and_alone_between_two_beats():
     assert [new for _, new in sent] == [True] * len(commands)
 
 
-def test_commands_faster_than_the_beat_are_sent_at_its_rate_and_missing_ones_are_repeated_at_it():
-    fast, slow, counts = PollScheduler(40, 0.05), PollScheduler(40, 0.05), [0, 0]
-    for k in range(2000):
-        fast.lead_sticks()
-        if k % 200 == 0:
-            slow.lead_sticks()
-        counts[0] += fast.sticks_due(k * STEP_S)
-        counts[1] += slow.sticks_due(k * STEP_S)
-    assert counts[0] == pytest.approx(80, abs=2) and counts[1] == pytest.approx(80, abs=12)
-
-
 def test_a_request_follows_the_answer_to_the_one_before():
     scheduler = PollScheduler(40, 0.05)
     _, polls = run(scheduler, 2.0, 0.020)
@@ -283,19 +257,14 @@ def test_a_request_that_is_lost_is_counted_and_asked_again():
     assert len(polls) == 11 and scheduler.timeouts == 10 and scheduler.answers == 0
 
 
-def test_an_answer_that_nobody_asked_for_is_no_figure():
-    scheduler = PollScheduler(0, 0.1)
-    scheduler.answer(1.0)
-    assert scheduler.figures.answers == 0
-
-
 @given(st.lists(st.floats(0, 0.3), min_size=5, max_size=60))
 @settings(max_examples=60)
 def test_sticks_are_never_sent_faster_than_their_beat(steps):
-    """However late the caller comes: at most one beat is made up for."""
+    """However late the caller comes, and however often with commands: at most one beat is made up for."""
     scheduler, now, sent = PollScheduler(40, 0.1), 0.0, []
     for step in steps:
         now += step
+        scheduler.lead_sticks()
         while scheduler.sticks_due(now):
             sent.append(now)
     for first in range(len(sent)):
@@ -323,10 +292,6 @@ REAL = ["/dev/ttyUSB0", "/dev/ttyTHS1", "COM3", "tcp:192.0.2.7:5761", "/dev/null
 def test_what_may_be_an_aircraft_is_not_opened_without_consent(where, consent):
     with pytest.raises(LinkError, match=r"may be a real aircraft: read docs/safety.md"):
         open_port(where, 115200, consent)
-
-
-def test_the_page_on_safety_exists():
-    assert (ROOT / SAFETY_PAGE).exists()
 
 
 def test_a_pseudo_terminal_carries_every_byte_unchanged(tmp_path):

@@ -74,14 +74,6 @@ def test_a_curve_rises_is_odd_and_stays_under_its_limit(curve, a, b):
     assert curve.rate(0, -a) == -curve.rate(0, a) and curve.rate(0, 7.0) == curve.rate(0, 1.0)
 
 
-@given(curves, st.floats(-1, 1))
-@FEW
-def test_a_deflection_comes_back_where_the_limit_does_not_cut_it_off(curve, x):
-    rate = curve.rate(1, x)
-    if abs(rate) < curve.rate(1, 1.0) and abs(x) > 1e-6:
-        assert curve.deflection(1, rate) == pytest.approx(x, rel=1e-9)
-
-
 @given(st.integers(1, 99), st.integers(0, 99), st.floats(0, 1))
 @FEW
 def test_the_throttle_curve_has_an_exact_inverse(mid, expo, throttle):

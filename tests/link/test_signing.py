@@ -25,14 +25,6 @@ def client(key=KEY):
     return ClientCodec(SPEC, key=key)
 
 
-def test_both_ends_with_one_key_understand_each_other():
-    ours, theirs = client(), ServerCodec(SPEC, KEY)
-    for _ in range(3):
-        assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
-        assert theirs.decode(ours.encode(Arm(), 0.0)) == [Arm()]
-    assert ours.counters.unsigned == theirs.counters.unsigned == 0
-
-
 def test_a_changed_bit_is_refused():
     ours, (packet,) = client(), ServerCodec(SPEC, KEY).encode(BEAT)
     for bit in range(8 * len(packet)):
@@ -47,14 +39,6 @@ def test_repeated_signed_messages_are_refused():
     first, second = (theirs.encode(BEAT)[0] for _ in range(2))
     assert ours.decode(first) == ours.decode(second) == [BEAT]
     assert ours.decode(first) == ours.decode(second) == [] and ours.counters.unsigned == 2
-
-
-def test_a_forgery_with_a_stamp_of_the_future_silences_nobody():
-    ours, theirs = client(), ServerCodec(SPEC, KEY)
-    assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
-    forgery = bytearray(ServerCodec(SPEC, SigningKey(OTHER.secret, NOW_S + 1e6)).encode(BEAT)[0])
-    assert ours.decode(bytes(forgery)) == []
-    assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
 
 
 def ticking(ahead_s, clock):
