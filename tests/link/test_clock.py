@@ -12,13 +12,9 @@ LATENCY_S = 0.0135
 EPOCH_S = 1.78e9
 
 
-def nominal(t):
-    return LATENCY_S
-
-
 def fly(
     clock, seconds, seed=0, video_offset=EPOCH_S, begin=100.0, local=5000.0, speed=1.0, way=0.0, answer=None,
-    video_delay=nominal, imu_delay=lambda t: 0.0, lost=0.0, skew=0.0,
+    video_delay=lambda t: LATENCY_S, imu_delay=lambda t: 0.0, lost=0.0, skew=0.0,
 ):  # fmt: skip
     """Feed IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`; return mapped - true stamps, s.
 
@@ -75,18 +71,14 @@ def test_there_is_no_stamp_before_there_is_a_reference():
     assert clock.stream(1.03, 10.04) == 1.03
 
 
-@pytest.mark.parametrize("speed", [0.25, 4.0])
-def test_a_simulator_off_real_time_keeps_its_own_stamps(speed):
-    assert not fly(StreamClock(LATENCY_S), 20, video_offset=0.0, speed=speed).any()
-
-
-@pytest.mark.parametrize("speed", [0.05, 0.25, 0.5, 0.7, 0.85, 1.0, 1.5, 2.0])
-@pytest.mark.parametrize("offset", [EPOCH_S, -60.0])
-def test_two_clocks_off_real_time_agree_within_the_latency(speed, offset):
+@pytest.mark.parametrize("speed", [0.05, 0.7, 2.0])
+@pytest.mark.parametrize("offset", [0.0, EPOCH_S])
+def test_a_simulator_off_real_time_is_followed_within_the_latency(speed, offset):
     clock = StreamClock(LATENCY_S)
     errors = fly(clock, 10 * speed, 0, offset, speed=speed)
     settled = errors[round(1.5 * 30 * speed) + 1 :]
     assert np.abs(settled).max() < LATENCY_S * max(abs(speed - 1), 0.15) + 0.006 and clock.jumps == 0
+    assert offset or not errors.any(), "stamps of one clock are kept"
 
 
 @pytest.mark.parametrize(("before", "after"), [(1.0, 0.5), (0.5, 1.0), (0.5, 0.25)])
@@ -107,22 +99,6 @@ def test_a_jump_of_either_clock_is_counted_once_and_followed():
     assert np.abs(after[30:]).max() < 0.002
 
 
-def test_the_window_forgets_what_drift_has_made_untrue():
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 5)
-    after = fly(clock, 10, 1, EPOCH_S + 0.1, begin=105.0, local=5005.0)
-    assert np.abs(after[-100:]).max() < 0.002
-    assert clock.jumps == 0
-
-
-def test_a_late_datagram_does_not_shift_the_clock():
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 2)
-    clock.reference(102.0, 5002.4)
-    mapped = clock.stream(EPOCH_S + 102.01, 5002.41)
-    assert mapped == pytest.approx(102.01, abs=0.002)
-
-
 def test_answers_to_timesync_tell_the_delay_of_the_telemetry():
     """Telemetry takes 6 ms at least, which shifts every stamp unless TIMESYNC measures it."""
     silent, answered = (
@@ -131,16 +107,8 @@ def test_answers_to_timesync_tell_the_delay_of_the_telemetry():
     assert silent == pytest.approx(-0.006, abs=0.001) and answered == pytest.approx(0.0, abs=0.001)
 
 
-NONSENSE = [
-    ("zero", lambda t: 0.0),
-    ("another clock", lambda t: t + EPOCH_S),
-    ("half a second off", lambda t: t - 0.5),
-    ("no number", lambda t: float("nan")),
-]
-
-
-@pytest.mark.parametrize(("what", "answer"), NONSENSE, ids=[what for what, _ in NONSENSE])
-def test_nonsense_in_answers_to_timesync_changes_nothing(what, answer):
+@pytest.mark.parametrize("answer", [lambda t: 0.0, lambda t: t + EPOCH_S, lambda t: t - 0.5, lambda t: float("nan")])
+def test_nonsense_in_answers_to_timesync_changes_nothing(answer):
     clock = StreamClock(LATENCY_S)
     errors = fly(clock, 6, 3, answer=answer)
     assert clock.delay_s == 0.0
@@ -158,12 +126,6 @@ def test_answers_that_stop_or_that_a_jump_makes_old_count_no_longer():
     assert clock.delay_s == 0.0 and clock.jumps == 2  # of the reference, and of the images
 
 
-def test_a_video_latency_that_rises_for_good_does_not_move_the_offset():
-    """Raise the latency from 10 to 40 ms, as under load: a sliding minimum would follow after its window, 30 ms wrong."""
-    errors = fly(StreamClock(LATENCY_S), 30, video_delay=lambda t: LATENCY_S if t < 5 else LATENCY_S + 0.03)
-    assert np.abs(errors[60:]).max() < 0.004
-
-
 def test_in_flight_the_offset_never_steps():
     """Send only slow images before the flight, so that the first fast one in flight reveals an offset error of 20 ms."""
     clock = StreamClock(LATENCY_S)
@@ -174,25 +136,26 @@ def test_in_flight_the_offset_never_steps():
     assert errors[-1] < errors[0] - 0.004  # on its way
 
 
-@pytest.mark.parametrize("skew", [-1e-4, 1e-4])
-def test_the_offset_follows_quartz_that_drifts(skew):
+IN_FLIGHT = {  # what befalls it, for how long, s, and how often the simulator is seen to lose time
+    "quartz that is slow": (dict(skew=-1e-4), 120, 0),
+    "quartz that is fast": (dict(skew=1e-4), 120, 0),
+    "the simulator loses 0.3 s": (dict(lost=0.3), 20, 1),
+    "images late for good": (dict(video_delay=lambda t: LATENCY_S + 0.03 * (t > 2)), 30, 0),
+    "one in ten images takes 0.7 s": (dict(video_delay=lambda t: LATENCY_S + 0.7 * (round(30 * t) % 10 == 0)), 60, 0),
+}
+
+
+@pytest.mark.parametrize(("befalls", "seconds", "slips"), IN_FLIGHT.values(), ids=IN_FLIGHT)
+def test_whatever_befalls_it_in_flight_moves_no_stamp(befalls, seconds, slips):
     clock = StreamClock(LATENCY_S)
-    fly(clock, 3, skew=skew)
+    fly(clock, 3, skew=befalls.get("skew", 0.0))
     clock.hold()
-    errors = fly(clock, 120, begin=103.0, local=5003.0, skew=skew)
+    errors = fly(clock, seconds, begin=103.0, local=5003.0, **befalls)
     assert np.abs(errors).max() < 0.004
+    assert clock.slips == slips and clock.jumps == 0
 
 
-def test_a_simulator_that_loses_time_in_flight_moves_no_stamp():
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 5)
-    clock.hold()
-    errors = fly(clock, 20, begin=105.0, local=5005.0, lost=0.3)
-    assert np.abs(errors).max() < 0.004
-    assert clock.slips == 1 and clock.jumps == 0
-
-
-@pytest.mark.parametrize("stall_s", [0.3, 0.6, 0.75, 0.9, 1.4, 3.0, 8.0])
+@pytest.mark.parametrize("stall_s", [0.3, 0.75, 1.4, 8.0])
 @pytest.mark.parametrize("who", ["simulator draws", "pilot reads"])
 def test_a_queue_of_late_images_moves_no_later_stamp(stall_s, who):
     """Images that a simulator took long to draw, or all that came while the pilot stood still: both arrive in a queue."""
@@ -210,26 +173,13 @@ def test_a_queue_of_late_images_moves_no_later_stamp(stall_s, who):
     assert np.abs(after).max() < 0.01 and np.abs(during[-30:]).max() < 0.01
 
 
-@pytest.mark.parametrize("set_s", [-3.0, -0.7, 0.7, 3.0, 60.0])
+@pytest.mark.parametrize("set_s", [-3.0, 0.7, 60.0])
 def test_a_video_clock_that_is_set_in_flight_is_followed_within_two_seconds(set_s):
     clock = StreamClock(LATENCY_S)
     fly(clock, 3)
     clock.hold()
     errors = fly(clock, 6, 0, EPOCH_S + set_s, 103.0, 5003.0)
     assert np.abs(errors[60:]).max() < 0.01 and clock.jumps == 1
-
-
-def test_images_late_by_turns_move_no_stamp():
-    """One in ten takes 0.7 s, for a minute: as from a simulator that cannot draw in time."""
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 3)
-    clock.hold()
-
-    def late(t):
-        return LATENCY_S + 0.7 * (round(30 * t) % 10 == 0)
-
-    errors = fly(clock, 60, begin=103.0, local=5003.0, video_delay=late)
-    assert np.abs(errors).max() < 0.004 and clock.jumps == 0
 
 
 # The pilot's time goes on evenly, whatever stands in the stamps.
@@ -254,28 +204,18 @@ def told(stamp, seconds=3.0, timeline=None, received=lambda n: True):
     return timeline, times
 
 
-def steps(times):
-    return [b - a for a, b in zip(times, times[1:], strict=False)]
-
-
-def test_good_stamps_pass_unchanged():
-    timeline, times = told(lambda n: 7.0 + n * STEP_S)
-    assert times == [7.0 + n * STEP_S for n in range(360)]
-    assert timeline.refused == timeline.clock_set == 0
-
-
-@pytest.mark.parametrize("off", [1.0, HOUR_S, 1e9, -0.5, -HOUR_S])
+@pytest.mark.parametrize("off", [0.0, 1.0, HOUR_S, 1e9, -0.5, -HOUR_S])
 def test_one_stamp_that_cannot_be_true_is_left_out_and_changes_nothing(off):
     timeline, times = told(lambda n: 7000.0 + n * STEP_S + off * (n == 100))
-    assert len(times) == 359 and max(steps(times)) == pytest.approx(2 * STEP_S)
-    assert timeline.refused == 1 and timeline.clock_set == 0
+    assert times == [7000.0 + n * STEP_S for n in range(360) if n != 100 or not off]
+    assert timeline.refused == bool(off) and timeline.clock_set == 0
 
 
 @pytest.mark.parametrize("by", [1.0, HOUR_S, -1.0, -HOUR_S])
 def test_a_clock_that_was_set_is_followed_without_losing_a_sample(by):
     timeline, times = told(lambda n: 7000.0 + n * STEP_S + by * (n >= 100))
     assert len(times) == 360 and timeline.clock_set == 1
-    assert max(steps(times)) < 1.01 * STEP_S and min(steps(times)) > 0.99 * STEP_S
+    assert max(np.diff(times)) < 1.01 * STEP_S and min(np.diff(times)) > 0.99 * STEP_S
     assert timeline.to_wire(times[-1]) == pytest.approx(7000.0 + by + 359 * STEP_S)
 
 
@@ -283,7 +223,7 @@ def test_a_clock_that_was_set_is_followed_without_losing_a_sample(by):
 def test_a_gap_of_the_telemetry_is_a_gap_of_the_time(gap_s):
     lost = round(gap_s / STEP_S)
     timeline, times = told(lambda n: 7.0 + n * STEP_S, received=lambda n: not 100 <= n < 100 + lost)
-    assert len(times) == 360 - lost and max(steps(times)) == pytest.approx((lost + 1) * STEP_S)
+    assert len(times) == 360 - lost and max(np.diff(times)) == pytest.approx((lost + 1) * STEP_S)
     assert timeline.clock_set == 0
 
 
@@ -306,7 +246,7 @@ def test_time_never_goes_back_whatever_is_stamped(stamps):
     timeline, times = Timeline(), []
     for n, stamp in enumerate(stamps):
         times += [message.t for message in timeline.admit(sample(stamp), n * STEP_S)]
-    assert all(step > 0 for step in steps(times))
+    assert (np.diff(times) > 0).all()
 
 
 def test_other_messages_of_the_clock_follow_it_and_contradictions_are_dropped():
