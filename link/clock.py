@@ -13,14 +13,14 @@ of the two minima is the one-way delay. Without valid replies d_min_imu is 0.
 
 From `hold` on (in flight) the offset changes by at most `SLEW`, so that the error-state filter, which has the remaining error
 as a state, can follow it; only an error beyond the range of that state (`STEP_S`) is corrected at once. A datagram later than
-any known delay is attributed to a suspended process, unless all in `CONFIRM_S` are late: then a clock was set. A simulator
+any known delay is attributed to a suspended process, unless all are late for a while: then a clock was set. A simulator
 that cannot keep up loses time: r - s of all its streams rises permanently by the same amount, which shifts both envelopes and
 leaves their difference unchanged. A simulator that is slower or faster than real time throughout has a pace, s per s: r is
 then the local clock at that pace.
 
 HIGHRES_IMU paces the flight, so its stamps are the reference. A stamp that goes back, or ahead by more than the time elapsed
-locally, is an outlier until `CONFIRM_S` of consistent samples have followed it; then the simulator's clock was set, and an
-offset keeps the pilot's time continuous: the interval between the last good sample and the first of those is that of their
+locally, is an outlier until `TIMELINE_CONFIRM_S` of consistent samples have followed it; then the simulator's clock was set, and
+an offset keeps the pilot's time continuous: the interval between the last good sample and the first of those is that of their
 receptions. All other messages of that clock get the same offset, or are dropped where they contradict it; of a race status
 only the differences of its times are used then.
 """
@@ -45,10 +45,16 @@ from gate_racer.link.profile import Profile
 
 DRIFT = 1e-4  # s/s between two quartz clocks: 50 ppm each, the usual tolerance
 SLEW = 2e-4  # s/s, change of the offset in flight: faster than any drift, slower than the filter's delay state follows
-WINDOW_S = 4.0  # s, window of the least delay of TIMESYNC requests
-SLIP_WINDOW_S, SLIP_S = 2.0, 0.1  # s and s: if all delays in the window grew by SLIP_S, the simulator has lost time
-JUMP_S = 0.5  # s, change of r - s beyond usual delays: a clock was set if r - s fell, or if it stays high
-CONFIRM_S = 1.0  # s that a rise must last
+KEPT, KEPT_S = (
+    8,
+    4.0,
+)  # TIMESYNC requests of which the least delay counts; s, the age of the newest beyond which none does
+JUMP_S = 0.5  # s, fall of r - s that shows that a clock was set
+SLIP_S, SLIP_CONFIRM_S = (
+    0.1,
+    2.0,
+)  # s, rise of the reference's r - s, and how long it lasts if the simulator has lost time
+SET_S, CONFIRM_S = 0.5, 1.0  # s, rise of the other stream's r - s, and how long it lasts if its clock was set
 SURE_S = 5.0  # s, a rise beyond all delays
 STEP_S = 0.1  # s, offset error that is corrected at once instead of at `SLEW`
 SETTLE_S = 1.0  # s after a step, or after a clock was set, without the `SLEW` limit
@@ -72,9 +78,8 @@ class StreamClock:
         self._pace = _Pace()
         self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
         self._latency_s = latency_s
-        self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
-        self._recent, self._outward = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
-        self.slips = 0  # number of times the reference's clock has lost time
+        self._reference, self._other = _LowerEnvelope(SLIP_S, SLIP_CONFIRM_S), _LowerEnvelope(SET_S, CONFIRM_S)
+        self._outward = deque[tuple[float, float]](maxlen=KEPT)  # stamps of TIMESYNC requests, and their delays
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
         self._held: tuple[float, float] | None = None  # reception and offset of the last mapped stamp
         self._holding = False
@@ -89,7 +94,12 @@ class StreamClock:
     @property
     def jumps(self) -> int:
         """Number of times either clock was set, or a step was corrected."""
-        return self._reference.jumps + self._other.jumps + self._steps
+        return self._reference.jumps + self._other.jumps + self._other.rises + self._steps
+
+    @property
+    def slips(self) -> int:
+        """Number of times the reference's clock has lost time."""
+        return self._reference.rises
 
     @property
     def sigma_s(self) -> float:
@@ -107,17 +117,14 @@ class StreamClock:
             self._reference.restart()
             self._other.restart()
         received = self._pace.paced(received)
-        if self._reference.add(stamp, received) or repaced:
-            self._outward, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
+        lost = self._reference.add(stamp, received)
+        if math.isinf(lost) or repaced:
             self._settled = received + SETTLE_S
-        self._recent.add(received, received - stamp)
+        elif lost:
+            self._other.shift(lost)  # if that clock has not lost time, its next stamp undoes the shift
+        if lost or repaced:
+            self._outward.clear()
         self._newest = stamp, received
-        risen = self._recent.least - self._reference.at(received)
-        if risen > SLIP_S and self._recent.full:
-            self.slips += 1
-            self._reference.shift(risen)
-            self._other.shift(risen)  # if that clock has not lost time, its next stamp undoes the shift
-            self._outward = _WindowMinimum(WINDOW_S)
 
     def timesync(self, sent: float, stamp: float, received: float) -> None:
         """Process a TIMESYNC reply, requested and received (s) on the local clock. Contradictions are dropped."""
@@ -127,14 +134,14 @@ class StreamClock:
         least = self._reference.at(received)
         if sent <= received <= sent + TRIP_S and sent - TRIP_S <= stamp + least <= received + TRIP_S:
             self._reference.add(stamp, received)
-            self._outward.add(stamp, stamp - sent)
+            self._outward.append((stamp, stamp - sent))
 
     @property
     def delay_s(self) -> float:
         """Least delay of the reference, s: measured by TIMESYNC, else 0."""
-        if self._newest is None or self._newest[0] - self._outward.newest > WINDOW_S:
+        if self._newest is None or not self._outward or self._newest[0] - self._outward[-1][0] > KEPT_S:
             return 0.0
-        return max(0.5 * (self._reference.at(self._newest[1]) + self._outward.least), 0.0)
+        return max(0.5 * (self._reference.at(self._newest[1]) + min(delay for _, delay in self._outward)), 0.0)
 
     def stream(self, stamp: float, received: float) -> float | None:
         """Return a stamp of the other stream on the reference's clock; None until there is a reference.
@@ -142,7 +149,7 @@ class StreamClock:
         Stamps within half a second of the reference's are of the same clock and are returned unchanged.
         """
         received = self._pace.paced(received)
-        if self._other.add(stamp, received):
+        if self._other.add(stamp, received):  # its clock was set
             self._settled = received + SETTLE_S
         if self._newest is None:
             return None
@@ -200,12 +207,14 @@ def _same(pace: float, other: float) -> bool:
 
 
 class _LowerEnvelope:
-    """The greatest curve below all `received - stamp` that rises by `DRIFT` at most."""
+    """The greatest curve below all `received - stamp` that rises by `DRIFT` at most, but for a rise that lasts."""
 
-    def __init__(self) -> None:
-        self.jumps = 0
+    def __init__(self, rise_s: float, confirm_s: float) -> None:
+        """Create it for rises by more than rise_s that last for confirm_s."""
+        self._rise_s, self._confirm_s = rise_s, confirm_s
+        self.jumps = self.rises = 0
         self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that determines it
-        self._risen: tuple[float, float, float] | None = None  # first reception of a lasting rise, and a corner for it
+        self._risen: tuple[float, float, float] | None = None  # first reception of a rise, and a corner for it
 
     def restart(self) -> None:
         self._corner = self._risen = None
@@ -221,58 +230,31 @@ class _LowerEnvelope:
         if self._corner is not None:
             self._corner = self._corner[0], self._corner[1] + by
 
-    def add(self, stamp: float, received: float) -> bool:
-        """Process a datagram; return whether it shows that a clock was set."""
+    def add(self, stamp: float, received: float) -> float:
+        """Process a datagram; return by how much it has risen for good, s, or infinity for a clock that was set."""
         difference, corner = received - stamp, (received, received - stamp)
         if self._corner is None:
             self._corner = corner
-            return False
+            return 0.0
         rise = difference - self.at(received)
         jumped = rise < -JUMP_S or rise > SURE_S
+        self.jumps += jumped
         if rise <= 0 or jumped:
             self._corner = corner
-        if not JUMP_S < rise <= SURE_S:
+        if not self._rise_s < rise <= SURE_S:
             self._risen = None
         elif self._risen is None:
             self._risen = received, *corner
         else:
-            since, *least = self._risen
-            at, value = corner if difference < least[1] else least
+            since, at, value = self._risen
+            at, value = corner if difference < value else (at, value)
             self._risen = since, at, value
-            if received - since > CONFIRM_S:
-                self._corner, self._risen, jumped = (at, value), None, True
-        self.jumps += jumped
-        return jumped
-
-
-class _WindowMinimum:
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
-        self._begin = math.inf
-        self._candidates: deque[tuple[float, float]] = deque()  # time and value, both increasing
-
-    @property
-    def newest(self) -> float:
-        """Time of the last value, s; -inf before the first."""
-        return self._candidates[-1][0] if self._candidates else -math.inf
-
-    @property
-    def least(self) -> float:
-        return self._candidates[0][1]
-
-    @property
-    def full(self) -> bool:
-        return self.newest - self._begin >= self._window_s
-
-    def add(self, t: float, value: float) -> None:
-        """Add a value at time t, s."""
-        self._begin = min(self._begin, t)
-        candidates = self._candidates
-        while candidates and candidates[-1][1] >= value:
-            candidates.pop()  # older and larger: never the minimum again
-        candidates.append((t, value))
-        while candidates[0][0] < t - self._window_s:
-            candidates.popleft()
+            if received - since > self._confirm_s:
+                lost = value - self.at(at)
+                self._corner, self._risen = (at, value), None
+                self.rises += 1
+                return lost
+        return math.inf if jumped else 0.0
 
 
 TIMELINE_STEP_S = 0.03  # s between two samples: three at 107 Hz; a longer gap must show in the reception as well

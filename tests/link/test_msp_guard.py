@@ -46,13 +46,6 @@ from tests.conftest import ROOT
 PROFILE = load_betaflight("betaflight")
 ARCHER = load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(GRAVITY)
-WORLDS = {
-    "a drained battery": Deviations(plant=PlantDeviation(thrust_scale=0.85)),
-    "a strong vehicle": Deviations(plant=PlantDeviation(thrust_scale=1.2)),
-    "late, and a biased IMU": Deviations(
-        plant=PlantDeviation(command_delay_s=0.05), imu=ImuDeviation(accel_bias_m_s2=(0.2, -0.2, 0.2), noise_scale=3.0)
-    ),
-}
 
 
 def station_in(deviations, true=PROFILE, seed=0):
@@ -163,21 +156,19 @@ def sound_landing(path):
 
 
 SLOW_S = 0.02  # worst lag of a simulator whose machine was fast enough: sticks are sent every 25 ms
+DRAINED = Deviations(plant=PlantDeviation(thrust_scale=0.85))
+LATE = Deviations(
+    plant=PlantDeviation(command_delay_s=0.05), imu=ImuDeviation(accel_bias_m_s2=(0.2, -0.2, 0.2), noise_scale=3.0)
+)
 DYING = {
-    "it climbs": (0.4, (0.0, 0.0, 0.0), 1.2, 0.2),
-    "it is thrown over": (1.7, (0.0, -6.0, 0.0), 1.3, 0.5),
-    "it turns and leans": (0.5, (1.0, 1.0, 4.0), 1.3, 0.4),
+    "thrown over, with a drained battery": (DRAINED, 1.7, (0.0, -6.0, 0.0), 1.3, 0.5),
+    "turning and leaning, late, with a biased IMU": (LATE, 0.5, (1.0, 1.0, 4.0), 1.3, 0.4),
 }
-CASES = [
-    ("it climbs", "a strong vehicle"),
-    ("it is thrown over", "a drained battery"),
-    ("it turns and leans", "late, and a biased IMU"),
-]
 
 
-@pytest.mark.parametrize(("dying", "world"), CASES)
-def test_whatever_it_was_doing_it_comes_down_upright_and_slowly_and_is_switched_off(dying, world):
-    vehicle = Abandoned(WORLDS[world], *DYING[dying])
+@pytest.mark.parametrize("dying", DYING.values(), ids=DYING)
+def test_whatever_it_was_doing_it_comes_down_upright_and_slowly_and_is_switched_off(dying):
+    vehicle = Abandoned(*dying)
     path = watched(vehicle.station)
     bring_down(vehicle.port, PROFILE, vehicle.descent, vehicle.port.clock)
     assert sound_landing(path) and not vehicle.station.controller.armed
@@ -304,10 +295,7 @@ def test_a_descent_ends_where_nobody_answers():
     assert DEAF_S < times[-1] < 2 * DEAF_S and written
 
 
-KILLED = {"killed": (signal.SIGKILL, 1), "stopped": (signal.SIGSTOP, 1), "hung up on": (signal.SIGHUP, 0)}
-
-
-@pytest.mark.parametrize(("number", "lost"), KILLED.values(), ids=KILLED)
+@pytest.mark.parametrize(("number", "lost"), [(signal.SIGKILL, True), (signal.SIGSTOP, True), (signal.SIGHUP, False)])
 def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number, lost):
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
@@ -329,7 +317,7 @@ def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number
         os.kill(port.guard.pid, number)
         time.sleep(0.05)
         assert reach(PROFILE.sticks_by_rates((0.0, -1.0, 0.0), HOVER))
-        assert port.unguarded == bool(lost) == (not port.guard.is_alive())
+        assert port.unguarded == lost == (not port.guard.is_alive())
         assert reach(neutral(PROFILE))
     finally:
         port.close()
