@@ -140,25 +140,6 @@ def null(data: bytes, at: int, count: int) -> Decoded:
     return [0], at
 
 
-def _numbers(count: int) -> Callable[[bytes, int], int]:
-    def skip(data: bytes, at: int) -> int:
-        for _ in range(count):
-            _, at = unsigned_vb(data, at)
-        return at
-
-    return skip
-
-
-def _adjustment(data: bytes, at: int) -> int:
-    return at + 5 if data[at] > 127 else unsigned_vb(data, at + 1)[1]
-
-
-def _end(data: bytes, at: int) -> int:
-    if data[at : at + len(END_TEXT)] != END_TEXT:
-        raise FrameError
-    return at + len(END_TEXT)
-
-
 # Decoder and the most fields that it decodes together, by the number in the header.
 DECODERS: dict[int, tuple[Decoder, int]] = {
     0: (signed_vb, 1),
@@ -169,20 +150,13 @@ DECODERS: dict[int, tuple[Decoder, int]] = {
     8: (tag8_4s16, 4),
     9: (null, 1),
 }
-# Function that skips an event, by its number: sync beep, adjustment, resume, disarm, flight mode, end of the log.
-EVENTS: dict[int, Callable[[bytes, int], int]] = {
-    0: _numbers(1),
-    13: _adjustment,
-    14: _numbers(2),
-    15: _numbers(1),
-    30: _numbers(2),
-    255: _end,
-}
+# Numbers behind an event: sync beep, adjustment, resume, disarm, flight mode.
+EVENTS = {0: 1, 13: 2, 14: 2, 15: 1, 30: 2}
+ADJUSTMENT, END_OF_LOG = 13, 255
 
 START = b"H Product:Blackbox"  # first line of a flight
 KINDS = b"IPGHSE"
 KIND = re.compile(b"[" + KINDS + b"]")
-END_OF_LOG = 255  # event
 LINE_BYTES = 16 << 10  # longest header line
 FIELDS_MOST = 256  # most fields of a frame
 TIME_LEAP_US = 10_000_000  # us, longest time between a frame and the one that predicts it
@@ -282,9 +256,9 @@ def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, Fr
         try:
             kind, after = data[at], at + 1
             if kind == ord("E"):
-                event, after = data[after], EVENTS[data[after]](data, after + 1)
-                if event == END_OF_LOG:
+                if data[after] == END_OF_LOG and data.startswith(END_TEXT, after + 1):
                     break
+                after = _behind_event(data, after)
                 values: Values = []
             else:
                 values, after = layouts[kind].read(data, after)
@@ -306,6 +280,16 @@ def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, Fr
                 rows.append(row)
     table = np.array(rows, float).reshape(len(rows), len(intra.names))
     return BlackboxFlight(headers, intra.names, table, damaged)
+
+
+def _behind_event(data: bytes, at: int) -> int:
+    """Return the position behind an event. Raises KeyError for an unknown one, IndexError at the end of the file."""
+    event, at = data[at], at + 1
+    if event == ADJUSTMENT and data[at] > 127:  # of a float
+        return at + 5
+    for _ in range(EVENTS[event]):
+        _, at = unsigned_vb(data, at)
+    return at
 
 
 class FramePredictor:

@@ -96,7 +96,6 @@ class RosMessages:
             "height": image.shape[0],
             "width": image.shape[1],
             "encoding": kind.encoding,
-            "is_bigendian": 0,
             "step": image.shape[1] * kind.bytes_per_pixel,
             "data": _octets(image.astype(image.dtype.newbyteorder("<"), copy=False)),
         }
@@ -133,7 +132,6 @@ class RosMessages:
             "height": 1,
             "width": len(data),
             "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
-            "is_bigendian": False,
             "point_step": step,
             "row_step": step * len(data),
             "data": _octets(data),
@@ -142,7 +140,7 @@ class RosMessages:
 
     def odometry(self, cloud: Cloud, t: float) -> RosMessage:
         """Return nav_msgs/Odometry of the pose in a cloud. Its twist, not transmitted, is 0; covariances begin with -1."""
-        copter, zero, (p, R) = cloud.copter or 1, _xyz((0.0, 0.0, 0.0)), _pose_enu(cloud)
+        copter, (p, R) = cloud.copter or 1, _pose_enu(cloud)
         origin, axes = EARTH if cloud.axes == WORLD else self.frame(f"uav{copter}_local_enu"), "flu"
         if self._ned:
             p, R = ENU_FROM_NED @ p, ENU_FROM_NED @ R @ FRD_FROM_FLU
@@ -154,7 +152,7 @@ class RosMessages:
                 "pose": {"position": _xyz(p.tolist()), "orientation": _quaternion(from_matrix(R))},
                 "covariance": _unknown(36),
             },
-            "twist": {"twist": {"linear": zero, "angular": dict(zero)}, "covariance": _unknown(36)},
+            "twist": {"covariance": _unknown(36)},
         }
 
     def body_transform(self, cloud: Cloud, t: float) -> RosMessage | None:
@@ -207,7 +205,6 @@ class RosMessages:
             "angular_velocity": _xyz(flu(sample.gyro)),
             "angular_velocity_covariance": variance,
             "linear_acceleration": _xyz(flu(sample.accel)),
-            "linear_acceleration_covariance": [0.0] * 9,
         }
         return Message(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
@@ -305,14 +302,11 @@ def _half_width(fov_deg: float) -> float:
 
 
 def _camera_params(state: GimbalState, gimbal: SensorRequest) -> RosMessage:
-    params: RosMessage = dict.fromkeys(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), 0.0)
-    params |= {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
     fixed, valid = ("ned2c", NED_TO_CAM_VALID) if gimbal.mount_type == EARTH_FIXED else ("p2c", PLANE_TO_CAM_VALID)
-    params["att_type_valid_mask"] = valid
-    for axes in ("p2c", "ned2c", "level2c"):
-        for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True):
-            params[f"{axes}_{angle}_deg"] = value if axes == fixed else 0.0
-    return params | dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
+    angles = {f"{fixed}_{angle}_deg": value for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True)}
+    place = dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
+    lens = {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
+    return {"att_type_valid_mask": valid, **lens, **angles, **place}
 
 
 def fill(target: Any, values: RosMessage) -> Any:
