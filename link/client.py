@@ -418,7 +418,6 @@ def finite_command(command: messages.Command) -> bool:
 class VideoReceiver(UdpEndpoint):
     def __init__(self, host: str, port: int):
         super().__init__(host, port, VIDEO_BUFFER_BYTES)
-        self._host = ""
         self._images = image_reassembler()
 
     @property
@@ -428,7 +427,7 @@ class VideoReceiver(UdpEndpoint):
 
     def accept_only(self, host: str) -> None:
         """Accept only datagrams of a numeric host from now on; empty for any."""
-        self._host = host
+        self.only_host = host
 
     @property
     def counters(self) -> StreamCounters:
@@ -437,11 +436,9 @@ class VideoReceiver(UdpEndpoint):
     def receive(self, timeout_s: float) -> list[tuple[messages.VideoFrame, float]]:
         """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames = []
-        for datagram, sender, received in self.drain(timeout_s):
-            if self._host not in ("", sender[0]):
-                self.counters.foreign += 1
-                continue
+        for datagram, _, received in self.drain(timeout_s):
             frame = self._images.feed(datagram)
             if frame is not None:
                 frames.append((frame, received))
+        self.counters.foreign = self.foreign
         return frames

@@ -167,7 +167,8 @@ class UdpEndpoint(Closing):
         if buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self.address: Address = self.socket.getsockname()
-        self.socket_errors = 0
+        self.socket_errors = self.foreign = 0
+        self.only_host = ""  # numeric, of the only sender that is heard; empty: any
 
     def drain(self, timeout_s: float = 0.0) -> Iterator[tuple[bytes, Address, float]]:
         """Wait for a first datagram, then yield all available with sender and time of reception (monotonic, s)."""
@@ -180,6 +181,9 @@ class UdpEndpoint(Closing):
                 return
             except OSError:  # error report of an earlier datagram without receiver
                 self.socket_errors += 1
+                continue
+            if self.only_host not in ("", sender[0]):
+                self.foreign += 1
                 continue
             yield datagram, sender, time.monotonic() - waited_s
 

@@ -53,10 +53,10 @@ class RequestSocket(UdpEndpoint):
         """
         self.server = reachable(server, ANYWHERE)
         super().__init__(listening_host(self.server), port, buffer_bytes)
-        self.malformed = self.foreign = 0
+        self.malformed = 0
         self.received = self._requested = -math.inf  # s, times of the last answer and of the last request
-        # A server addressed by multicast answers from its own address.
-        self._anyone = ipaddress.ip_address(self.server[0]).is_multicast
+        if not ipaddress.ip_address(self.server[0]).is_multicast:  # else it answers from its own address
+            self.only_host = self.server[0]
         if group:
             member = socket.inet_aton(group) + socket.inet_aton(ANYWHERE)
             with contextlib.suppress(OSError):  # unicast is delivered without, as on loopback
@@ -80,14 +80,6 @@ class RequestSocket(UdpEndpoint):
             self._requested = now
             self.send(datagram)
         return silent and due
-
-    def drain(self, timeout_s: float = 0.0) -> Iterator[tuple[bytes, Address, float]]:
-        """Yield the datagrams of the server as `UdpEndpoint.drain`."""
-        for datagram in super().drain(timeout_s):
-            if self._anyone or datagram[1][0] == self.server[0]:
-                yield datagram
-            else:
-                self.foreign += 1
 
     def messages(self, decode: Callable[[bytes], M], timeout_s: float = 0.0) -> Iterator[tuple[M, Address, float]]:
         """Yield the messages received, with sender and time of reception; count the datagrams that are malformed."""
