@@ -374,7 +374,7 @@ def betaflight_signals(path: Path) -> LoggedSignals:
     return replace(log, names={**log.names, "p": "not logged", "v": "not logged"})
 
 
-def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
+def _sources(flight: BlackboxFlight) -> list[Source]:
     fine = HIGH_RESOLUTION if flight.number("blackbox_high_resolution", 0) else 1.0
     rate = math.radians(header_float(flight.headers.get("gyro_scale", ""), 1.0)) / fine
     low, _, high = flight.headers.get("motorOutput", "").partition(",")
@@ -382,18 +382,19 @@ def _sources(flight: BlackboxFlight) -> dict[str, tuple[Source, ...]]:
     one_g = flight.number("acc_1G", 1.0)  # 0: without accelerometer
     volts = FORMER_VOLTAGE_V if flight.number("vbatcellvoltage", math.inf) < FORMER_CELL else VOLTAGE_V
     motors = tuple(name for name in flight.names if name.startswith("motor["))
-    return {
-        "omega": (Source("", indexed("gyroADC"), scaled(*(FRD * rate))),),
-        "force": (Source("", indexed("accSmooth"), scaled(*(FRD * GRAVITY / one_g))),) if one_g > 0 else (),
-        "q": (Source("", indexed("imuQuaternion"), _quaternions),),
-        "omega_cmd": (Source("", indexed("setpoint"), scaled(*(FRD * RAD / fine))),),
-        "throttle": (
-            Source("", ("setpoint[3]",), lambda parts: np.clip(parts / THROTTLE_PARTS, 0.0, 1.0)),
-            Source("", ("rcCommand[3]",), lambda us: pulses(us / fine)),
-        ),
-        "motors": (Source("", motors, lambda raw: (raw - span[0]) / span[1]),) if motors and span[1] > 0 else (),
-        "voltage": (Source("", ("vbatLatest",), scaled(volts)),),
-    }
+    sources = [
+        Source("omega", "", indexed("gyroADC"), scaled(*(FRD * rate))),
+        Source("q", "", indexed("imuQuaternion"), _quaternions),
+        Source("omega_cmd", "", indexed("setpoint"), scaled(*(FRD * RAD / fine))),
+        Source("throttle", "", ("setpoint[3]",), lambda parts: np.clip(parts / THROTTLE_PARTS, 0.0, 1.0)),
+        Source("throttle", "", ("rcCommand[3]",), lambda us: pulses(us / fine)),
+        Source("voltage", "", ("vbatLatest",), scaled(volts)),
+    ]
+    if one_g > 0:
+        sources.append(Source("force", "", indexed("accSmooth"), scaled(*(FRD * GRAVITY / one_g))))
+    if motors and span[1] > 0:
+        sources.append(Source("motors", "", motors, lambda raw: (raw - span[0]) / span[1]))
+    return sources
 
 
 def _quaternions(xyz: Array) -> Array:

@@ -35,7 +35,7 @@ class Layout:
     tick_s: float  # s, unit of the times
     R_bs: Array  # (3, 3), from the IMU's axes to FRD
 
-    def sources(self) -> dict[str, tuple[Source, ...]]:
+    def sources(self) -> tuple[Source, ...]:
         """Return where the signals are, and what makes them ours."""
 
         def to_body(values: Array) -> Array:
@@ -44,13 +44,13 @@ class Layout:
         def attitudes(q: Array) -> Array:
             return np.array([from_matrix(FRD[:, None] * matrix(one) @ self.R_bs.T) for one in q]).reshape(-1, 4)
 
-        return {
-            "omega": (Source(IMU, OMEGA, to_body),),
-            "force": (Source(IMU, FORCE, to_body),),
-            "true_p": (Source(TRUTH, POSITION, turned),),
-            "true_v": (Source(TRUTH, VELOCITY, turned),),
-            "true_q": (Source(TRUTH, QUATERNION, attitudes),),
-        }
+        return (
+            Source("omega", IMU, OMEGA, to_body),
+            Source("force", IMU, FORCE, to_body),
+            Source("true_p", TRUTH, POSITION, turned),
+            Source("true_v", TRUTH, VELOCITY, turned),
+            Source("true_q", TRUTH, QUATERNION, attitudes),
+        )
 
 
 LAYOUTS = (

@@ -8,7 +8,6 @@ import math
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from gate_racer.link.logs.samples import (
     masked,
     mean,
     pulses,
-    same,
     scaled,
     share,
     table,
@@ -61,63 +59,50 @@ def _north_east(values: Array) -> Array:
 RATES = ("type_mask", "body_roll_rate", "body_pitch_rate", "body_yaw_rate")
 SERVOS = tuple(f"servo{k}_raw" for k in range(1, 5))
 SCALED = ("SCALED_IMU", "SCALED_IMU2", "SCALED_IMU3", "RAW_IMU")  # ArduPilot's RAW_IMU is scaled as well
-TLOG: dict[str, tuple[Source, ...]] = {
-    "force": (
-        Source("HIGHRES_IMU", xyz("{}acc"), same),
-        *(Source(name, xyz("{}acc"), scaled(MILLI * GRAVITY)) for name in SCALED),
-    ),
-    "omega": (
-        Source("HIGHRES_IMU", xyz("{}gyro"), same),
-        *(Source(name, xyz("{}gyro"), scaled(MILLI)) for name in SCALED),
-        Source("ATTITUDE", ("rollspeed", "pitchspeed", "yawspeed"), same),
-    ),
-    "q": (
-        Source("ATTITUDE_QUATERNION", ("q1", "q2", "q3", "q4"), same),
-        Source("ATTITUDE", ("roll", "pitch", "yaw"), eulers()),
-    ),
-    "p": (
-        Source("LOCAL_POSITION_NED", xyz(), same),
-        Source("GLOBAL_POSITION_INT", ("lat", "lon", "relative_alt"), _north_east),
-    ),
-    "v": (Source("LOCAL_POSITION_NED", xyz("v{}"), same), Source("GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S))),
-    "throttle": (
-        Source("ATTITUDE_TARGET", ("thrust",), same),
-        Source("SET_ATTITUDE_TARGET", ("thrust",), same),
-        Source("SERVO_OUTPUT_RAW", SERVOS, mean(pulses)),
-        Source("VFR_HUD", ("throttle",), scaled(0.01)),
-    ),
-    "omega_cmd": (
-        Source("ATTITUDE_TARGET", RATES, masked(RATES_IGNORED, False)),
-        Source("SET_ATTITUDE_TARGET", RATES, masked(ATTITUDE_IGNORED, True)),
-    ),
-    "motors": (Source("SERVO_OUTPUT_RAW", SERVOS, pulses),),
-    "voltage": (Source("SYS_STATUS", ("voltage_battery",), scaled(MILLI)),),
-    "landed": (Source("EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),),
-}
+TLOG = (
+    Source("force", "HIGHRES_IMU", xyz("{}acc")),
+    *(Source("force", name, xyz("{}acc"), scaled(MILLI * GRAVITY)) for name in SCALED),
+    Source("omega", "HIGHRES_IMU", xyz("{}gyro")),
+    *(Source("omega", name, xyz("{}gyro"), scaled(MILLI)) for name in SCALED),
+    Source("omega", "ATTITUDE", ("rollspeed", "pitchspeed", "yawspeed")),
+    Source("q", "ATTITUDE_QUATERNION", ("q1", "q2", "q3", "q4")),
+    Source("q", "ATTITUDE", ("roll", "pitch", "yaw"), eulers()),
+    Source("p", "LOCAL_POSITION_NED", xyz()),
+    Source("p", "GLOBAL_POSITION_INT", ("lat", "lon", "relative_alt"), _north_east),
+    Source("v", "LOCAL_POSITION_NED", xyz("v{}")),
+    Source("v", "GLOBAL_POSITION_INT", xyz("v{}"), scaled(CM_S)),
+    Source("throttle", "ATTITUDE_TARGET", ("thrust",)),
+    Source("throttle", "SET_ATTITUDE_TARGET", ("thrust",)),
+    Source("throttle", "SERVO_OUTPUT_RAW", SERVOS, mean(pulses)),
+    Source("throttle", "VFR_HUD", ("throttle",), scaled(0.01)),
+    Source("omega_cmd", "ATTITUDE_TARGET", RATES, masked(RATES_IGNORED, False)),
+    Source("omega_cmd", "SET_ATTITUDE_TARGET", RATES, masked(ATTITUDE_IGNORED, True)),
+    Source("motors", "SERVO_OUTPUT_RAW", SERVOS, pulses),
+    Source("voltage", "SYS_STATUS", ("voltage_battery",), scaled(MILLI)),
+    Source("landed", "EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),
+)
 OUTPUTS = tuple(f"C{k}" for k in range(1, 5))
 FILTERS = ("XKF1", "NKF1", "EKF1")
-DATAFLASH: dict[str, tuple[Source, ...]] = {
-    "force": (Source("IMU", xyz("Acc{}", "XYZ"), same),),
-    "omega": (Source("IMU", xyz("Gyr{}", "XYZ"), same),),
-    "q": (
-        Source("ATT", ("Roll", "Pitch", "Yaw"), eulers(RAD)),
-        *(Source(name, ("Roll", "Pitch", "Yaw"), eulers(RAD)) for name in (*FILTERS, "AHR2")),
-    ),
-    "p": tuple(Source(name, ("PN", "PE", "PD"), same) for name in FILTERS),
-    "v": tuple(Source(name, ("VN", "VE", "VD"), same) for name in FILTERS),
-    "true_p": (Source("SIM2", ("PN", "PE", "PD"), same),),
-    "true_v": (Source("SIM2", ("VN", "VE", "VD"), same),),
-    "throttle": (
-        Source("CTUN", ("ThO",), share),
-        Source("CTUN", ("ThrOut",), share),
-        Source("RATE", ("AOut",), share),
-        Source("RCOU", OUTPUTS, mean(pulses)),
-    ),
-    "omega_cmd": (Source("RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),),
-    "motors": (Source("RCOU", OUTPUTS, pulses),),
-    "voltage": (Source("BAT", ("Volt",), same), Source("CURR", ("Volt",), same), Source("BAT1", ("Volt",), same)),
-    "landed": (Source("EV", ("Id",), lambda event: _landed(event)),),
-}
+DATAFLASH = (
+    Source("force", "IMU", xyz("Acc{}", "XYZ")),
+    Source("omega", "IMU", xyz("Gyr{}", "XYZ")),
+    Source("q", "ATT", ("Roll", "Pitch", "Yaw"), eulers(RAD)),
+    *(Source("q", name, ("Roll", "Pitch", "Yaw"), eulers(RAD)) for name in (*FILTERS, "AHR2")),
+    *(Source("p", name, ("PN", "PE", "PD")) for name in FILTERS),
+    *(Source("v", name, ("VN", "VE", "VD")) for name in FILTERS),
+    Source("true_p", "SIM2", ("PN", "PE", "PD")),
+    Source("true_v", "SIM2", ("VN", "VE", "VD")),
+    Source("throttle", "CTUN", ("ThO",), share),
+    Source("throttle", "CTUN", ("ThrOut",), share),
+    Source("throttle", "RATE", ("AOut",), share),
+    Source("throttle", "RCOU", OUTPUTS, mean(pulses)),
+    Source("omega_cmd", "RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),
+    Source("motors", "RCOU", OUTPUTS, pulses),
+    Source("voltage", "BAT", ("Volt",)),
+    Source("voltage", "CURR", ("Volt",)),
+    Source("voltage", "BAT1", ("Volt",)),
+    Source("landed", "EV", ("Id",), lambda event: _landed(event)),
+)
 LANDED, AIRBORNE = (11, 17, 18), (28,)  # ArduPilot's events: disarmed, landed maybe, landed; not landed
 
 
@@ -154,7 +139,7 @@ def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
 def tlog_signals(path: Path) -> LoggedSignals:
     """Return the signals of one autopilot in a ground station's log. Raises FileError."""
     wanted: dict[str, set[str]] = defaultdict(set)
-    for source in chain.from_iterable(TLOG.values()):
+    for source in TLOG:
         wanted[source.message] |= {*source.fields}
     rows: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
     autopilots: list[tuple[int, int]] = []
@@ -211,7 +196,7 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
 
 def dataflash_signals(path: Path) -> LoggedSignals:
     """Return the signals of ArduPilot's first IMU, first filter and outputs. Raises FileError."""
-    wanted = {source.message for source in chain.from_iterable(DATAFLASH.values())}
+    wanted = {source.message for source in DATAFLASH}
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for t, name, fields in dataflash_records(path):
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))

@@ -32,7 +32,6 @@ from gate_racer.link.logs.samples import (
     Tables,
     found,
     masked,
-    same,
     table,
     turned,
     turned_q,
@@ -51,18 +50,17 @@ def _into_world(columns: Array) -> Array:
     return np.array([matrix(one / np.linalg.norm(one)) @ u for one, u in zip(q, v, strict=True)]).reshape(-1, 3)
 
 
-MESSAGES: dict[str, tuple[Source, ...]] = {
-    "force": (Source("Imu", FORCE, turned),),
-    "omega": (Source("Imu", OMEGA, turned),),
-    "q": (Source("Odometry", Q, turned_q), Source("Imu", Q, turned_q)),
-    "p": (Source("Odometry", P, turned),),
-    "v": (Source("Odometry", (*Q, *V), _into_world),),
-    "true_p": (Source("PoseStamped", P, turned),),
-    "true_q": (Source("PoseStamped", Q, turned_q),),
-    "throttle": (Source("AttitudeTarget", ("thrust",), same),),
-    "omega_cmd": (Source("AttitudeTarget", ("type_mask", *OMEGA), masked(RATES_IGNORED, False, turned)),),
-    "voltage": (Source("BatteryState", ("voltage",), same),),
-}
+MESSAGES = (
+    Source("q", "Odometry", Q, turned_q),
+    Source("q", "Imu", Q, turned_q),
+    Source("p", "Odometry", P, turned),
+    Source("v", "Odometry", (*Q, *V), _into_world),
+    Source("true_p", "PoseStamped", P, turned),
+    Source("true_q", "PoseStamped", Q, turned_q),
+    Source("throttle", "AttitudeTarget", ("thrust",)),
+    Source("omega_cmd", "AttitudeTarget", ("type_mask", *OMEGA), masked(RATES_IGNORED, False, turned)),
+    Source("voltage", "BatteryState", ("voltage",)),
+)
 
 
 def _fields(kind: str, m: Any) -> dict[str, float]:
@@ -115,16 +113,18 @@ def ros_signals(path: Path) -> LoggedSignals:
         raise SignalError(f"{path}: holds no topic that is read: {', '.join((*KINDS, *IMAGES))}")
     topics = {kind: {topic: table(records) for topic, records in found.items()} for kind, found in rows.items()}
     seen = {kind: next(iter(tables)) for kind, tables in topics.items()}
-    sources, notes = dict(MESSAGES), list[str]()
+    ours, notes = list[Source](), list[str]()  # sources in place of those of MESSAGES
     if "Imu" in topics:
         seen["Imu"], R_bs, notes = _imu(path, topics)
-        sources["force"], sources["omega"] = ((Source("Imu", axes, lambda v: v @ R_bs.T),) for axes in (FORCE, OMEGA))
+        ours += [Source(name, "Imu", axes, lambda v: v @ R_bs.T) for name, axes in (("force", FORCE), ("omega", OMEGA))]
     tables = {kind: topics[kind][topic] for kind, topic in seen.items()}
     if "Odometry" in tables and _moves_in_world(tables["Odometry"]):
-        sources["v"] = (Source("Odometry", V, turned),)
+        ours.append(Source("v", "Odometry", V, turned))
         notes.append(f"velocities of {seen['Odometry']} are in world axes")
     read = ", ".join(f"{topic} ({kind})" for kind, topic in seen.items())
-    return found(tables, sources, [f"read are {read}", *notes])
+    replaced = {one.signal for one in ours}
+    ours += [one for one in MESSAGES if one.signal not in replaced]
+    return found(tables, ours, [f"read are {read}", *notes])
 
 
 def _busiest(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:

@@ -13,14 +13,14 @@
 | `voltage`   | (1,)   | V, of the battery                                              |
 | `landed`    | (1,)   | 1 on the ground, 0 in the air, as the autopilot detected it    |
 
-A log is a set of tables, one for each of its messages: columns by field, with the times in `t`, s. A format lists, for each
-signal, the `Source`s that may carry it in order of preference, of which `found` takes the first valid one. What a log holds
+A log is a set of tables, one for each of its messages: columns by field, with the times in `t`, s. A format lists the
+`Source`s that may carry a signal in order of preference, of which `found` takes the first valid one. What a log holds
 decides, not which firmware wrote it: a source is passed over where its fields are absent, or where all its values are equal and a
 later source is alive.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,27 +206,31 @@ PULSE_LOW_US, PULSE_US = 1000.0, 1000.0  # of radio sticks and motor outputs
 RAD = math.radians(1.0)
 
 
-class Source(NamedTuple):
-    """Fields of a message that carry a signal, and what makes them SI values (N, n) in this project's axes."""
-
-    message: str
-    fields: tuple[str, ...]
-    convert: Callable[[Array], Array]
-
-    @property
-    def called(self) -> str:
-        """Name in the log: of the message, or of a table's columns."""
-        return self.message or "..".join(dict.fromkeys((self.fields[0], self.fields[-1])))
-
-
 def scaled(*factors: float) -> Callable[[Array], Array]:
     """Return a conversion that multiplies by a factor, or by one for each column."""
     by = np.array(factors)
     return lambda values: values * by
 
 
-same, turned, turned_gravities = scaled(1.0), scaled(*FRD), scaled(*(GRAVITY * FRD))
-turned_q = scaled(1.0, *FRD)
+turned, turned_gravities, turned_q = scaled(*FRD), scaled(*(GRAVITY * FRD)), scaled(1.0, *FRD)
+
+
+def same(values: Array) -> Array:
+    return values
+
+
+class Source(NamedTuple):
+    """Fields of a message that carry a signal, and what makes them SI values (N, n) in this project's axes."""
+
+    signal: str
+    message: str
+    fields: tuple[str, ...]
+    convert: Callable[[Array], Array] = same
+
+    @property
+    def called(self) -> str:
+        """Name in the log: of the message, or of a table's columns."""
+        return self.message or "..".join(dict.fromkeys((self.fields[0], self.fields[-1])))
 
 
 def pulses(values: Array) -> Array:
@@ -273,19 +277,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
 
 
-def found(tables: Tables, sources: Mapping[str, Sequence[Source]], notes: Sequence[str] = ()) -> LoggedSignals:
-    signals = {}
-    for name, choices in sources.items():
-        present = [one for one in choices if tables.get(one.message, {}).keys() >= {*one.fields, "t"}]
-        taken = [Samples(tables[one.message]["t"], _values(tables[one.message], one)) for one in present]
-        taken = [one for one in taken if len(one)]
-        alive = [one for one in taken if np.ptp(one.values, axis=0).any()]
-        if taken:
-            signals[name] = (alive or taken)[0]
-    names = {
-        name: " or ".join(dict.fromkeys(one.called for one in choices)) for name, choices in sources.items() if choices
-    }
-    return LoggedSignals(signals, tuple(notes), names)
+def found(tables: Tables, sources: Iterable[Source], notes: Sequence[str] = ()) -> LoggedSignals:
+    signals, names = dict[str, Samples](), dict[str, list[str]]()
+    still = dict[str, Samples]()
+    for one in sources:
+        names.setdefault(one.signal, []).append(one.called)
+        columns = tables.get(one.message, {})
+        if one.signal in signals or not columns.keys() >= {*one.fields, "t"} or not len(columns["t"]):
+            continue
+        samples = Samples(columns["t"], _values(columns, one))
+        alive = np.ptp(samples.values, axis=0).any()
+        (signals if alive else still).setdefault(one.signal, samples)
+    called = {name: " or ".join(dict.fromkeys(of)) for name, of in names.items()}
+    return LoggedSignals(still | signals, tuple(notes), called)
 
 
 def _values(table: Table, source: Source) -> Array:

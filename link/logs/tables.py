@@ -63,35 +63,34 @@ def _vertical(v_z: Array) -> Array:
     return v_z * [0.0, 0.0, 1.0]
 
 
-COLUMNS: dict[str, tuple[Source, ...]] = {
-    "throttle": (Source("", ("throttle",), same),),
-    "v": (
-        Source("", xyz("v_{}"), same),
-        Source("", ("v_z",), _vertical),
-        Source("", ("u_b", "v_b", "w_b", *ANGLES), _from_body),
-    ),
-    "p": (Source("", xyz("p_{}"), same),),
-    "q": (Source("", ("q_w", "q_x", "q_y", "q_z"), same), Source("", ANGLES, eulers())),
-    "force": (Source("", FORCE, same),),
-    "omega": (Source("", OMEGA, same),),
-    "omega_cmd": (Source("", xyz("w_cmd_{}"), same),),
-    "voltage": (Source("", ("voltage",), same),),
-}  # axes FRD and NED, or with z up, as their forces tell
+COLUMNS = (
+    Source("throttle", "", ("throttle",)),
+    Source("v", "", xyz("v_{}")),
+    Source("v", "", ("v_z",), _vertical),
+    Source("v", "", ("u_b", "v_b", "w_b", *ANGLES), _from_body),
+    Source("p", "", xyz("p_{}")),
+    Source("q", "", ("q_w", "q_x", "q_y", "q_z")),
+    Source("q", "", ANGLES, eulers()),
+    Source("force", "", FORCE),
+    Source("omega", "", OMEGA),
+    Source("omega_cmd", "", xyz("w_cmd_{}")),
+    Source("voltage", "", ("voltage",)),
+)  # axes FRD and NED, or with z up, as their forces tell
 PWM = scaled(1 / 65535)
 MOTORS = tuple(f"motor_motor_m{k}" for k in range(1, 5))
-NANOBENCH: dict[str, tuple[Source, ...]] = {
-    "force": (Source("", xyz("imu_acc_{}"), turned_gravities),),
-    "omega": (Source("", xyz("imu_gyro_{}"), turned),),
-    "q": (Source("", xyz("att_stateEstimate_q{}", "wxyz"), turned_q),),
-    "p": (Source("", xyz("est_stateEstimate_{}"), turned),),
-    "v": (Source("", xyz("est_stateEstimate_v{}"), turned),),
-    "true_q": (Source("", xyz("q{}", "wxyz"), turned_q),),
-    "true_p": (Source("", xyz("p{}"), turned),),
-    "true_v": (Source("", xyz("v{}"), turned),),
-    "motors": (Source("", MOTORS, PWM),),
-    "throttle": (Source("", MOTORS, mean(PWM)),),
-    "voltage": (Source("", ("pwr_pm_vbat",), same),),
-}
+NANOBENCH = (
+    Source("force", "", xyz("imu_acc_{}"), turned_gravities),
+    Source("omega", "", xyz("imu_gyro_{}"), turned),
+    Source("q", "", xyz("att_stateEstimate_q{}", "wxyz"), turned_q),
+    Source("p", "", xyz("est_stateEstimate_{}"), turned),
+    Source("v", "", xyz("est_stateEstimate_v{}"), turned),
+    Source("true_q", "", xyz("q{}", "wxyz"), turned_q),
+    Source("true_p", "", xyz("p{}"), turned),
+    Source("true_v", "", xyz("v{}"), turned),
+    Source("motors", "", MOTORS, PWM),
+    Source("throttle", "", MOTORS, mean(PWM)),
+    Source("voltage", "", ("pwr_pm_vbat",)),
+)
 
 HEAD_BYTES = 4096  # bytes, longest header that is looked at for its separator
 IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
@@ -113,7 +112,7 @@ def table_signals(path: Path) -> LoggedSignals:
     parsed = [_parsed(path, column) for column in header]
     nanobench = set(MOTORS) <= {name for name, _ in parsed}
     sources = NANOBENCH if nanobench else COLUMNS
-    used = {"t", *(field for choices in sources.values() for source in choices for field in source.fields)}
+    used = {"t", *(field for source in sources for field in source.fields)}
     columns, units, notes, time = dict[str, Array](), dict[str, str](), list[str](), _time(parsed)
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
         plain = _plain(name)

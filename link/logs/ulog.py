@@ -23,7 +23,6 @@ from gate_racer.link.logs.samples import (
     indexed,
     mean,
     pulses,
-    same,
     scaled,
     xyz,
 )
@@ -38,55 +37,41 @@ def valid(values: Array) -> Array:
     return np.where(values[:, :2].all(axis=1, keepdims=True), values[:, 2:], np.nan)
 
 
+def any_of(flags: Array) -> Array:
+    return flags.max(axis=1, keepdims=True)
+
+
 UP = scaled(-1.0)  # thrust along z of the body is 0..-1 upward
-TOPICS: dict[str, tuple[Source, ...]] = {
-    "force": (
-        Source("sensor_combined", indexed("accelerometer_m_s2"), same),
-        Source("vehicle_acceleration", indexed("xyz"), same),
-        Source("sensor_accel", xyz(), same),
-    ),
-    "omega": (
-        Source("vehicle_angular_velocity", indexed("xyz"), same),
-        Source("sensor_combined", indexed("gyro_rad"), same),
-        Source("vehicle_attitude", ("rollspeed", "pitchspeed", "yawspeed"), same),
-    ),
-    "q": (Source("vehicle_attitude", indexed("q", 4), same),),
-    "p": (
-        Source("vehicle_local_position", ("xy_valid", "z_valid", *xyz()), valid),
-        Source("vehicle_local_position", xyz(), same),
-    ),
-    "v": (
-        Source("vehicle_local_position", ("v_xy_valid", "v_z_valid", *xyz("v{}")), valid),
-        Source("vehicle_local_position", xyz("v{}"), same),
-    ),
-    "true_p": (Source("vehicle_local_position_groundtruth", xyz(), same),),
-    "true_v": (Source("vehicle_local_position_groundtruth", xyz("v{}"), same),),
-    "true_q": (Source("vehicle_attitude_groundtruth", indexed("q", 4), same),),
-    "throttle": (
-        Source("vehicle_thrust_setpoint", ("xyz[2]",), UP),
-        Source("vehicle_rates_setpoint", ("thrust_body[2]",), UP),
-        Source("actuator_controls_0", ("control[3]",), same),
-        Source("vehicle_rates_setpoint", ("thrust",), same),
-        Source("vehicle_attitude_setpoint", ("thrust_body[2]",), UP),
-        Source("vehicle_attitude_setpoint", ("thrust",), same),
-        Source("actuator_outputs", indexed("output", 4), mean(pulses)),
-    ),
-    "omega_cmd": (Source("vehicle_rates_setpoint", ("roll", "pitch", "yaw"), same),),
-    "motors": (
-        Source("actuator_motors", indexed("control", 4), same),
-        Source("actuator_outputs", indexed("output", 4), pulses),
-    ),
-    "voltage": (Source("battery_status", ("voltage_v",), same),),
-    "landed": (
-        Source(
-            "vehicle_land_detected",
-            ("landed", "maybe_landed", "ground_contact"),
-            lambda v: v.max(axis=1, keepdims=True),
-        ),
-        Source("vehicle_land_detected", ("landed",), same),
-    ),
-}
-NAMES = sorted({source.message for choices in TOPICS.values() for source in choices})
+TOPICS = (
+    Source("force", "sensor_combined", indexed("accelerometer_m_s2")),
+    Source("force", "vehicle_acceleration", indexed("xyz")),
+    Source("force", "sensor_accel", xyz()),
+    Source("omega", "vehicle_angular_velocity", indexed("xyz")),
+    Source("omega", "sensor_combined", indexed("gyro_rad")),
+    Source("omega", "vehicle_attitude", ("rollspeed", "pitchspeed", "yawspeed")),
+    Source("q", "vehicle_attitude", indexed("q", 4)),
+    Source("p", "vehicle_local_position", ("xy_valid", "z_valid", *xyz()), valid),
+    Source("p", "vehicle_local_position", xyz()),
+    Source("v", "vehicle_local_position", ("v_xy_valid", "v_z_valid", *xyz("v{}")), valid),
+    Source("v", "vehicle_local_position", xyz("v{}")),
+    Source("true_p", "vehicle_local_position_groundtruth", xyz()),
+    Source("true_v", "vehicle_local_position_groundtruth", xyz("v{}")),
+    Source("true_q", "vehicle_attitude_groundtruth", indexed("q", 4)),
+    Source("throttle", "vehicle_thrust_setpoint", ("xyz[2]",), UP),
+    Source("throttle", "vehicle_rates_setpoint", ("thrust_body[2]",), UP),
+    Source("throttle", "actuator_controls_0", ("control[3]",)),
+    Source("throttle", "vehicle_rates_setpoint", ("thrust",)),
+    Source("throttle", "vehicle_attitude_setpoint", ("thrust_body[2]",), UP),
+    Source("throttle", "vehicle_attitude_setpoint", ("thrust",)),
+    Source("throttle", "actuator_outputs", indexed("output", 4), mean(pulses)),
+    Source("omega_cmd", "vehicle_rates_setpoint", ("roll", "pitch", "yaw")),
+    Source("motors", "actuator_motors", indexed("control", 4)),
+    Source("motors", "actuator_outputs", indexed("output", 4), pulses),
+    Source("voltage", "battery_status", ("voltage_v",)),
+    Source("landed", "vehicle_land_detected", ("landed", "maybe_landed", "ground_contact"), any_of),
+    Source("landed", "vehicle_land_detected", ("landed",)),
+)
+NAMES = sorted({source.message for source in TOPICS})
 
 
 def ulog_signals(path: Path) -> LoggedSignals:
