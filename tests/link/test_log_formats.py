@@ -67,13 +67,14 @@ def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
     assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
 
 
-def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(tmp_path):
+@pytest.mark.parametrize(("still", "throttle"), [(True, 0.04), (False, 0.4)])
+def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(still, throttle, tmp_path):
     kinds = {"IMU": IMU, "CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
-    rows = [
-        row for k in range(50) for row in (("IMU", k, *range(6), 0), ("CTUN", k, 0.0), ("RCOU", k, *(1000 + k,) * 4))
-    ]
+    rows = [row for k in range(50) for row in (
+        ("IMU", k, *range(6), 0), ("CTUN", k, 0.0 if still else 0.01 * k), ("RCOU", k, *(1000 + k,) * 4)
+    )]  # fmt: skip
     log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
-    assert log.get("throttle").values[40] == pytest.approx([0.04])
+    assert log.get("throttle").values[40] == pytest.approx([throttle])
 
 
 def flown(k):
@@ -216,18 +217,6 @@ def test_topics_are_signals_in_our_axes(tmp_path):
         "voltage": [15.5],
     }.items():
         assert read.get(name).values[50] == pytest.approx(value, rel=1e-6), name
-
-
-def test_a_better_topic_goes_before_what_stands_for_it(tmp_path):
-    path, rates = tmp_path / "a.ulg", []
-    for more in ({}, {"vehicle_angular_velocity": "float[3] xyz"}):
-        writer = ULogWriter(ULOG_TOPICS | more)
-        writer.write("sensor_combined", 1.0, *range(6))
-        for topic in more:
-            writer.write(topic, 1.0, 7.0, 8.0, 9.0)
-        path.write_bytes(writer.bytes())
-        rates.append(ulog_signals(path).get("omega").values[0].tolist())
-    assert rates == [[0, 1, 2], [7, 8, 9]]
 
 
 def test_what_px4_marks_as_invalid_is_not_taken_as_measured(tmp_path):

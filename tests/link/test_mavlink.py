@@ -88,13 +88,6 @@ def test_attitude_arrives_to_the_millisecond_as_the_same_rotation(t, q):
     assert attitude.t == pytest.approx(t, abs=1e-3)
 
 
-@given(times, quaternions, vectors, st.floats(0, 1, width=32))
-def test_rate_targets_arrive_with_rates_attitude_and_thrust(t, q, omega, throttle):
-    (received,) = server().decode(client().encode(AttitudeTarget(q, omega, throttle), t))
-    assert (received.omega, received.throttle, received.by_rates) == (omega, throttle, True)
-    assert np.allclose(received.q_wb, q, atol=1e-6)
-
-
 def test_messages_without_a_stamp_carry_the_newest_one():
     codec, simulator = client(), server()
     codec.decode(said(simulator, Imu(2.5, (0, 0, 0), (0, 0, 0))))
