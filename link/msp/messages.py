@@ -164,21 +164,11 @@ DisableFlag = enum.IntFlag(
 
 
 @dataclass(frozen=True)
-class ApiVersion(Fixed):
-    """Version of the protocol; 1.45 for Betaflight 4.4."""
+class Version(Fixed):
+    """Version of the firmware, or behind a number of the protocol that of its API: 0, 1, 45 for Betaflight 4.4."""
 
     LAYOUT = struct.Struct("<3B")
-    protocol: int
-    major: int
-    minor: int
-
-
-@dataclass(frozen=True)
-class FcVersion(Fixed):
-    LAYOUT = struct.Struct("<3B")
-    major: int
-    minor: int
-    patch: int
+    numbers: Counts
 
 
 @dataclass(frozen=True)
@@ -311,13 +301,13 @@ class Channels:
 
 
 Message = (
-    ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | RcTuning | StatusEx | Channels
+    Version | FcVariant | BoardInfo | RawImu | RawAttitude | Altitude | RcTuning | StatusEx | Channels
     | ModeRanges | RxConfig | RxMap
 )  # fmt: skip
 KINDS: dict[int, type[Message]] = {
-    Code.API_VERSION: ApiVersion,
+    Code.API_VERSION: Version,
     Code.FC_VARIANT: FcVariant,
-    Code.FC_VERSION: FcVersion,
+    Code.FC_VERSION: Version,
     Code.BOARD_INFO: BoardInfo,
     Code.MODE_RANGES: ModeRanges,
     Code.RX_CONFIG: RxConfig,

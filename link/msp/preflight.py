@@ -15,7 +15,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import LinkFigures, MspLine
 from gate_racer.link.msp.ports import Port
-from gate_racer.link.msp.profile import RATES_TYPE, STICKS, AxisRates, BetaflightProfile, RateCurves
+from gate_racer.link.msp.profile import RATES_TYPE, AuxRange, AxisRates, BetaflightProfile, RateCurves
 from gate_racer.link.sockets import LinkError
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -53,8 +53,7 @@ class AircraftConstants:
 
     def switched(self, mode: int, us: tuple[int, ...]) -> bool:
         """Return whether channels (us; four sticks, then AUX1) switch a mode on."""
-        ranges = (one for one in self.modes if one.mode == mode and STICKS + one.channel <= len(us))
-        return any(one.low_us <= us[STICKS + one.channel - 1] < one.high_us for one in ranges)
+        return any(AuxRange(m.channel, m.low_us, m.high_us).on(us) for m in self.modes if m.mode == mode)
 
 
 def request(line: MspLine, code: msp.Code) -> msp.Message | None:
@@ -63,26 +62,18 @@ def request(line: MspLine, code: msp.Code) -> msp.Message | None:
     return next((answer for answer in answers if answer is not None), None)
 
 
-def firmware_of(line: MspLine) -> str:
-    """Return name and version of the firmware. Raises LinkError without a reply."""
+def read_constants(line: MspLine) -> AircraftConstants:
+    """Read the configuration. Raises UserError for messages that are not available, LinkError without a reply."""
     variant = request(line, msp.Code.FC_VARIANT)
     if not isinstance(variant, msp.FcVariant):
         raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
-    version = request(line, msp.Code.FC_VERSION)
-    if not isinstance(version, msp.FcVersion):
-        return variant.name
-    return f"{variant.name} {version.major}.{version.minor}.{version.patch}"
-
-
-def read_constants(line: MspLine) -> AircraftConstants:
-    """Read the configuration. Raises UserError for messages that are not available, LinkError without a reply."""
-    firmware = firmware_of(line)
-    api = _required(line, msp.Code.API_VERSION, msp.ApiVersion)
+    version = _required(line, msp.Code.FC_VERSION, msp.Version)
+    api = _required(line, msp.Code.API_VERSION, msp.Version)
     board = _required(line, msp.Code.BOARD_INFO, msp.BoardInfo)
     status = _required(line, msp.Code.STATUS_EX, msp.StatusEx)
     return AircraftConstants(
-        firmware=firmware,
-        api=f"{api.major}.{api.minor}",
+        firmware=f"{variant.name} {'.'.join(map(str, version.numbers))}",
+        api=".".join(map(str, api.numbers[1:])),
         board=board.target or board.board,
         pid_profile=status.profile,
         rate_profile=status.rate_profile,

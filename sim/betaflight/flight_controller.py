@@ -279,9 +279,9 @@ def settings(profile: BetaflightProfile) -> dict[int, msp.Message]:
     tuning |= {"throttle_mid": profile.throttle.mid, "throttle_expo": profile.throttle.expo, "throttle_limit_type": 0}
     tuning |= {"throttle_limit": 100, "tpa_rate": 65, "tpa_breakpoint": 1350}
     return {
-        msp.Code.API_VERSION: msp.ApiVersion(0, 1, 45),
+        msp.Code.API_VERSION: msp.Version((0, 1, 45)),
         msp.Code.FC_VARIANT: msp.FcVariant("BTFL"),
-        msp.Code.FC_VERSION: msp.FcVersion(4, 4, 3),
+        msp.Code.FC_VERSION: msp.Version((4, 4, 3)),
         msp.Code.BOARD_INFO: msp.BoardInfo("SH74", target="STM32H743"),
         msp.Code.RC_TUNING: msp.RcTuning(**tuning, rates_type=RATES_TYPE[profile.rates.kind]),
         msp.Code.RX_CONFIG: msp.RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),

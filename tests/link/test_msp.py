@@ -14,14 +14,12 @@ from gate_racer.link.msp.client import PollScheduler
 from gate_racer.link.msp.messages import (
     KINDS,
     Altitude,
-    ApiVersion,
     BoardInfo,
     Channels,
     Code,
     Direction,
     DisableFlag,
     FcVariant,
-    FcVersion,
     Frame,
     ModeRange,
     ModeRanges,
@@ -33,6 +31,7 @@ from gate_racer.link.msp.messages import (
     RxConfig,
     RxMap,
     StatusEx,
+    Version,
     decode,
     join_multiple,
     pack,
@@ -71,9 +70,9 @@ def test_a_frame_is_these_bytes_and_no_others(text, frame):
 
 
 MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little endian
-    "01: API 1.45": (Code.API_VERSION, "00 01 2D", ApiVersion(0, 1, 45)),
+    "01: API 1.45": (Code.API_VERSION, "00 01 2D", Version((0, 1, 45))),
     "02: Betaflight": (Code.FC_VARIANT, "42 54 46 4C", FcVariant("BTFL")),
-    "03: 4.4.3": (Code.FC_VERSION, "04 04 03", FcVersion(4, 4, 3)),
+    "03: 4.4.3": (Code.FC_VERSION, "04 04 03", Version((4, 4, 3))),
     "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 02 37 04 48 37 34 33", BoardInfo("SH74", 0, 2, 0x37, "H743")),
     "34: ARM on AUX1, ANGLE on AUX2, MSP OVERRIDE on AUX5, an empty slot last of twenty": (
         Code.MODE_RANGES,

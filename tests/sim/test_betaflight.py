@@ -9,13 +9,13 @@ import pytest
 from gate_racer.link.msp.client import PollScheduler
 from gate_racer.link.msp.messages import (
     Altitude,
-    ApiVersion,
     Code,
     DisableFlag,
     MspCodec,
     RawAttitude,
     RawImu,
     StatusEx,
+    Version,
 )
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.flight_controller import FlightController, SerialLine
@@ -211,7 +211,7 @@ def test_garbage_is_survived_and_a_flood_is_bounded():
     bench.run(2.0)
     bench.fc.receive(b"\0" * 1100, bench.t)  # what the noise has begun is over
     bench.run(0.5)
-    assert bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
+    assert bench.ask(Code.API_VERSION) == Version((0, 1, 45))
 
 
 def test_full_sticks_ask_for_the_rates_of_the_curve():

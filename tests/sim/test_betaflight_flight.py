@@ -11,7 +11,7 @@ import gate_racer.race.serving
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
 from gate_racer.link.msp.client import MspClient
-from gate_racer.link.msp.messages import Altitude, ApiVersion, Code, MspCodec, RawAttitude, RawImu, StatusEx
+from gate_racer.link.msp.messages import Altitude, Code, MspCodec, RawAttitude, RawImu, StatusEx, Version
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
@@ -124,14 +124,14 @@ def test_the_same_seed_and_bytes_give_the_same_bytes():
 def conversed(name):
     """Ask who is there, poll and send sticks, until all is answered."""
     port, codec = open_port(name, BF.baud), MspCodec()
-    wanted, acknowledged = {ApiVersion: None, RawImu: None, StatusEx: None}, False
+    wanted, acknowledged = {Version: None, RawImu: None, StatusEx: None}, False
     port.write(codec.request(Code.API_VERSION) + codec.poll(BF.polled) + codec.sticks((1500,) * 4))
     while not (acknowledged and all(wanted.values())):
         for answer in codec.feed(port.read(30.0)):
             acknowledged |= answer.command == Code.SET_RAW_RC
             wanted.update({type(m): m for m in answer.messages if type(m) in wanted})
     port.close()
-    assert wanted[ApiVersion] == ApiVersion(0, 1, 45) and not wanted[StatusEx].armed
+    assert wanted[Version] == Version((0, 1, 45)) and not wanted[StatusEx].armed
 
 
 def test_one_client_after_the_other_is_answered_by_tcp():
