@@ -14,9 +14,8 @@ of the two minima is the one-way delay. Without valid replies d_min_imu is 0.
 From `hold` on (in flight) the offset changes by at most `SLEW`, so that the error-state filter, which has the remaining error
 as a state, can follow it; only an error beyond the range of that state (`STEP_S`) is corrected at once. A datagram later than
 any known delay is attributed to a suspended process, unless all are late for a while: then a clock was set. A simulator
-that cannot keep up loses time: r - s of all its streams rises permanently by the same amount, which shifts both envelopes and
-leaves their difference unchanged. A simulator that is slower or faster than real time throughout has a pace, s per s: r is
-then the local clock at that pace.
+that cannot keep up loses time: r - s of all its streams rises for good by the same amount, which leaves the difference of the
+envelopes unchanged. For one that is slower or faster than real time throughout, r is the local clock at its pace, s per s.
 
 HIGHRES_IMU paces the flight, so its stamps are the reference. A stamp that goes back, or ahead by more than the time elapsed
 locally, is an outlier until `TIMELINE_CONFIRM_S` of consistent samples have followed it; then the simulator's clock was set, and

@@ -1,15 +1,5 @@
 """Signals of Betaflight's blackbox logs. Its body axes are x forward, y left, z up; its world is z up.
 
-| signal      | field                            | unit there, and what becomes of it                                    |
-|-------------|----------------------------------|-----------------------------------------------------------------------|
-| `omega`     | gyroADC[0..2]                    | deg/s times `gyro_scale` (10 times with high resolution); y, z turned |
-| `force`     | accSmooth[0..2]                  | `acc_1G` counts per g; y, z turned                                    |
-| `q`         | imuQuaternion[0..2]              | x, y, z of 32767 parts, w positive; y, z turned (since 2025.12)       |
-| `omega_cmd` | setpoint[0..2]                   | as gyroADC                                                            |
-| `throttle`  | setpoint[3], else rcCommand[3]   | 0..1000 of the mixer; else 1000..2000 us of the stick                 |
-| `motors`    | motor[0..n]                      | from `motorOutput` low to high                                        |
-| `voltage`   | vbatLatest                       | 0.01 V; 0.1 V before 4.0, as `vbatcellvoltage` tells                  |
-
 Position and velocity are not available: GPS frames are skipped, since they are too coarse and late for a vehicle's dynamics.
 
 A file holds consecutive flights: header lines in text, then frames, each a letter and its fields. The header gives the names
@@ -384,7 +374,7 @@ def _sources(flight: BlackboxFlight) -> list[Source]:
     motors = tuple(name for name in flight.names if name.startswith("motor["))
     sources = [
         Source("omega", "", indexed("gyroADC"), scaled(*(FRD * rate))),
-        Source("q", "", indexed("imuQuaternion"), _quaternions),
+        Source("q", "", indexed("imuQuaternion"), _quaternions),  # since 2025.12
         Source("omega_cmd", "", indexed("setpoint"), scaled(*(FRD * RAD / fine))),
         Source("throttle", "", ("setpoint[3]",), lambda parts: np.clip(parts / THROTTLE_PARTS, 0.0, 1.0)),
         Source("throttle", "", ("rcCommand[3]",), lambda us: pulses(us / fine)),

@@ -1,13 +1,18 @@
 """`read_log_signals`: the signals of a log of any kind. Its first bytes tell the kind, and only where they do not, its name."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from gate_racer.common.files import read_start, reading
 from gate_racer.link.logs.inertial import layout_of
-from gate_racer.link.logs.samples import LoggedSignals, SignalError, usable
+from gate_racer.link.logs.samples import LoggedSignals, Samples, SignalError, usable
+from gate_racer.link.record import read_records
 
 OWN, TABLE, ROS, INERTIAL = "record", "table", "ros", "inertial"
 STARTS = {
@@ -24,7 +29,7 @@ SUFFIXES = {
     **{".bbl": "betaflight", ".bfl": "betaflight", ".bag": ROS, ".db3": ROS},
 }
 READERS = {  # module and function, by kind
-    OWN: ("own", "record_signals"),
+    OWN: ("reader", "record_signals"),
     TABLE: ("tables", "table_signals"),
     ROS: ("ros", "ros_signals"),
     INERTIAL: ("inertial", "inertial_signals"),
@@ -78,3 +83,38 @@ def read_log_signals(path: Path) -> LoggedSignals:
     if kind in UNITS_BY_HABIT:
         log.require_gravity(path)
     return log
+
+
+STATES = {"p": "p", "v": "v", "q": "q", "omega": "w", "force": "accel"}  # signal and key in /state and /truth
+NAN3 = (np.nan,) * 3
+
+
+def record_signals(path: Path) -> LoggedSignals:
+    """Return the signals of one of this project's records, of `run-mpc` or `race-sim --record`. Raises FileError."""
+    rows: dict[str, list[tuple[float, Any]]] = defaultdict(list)
+    losses: list[str] = []
+    for topic, record in read_records(path, without=("/camera",), report=lambda _, lost: losses.append(str(lost))):
+        # The referee's truth in a pilot's log, which a pilot never has, is without `accel`.
+        if topic == "/state" or (topic == "/truth" and "accel" in record):
+            for name, key in STATES.items():
+                if key in record:
+                    rows[name].append((record["t"], record[key]))
+        elif topic == "/imu":
+            rows["force"].append((record["t"], record["accel"]))
+            rows["gyro"].append((record["t"], record["gyro"]))
+        elif topic == "/command":
+            values = record.get("values", record)
+            if "throttle" in values:
+                rows["throttle"].append((record["t"], [values["throttle"]]))
+                rates = values.get("omega", values.get("w")) if values.get("by_rates", True) else NAN3
+                rows["omega_cmd"].append((record["t"], rates))
+    rows["omega"] = rows.pop("gyro", rows["omega"])
+    signals = {name: _samples(samples) for name, samples in rows.items() if samples}
+    return LoggedSignals(signals, tuple(filter(None, losses)))
+
+
+def _samples(rows: list[tuple[float, Any]]) -> Samples:
+    """Return samples of the usual width; a damaged record may have another."""
+    width = len(rows[0][1])
+    kept = [(t, value) for t, value in rows if len(value) == width]
+    return Samples(np.array([t for t, _ in kept], float), np.array([value for _, value in kept], float))

@@ -1,15 +1,9 @@
 """Signals and images of ROS: bags of ROS 1, and those of ROS 2 in MCAP or SQLite, by `rosbags`.
 
-| signal              | message of the topic with the most                             | frame there                       |
-|---------------------|----------------------------------------------------------------|-----------------------------------|
-| `force`, `omega`    | sensor_msgs/Imu, of those that agree with the attitude if any  | body FLU (REP 103), or see `UP`   |
-| `q`, `p`, `v`       | nav_msgs/Odometry; q else of Imu                               | world z up, velocity in body axes |
-| `true_p`, `true_q`  | geometry_msgs/PoseStamped                                      | world z up                        |
-| `throttle`, `omega_cmd` | mavros_msgs/AttitudeTarget                                 | body FLU                          |
-| `voltage`           | sensor_msgs/BatteryState                                       | -                                 |
+Of the kinds of message in `MESSAGES` the topic with the most is read. Body axes are FLU (REP 103, or see `UP`), the world has z
+up, and velocities of Odometry are in body axes, or in world axes where that fits the positions better.
 
-The world's x axis is taken as north. Velocities are in world axes where that fits the positions better. Times are those of the
-headers; where they are 0, those of recording.
+The world's x axis is taken as north. Times are those of the headers; where they are 0, those of recording.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ import pytest
 from gate_racer.commands import COMMANDS
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.signals import read_signals
-from gate_racer.link.logs.own import record_signals
+from gate_racer.link.logs.reader import record_signals
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
 from tests.link import blackbox_writer as blackbox
