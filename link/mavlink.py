@@ -68,7 +68,7 @@ HASH_BYTES, STAMP_BYTES = 6, 6  # bytes at the end of a packet: hash, and before
 AHEAD_S = 60.0  # s, greatest difference of two clocks (MAVLink 2, message signing)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SigningKey:
     """A shared secret, and the time at which its use began."""
 
@@ -78,7 +78,7 @@ class SigningKey:
     _begin: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_begin", self.clock())
+        self._begin = self.clock()
 
     @property
     def stamp(self) -> int:

@@ -91,11 +91,7 @@ def record(**properties: dict[str, Any]) -> dict[str, Any]:
 
 def encoded(record: dict[str, Any]) -> bytes:
     """Return a record as JSON; arrays may be numpy's."""
-    return json.dumps(record, default=_plain).encode()
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
+    return json.dumps(record, default=lambda value: value.tolist()).encode()
 
 
 MAGIC = b"\x89MCAP0\r\n"

@@ -12,32 +12,20 @@ import numpy as np
 from gate_racer.common.files import read_start, reading
 from gate_racer.link.logs.inertial import layout_of
 from gate_racer.link.logs.samples import LoggedSignals, Samples, SignalError, usable
-from gate_racer.link.record import read_records
+from gate_racer.link.record import MAGIC, read_records
 
 OWN, TABLE, ROS, INERTIAL = "record", "table", "ros", "inertial"
-STARTS = {
-    b"\x89MCAP0\r\n": OWN,
-    b"ULog\x01\x12\x35": "ulog",
-    b"\xa3\x95": "dataflash",
-    b"H Product:Blackbox": "betaflight",
-    b"#ROSBAG V2.0": ROS,
-    b"SQLite format 3\0": ROS,
+KINDS: dict[str, tuple[str, tuple[bytes, ...], tuple[str, ...]]] = {  # module and function, first bytes, suffixes
+    OWN: ("reader.record_signals", (MAGIC,), (".mcap",)),
+    TABLE: ("tables.table_signals", (), (".csv",)),
+    ROS: ("ros.ros_signals", (b"#ROSBAG V2.0", b"SQLite format 3\0"), (".bag", ".db3")),
+    INERTIAL: ("inertial.inertial_signals", (), ()),
+    "ulog": ("ulog.ulog_signals", (b"ULog\x01\x12\x35",), (".ulg",)),
+    "tlog": ("mavlink.tlog_signals", (), (".tlog",)),
+    "dataflash": ("mavlink.dataflash_signals", (b"\xa3\x95",), (".bin",)),
+    "betaflight": ("betaflight.betaflight_signals", (b"H Product:Blackbox",), (".bbl", ".bfl")),
 }
 TLOG_MARK, TLOG_MARKS = 8, (0xFD, 0xFE)  # the first packet's, behind its stamp
-SUFFIXES = {
-    **{".mcap": OWN, ".csv": TABLE, ".tlog": "tlog", ".bin": "dataflash", ".ulg": "ulog"},
-    **{".bbl": "betaflight", ".bfl": "betaflight", ".bag": ROS, ".db3": ROS},
-}
-READERS = {  # module and function, by kind
-    OWN: ("reader", "record_signals"),
-    TABLE: ("tables", "table_signals"),
-    ROS: ("ros", "ros_signals"),
-    INERTIAL: ("inertial", "inertial_signals"),
-    "ulog": ("ulog", "ulog_signals"),
-    "tlog": ("mavlink", "tlog_signals"),
-    "dataflash": ("mavlink", "dataflash_signals"),
-    "betaflight": ("betaflight", "betaflight_signals"),
-}
 READ = "MCAP, ULog, DataFlash, .tlog, Betaflight's blackbox, bags of ROS, CSV, folders of ROS 2, TII-RATM, EuRoC and UZH-FPV"
 UNITS_BY_HABIT = ROS, INERTIAL  # kinds whose drivers may give forces in g
 START_BYTES = 64
@@ -58,12 +46,13 @@ def log_kind(path: Path) -> str:
     start = read_start(path, START_BYTES)
     if not start:
         raise SignalError(f"{path}: is empty, as after a flight that was killed before it began")
-    kind = next((kind for mark, kind in STARTS.items() if start.startswith(mark)), "")
+    kind = next((kind for kind, (_, starts, _) in KINDS.items() if start.startswith(starts)), "")
     if kind == OWN and any(profile in start for profile in ROS_PROFILES):
         return ROS
     if not kind and len(start) > TLOG_MARK and start[0] == 0 and start[TLOG_MARK] in TLOG_MARKS:
         return "tlog"
-    kind = kind or SUFFIXES.get(path.suffix.lower(), TABLE if TIME_FIRST.match(start) else "")
+    named = next((kind for kind, (_, _, suffixes) in KINDS.items() if path.suffix.lower() in suffixes), "")
+    kind = kind or named or (TABLE if TIME_FIRST.match(start) else "")
     if ARDUPILOT_TEXT.match(start):
         cure = "give its .bin, or the .tlog of the flight"
         raise SignalError(f"{path}: is a log of ArduPilot as text, which is not read: {cure}")
@@ -76,7 +65,7 @@ def read_log_signals(path: Path) -> LoggedSignals:
     """Read one log; damaged parts are skipped and noted. Raises UserError for an unknown kind, or if it cannot be read."""
     kind = log_kind(path)
     with reading(path):
-        module, function = READERS[kind]
+        module, _, function = KINDS[kind][0].partition(".")
         # Loaded when needed, since pymavlink alone takes half a second.
         read: Callable[[Path], LoggedSignals] = getattr(import_module(f"{__package__}.{module}"), function)
         log = usable(read(path))
