@@ -51,9 +51,8 @@ def straggles(chunk: Chunk, newest: Chunk) -> bool:
 
 def image_reassembler(max_frames: int = 8, max_frame_bytes: int = 1 << 20) -> Reassembler[VideoFrame]:
     """Return a reassembler of images; at most max_frames incomplete ones are kept, none larger than max_frame_bytes."""
-    return Reassembler(read_chunk, _frame, straggles, max_frames, max_frame_bytes)
 
+    def frame(t: float, number: int | None, jpeg: bytes) -> VideoFrame:
+        return VideoFrame(t, number or 0, jpeg)
 
-def _frame(t: float, frame_id: int | None, jpeg: bytes) -> VideoFrame:
-    assert frame_id is not None
-    return VideoFrame(t, frame_id, jpeg)
+    return Reassembler(read_chunk, frame, straggles, max_frames, max_frame_bytes)

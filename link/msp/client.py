@@ -286,32 +286,25 @@ class MspClient(Closing):
                 return [self._profile.attitude(message, t)]
             case Channels():
                 self._handed_over = self._profile.aux.override.on(message.us)
-                self._follow_mode(self._profile.aux.angle.on(message.us))
+                angle = self._profile.aux.angle.on(message.us)
+                if angle is not self._angle:  # rates would act as angles, or angles as rates
+                    self._angle = angle
+                    self._line.sticks = self._profile.sticks_by_rates((0.0, 0.0, 0.0), self._throttle)
                 return [self._human(message, t)] if self._shadow and len(message.us) >= STICKS else []
             case StatusEx():
                 self._armed = message.armed
-                return self._state(t)
+                messages: list[Telemetry] = [Ack(t, self.handed_over)] if self._arm_requested else []
+                self._arm_requested = False
+                if t >= self._heartbeat_due:
+                    self._heartbeat_due = t + HEARTBEAT_S
+                    messages.append(Heartbeat(t, self.handed_over))
+                return messages
         return []
 
     def _human(self, channels: Channels, t: float) -> HumanSticks:
         """Return the person's sticks as commands. In angle mode, where they are angles, the rates are the measured ones."""
         commanded = self._profile.asked_by(channels.us)
         return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
-
-    def _follow_mode(self, angle: bool) -> None:
-        """Centre the sticks when the person changes the mode: rates would act as angles, or angles as rates."""
-        if angle is not self._angle:
-            self._angle = angle
-            self._line.sticks = self._profile.sticks_by_rates((0.0, 0.0, 0.0), self._throttle)
-
-    def _state(self, t: float) -> list[Telemetry]:
-        """Return the acknowledgement of an arm command, and a heartbeat at intervals."""
-        messages: list[Telemetry] = [Ack(t, self.handed_over)] if self._arm_requested else []
-        self._arm_requested = False
-        if t >= self._heartbeat_due:
-            self._heartbeat_due = t + HEARTBEAT_S
-            messages.append(Heartbeat(t, self.handed_over))
-        return messages
 
     def send(self, command: Command, now: float, t: float) -> bool:
         """Accept a command at `now` (s of the clock); its sticks follow with the next call. False, and counted, if withheld.
@@ -324,7 +317,7 @@ class MspClient(Closing):
                 if not command.arm:
                     self._line.sticks, self._throttle = neutral(self._profile), 0.0
                 return True
-            case AttitudeTarget() if self._fits(command):
+            case AttitudeTarget() if finite_command(command) and (self._shadow or command.by_rates is not self._angle):
                 self.rates.admit(now)
                 self._throttle = self._throttle if command.keep_throttle else command.throttle
                 self._line.sticks = self._sticks(command)
@@ -332,10 +325,6 @@ class MspClient(Closing):
                 return True
         self.counters.unsent += 1
         return False
-
-    def _fits(self, target: AttitudeTarget) -> bool:
-        """Return whether a target is finite, and for the mode that the person has switched on."""
-        return finite_command(target) and (self._shadow or target.by_rates is not self._angle)
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
         if target.by_rates:

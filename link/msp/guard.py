@@ -96,7 +96,11 @@ class Descent:
                 x, y, z = self._profile.imu(message, t, spinning=self._armed).accel
                 self._feel(np.array((x, y, z - self._loss * self._share**2 * self._armed)), t)
             case msp.Altitude():
-                self._receive_altitude(message.altitude_cm / 100, t)
+                h, dt = message.altitude_cm / 100, min(t - self._height_t, LONGEST_S)
+                off = h - (h if self._h is None else self._h)
+                self._height_t, self._h = t, h - off + min(L1 * dt, 1.0) * off
+                self._v_w[2] -= L2 * off * dt
+                _keep(self._heights, t, h)
             case msp.StatusEx():
                 self._armed = message.armed
                 self.over |= not message.armed
@@ -141,12 +145,6 @@ class Descent:
         if speed > FAST_M_S and not above:
             sink = 0.0
         return np.array([-share * v[0], -share * v[1], min(max((sink - v[2]) / SINK_S, -UP_M_S2), DOWN_M_S2)])
-
-    def _receive_altitude(self, h: float, t: float) -> None:
-        dt, off = min(t - self._height_t, LONGEST_S), h - (h if self._h is None else self._h)
-        self._height_t, self._h = t, h - off + min(L1 * dt, 1.0) * off
-        self._v_w[2] -= L2 * off * dt
-        _keep(self._heights, t, h)
 
     def _feel(self, f_b: Array, t: float) -> None:
         dt = min(t - self._felt_t, LONGEST_S) if self._felt_t > -math.inf else 0.0

@@ -277,36 +277,33 @@ def _camera_status(state: GimbalState, gimbal: SensorRequest, health: StreamHeal
     """Return CameraStatus without header, with CameraParams; what is not transmitted is 0."""
     roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
-    gaps = health.longest_gap_s, health.shortest_gap_s, health.gap_s
-    exposure = dict(zip(("capture_max_sec", "capture_min_sec", "capture_cur_sec"), gaps, strict=True))
+    to_ground = gimbal.mount_type == EARTH_FIXED
+    fixed, valid = ("ned2c", NED_TO_CAM_VALID) if to_ground else ("p2c", PLANE_TO_CAM_VALID)
+    angles = {f"{fixed}_{angle}_deg": value for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True)}
+    place = dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
+    lens = {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
     return {
         "id": state.seq_id % 256,
         "frame_rate": health.hz,
-        **exposure,
+        "capture_max_sec": health.longest_gap_s,
+        "capture_min_sec": health.shortest_gap_s,
+        "capture_cur_sec": health.gap_s,
         "height": max(_int32(state.height_px), 0),
         "width": max(_int32(state.width_px), 0),
         "fov": max(_int32(CENTI * state.fov_deg), 0),
-        "type": TO_GROUND if gimbal.mount_type == EARTH_FIXED else TO_AIRCRAFT,
+        "type": TO_GROUND if to_ground else TO_AIRCRAFT,
         "roll": roll,
         "pitch": pitch,
         "yaw": yaw,
         "optics_multiply": _int32(_half_width(gimbal.fov_deg) / _half_width(state.fov_deg)),
         "others": [0, 0, yaw_rate, 0, pitch_rate],
-        "camera_params": _camera_params(state, gimbal),
+        "camera_params": {"att_type_valid_mask": valid, **lens, **angles, **place},
     }
 
 
 def _half_width(fov_deg: float) -> float:
     """Return half the width seen at a distance of 1; the ratio of two is a zoom."""
     return math.tan(math.radians(min(max(fov_deg, FOV_DEG[0]), FOV_DEG[1])) / 2)
-
-
-def _camera_params(state: GimbalState, gimbal: SensorRequest) -> RosMessage:
-    fixed, valid = ("ned2c", NED_TO_CAM_VALID) if gimbal.mount_type == EARTH_FIXED else ("p2c", PLANE_TO_CAM_VALID)
-    angles = {f"{fixed}_{angle}_deg": value for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True)}
-    place = dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
-    lens = {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
-    return {"att_type_valid_mask": valid, **lens, **angles, **place}
 
 
 def fill(target: Any, values: RosMessage) -> Any:
