@@ -37,82 +37,71 @@ def test_columns_of_a_table_may_have_units(tmp_path):
 ROWS = [(0.01 * k, 0.3, 0.5, 0.0, -9.81) for k in range(60)]  # t, throttle, specific force
 
 
-def as_table(path, head, line=lambda *row: ",".join(map(str, row)), before=""):
-    path.write_text(before + "\n".join([head, *(line(*row) for row in ROWS)]))
+def as_table(path, head, values=lambda *row: row):
+    """Write a table of `values` of ROWS, separated as the header is; with `;` decimals have commas."""
+    separator = next((one for one in ";\t" if one in head.splitlines()[-1]), ",")
+    lines = [separator.join(map(str, values(*row))) for row in ROWS]
+    path.write_text("\n".join([head, *(line.replace(".", ",") if separator == ";" else line for line in lines)]))
     return path
 
 
 HEAD = "t,throttle,a_x,a_y,a_z"
+WRITTEN = [
+    (f"{HEAD},mode", lambda *row: (*row, "OFFBOARD"), ""),
+    (f"{HEAD},T", lambda *row: (*row, 21.5), ""),
+    ("Time,Throttle,a_x,a_y,a_z", lambda *row: row, ""),
+    (f"# {HEAD}", lambda *row: row, ""),
+    (f"# time, then; the; rest; in; SI\n{HEAD}", lambda *row: row, ""),
+    (f"\ufeff{HEAD}", lambda *row: row, ""),
+    ("t,throttle,ax,ay,az", lambda *row: row, ""),
+    ("t,throttle,ax_b,ay_b,az_b", lambda *row: row, ""),
+    (HEAD.replace(",", ";"), lambda *row: row, ""),
+    (HEAD.replace(",", "\t"), lambda *row: row, ""),
+    (HEAD, lambda t, *row: (round(1e3 * t), *row), "column t is taken in ms, by its steps"),
+    (HEAD, lambda t, *row: (round(1e6 * t), *row), "column t is taken in us, by its steps"),
+    (HEAD, lambda t, *row: (round(1e9 * t), *row), "column t is taken in ns, by its steps"),
+]
 
 
-@pytest.mark.parametrize(
-    ("head", "line", "noted"),
-    [
-        (f"{HEAD},mode", lambda *row: ",".join(map(str, (*row, "OFFBOARD"))), ""),
-        (f"{HEAD},T", lambda *row: ",".join(map(str, (*row, 21.5))), ""),
-        ("Time,Throttle,a_x,a_y,a_z", lambda *row: ",".join(map(str, row)), ""),
-        (f"# {HEAD}", lambda *row: ",".join(map(str, row)), ""),
-        (f"# time, then; the; rest; in; SI\n{HEAD}", lambda *row: ",".join(map(str, row)), ""),
-        (f"\ufeff{HEAD}", lambda *row: ",".join(map(str, row)), ""),
-        ("t,throttle,ax,ay,az", lambda *row: ",".join(map(str, row)), ""),
-        ("t,throttle,ax_b,ay_b,az_b", lambda *row: ",".join(map(str, row)), ""),
-        (HEAD.replace(",", ";"), lambda *row: ";".join(map(str, row)).replace(".", ","), ""),
-        (HEAD.replace(",", "\t"), lambda *row: "\t".join(map(str, row)), ""),
-        (HEAD, lambda t, *row: ",".join(map(str, (round(1e3 * t), *row))), "column t is taken in ms, by its steps"),
-        (HEAD, lambda t, *row: ",".join(map(str, (round(1e6 * t), *row))), "column t is taken in us, by its steps"),
-        (HEAD, lambda t, *row: ",".join(map(str, (round(1e9 * t), *row))), "column t is taken in ns, by its steps"),
-    ],
-)
-def test_tables_are_read_as_others_write_them(head, line, noted, tmp_path):
-    log = read_log_signals(as_table(tmp_path / "a.csv", head, line))
-    assert log_kind(as_table(tmp_path / "b", head, line)) == "table"
+@pytest.mark.parametrize(("head", "values", "noted"), WRITTEN)
+def test_tables_are_read_as_others_write_them(head, values, noted, tmp_path):
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, values))
+    assert log_kind(as_table(tmp_path / "b", head, values)) == "table"
     force = log.get("force")
     assert force.t == pytest.approx([row[0] for row in ROWS]) and force.values[9] == pytest.approx([0.5, 0, -9.81])
     assert len(log.get("throttle")) == len(ROWS) and "; ".join(log.notes) == noted
 
 
-@pytest.mark.parametrize(
-    ("head", "line", "words"),
-    [
-        (
-            f"{HEAD},roll,pitch,yaw",
-            lambda *row: ",".join(map(str, (*row[:4], 9.81, 3.1, 0, 0))),
-            "z is up by a_z, but the other way in the world",
-        ),
-        (
-            HEAD,
-            lambda *row: ",".join(map(str, (*row[:4], 0.3))),
-            "is 0.583 m/s.2 for most of the log: is gravity subtracted",
-        ),
-        (
-            HEAD,
-            lambda *row: ",".join(map(str, (*row[:4], -1.0))),
-            r"force is 1.12 for most .* in g\? multiply it by 9.81",
-        ),
-        (HEAD, lambda *row: ",".join(map(str, (*row[:4], "none"))), "column a_z, row 1: none is no number"),
-        (
-            HEAD,
-            lambda t, *row: ",".join(map(str, (1e4 * t, *row))),
-            r"no unit and steps of 100: name it, as in t \[ms\]",
-        ),
-        (
-            "loopIteration,time (us)",
-            lambda *row: "0,0",
-            r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
-        ),
-        (
-            f"{HEAD},w_x,w_y,w_z",
-            lambda t, *row: ",".join(map(str, (t, *row, 400 * np.sin(30 * t), 0, 0))),
-            r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or w_x \[rad/s\]",
-        ),
-        (HEAD.replace("t,", "time_us [ms],"), lambda *row: ",".join(map(str, row)), "is the time in us or in ms"),
-        ("timestamp,q[0]", lambda *row: "0,0", "made by ulog2csv from a .ulg, which is read itself"),
-        ("timestamp,timestamp_sample,x", lambda *row: "0,0,0", "made by ulog2csv from a .ulg, which is read itself"),
-    ],
-)
-def test_tables_that_would_be_misread_are_refused(head, line, words, tmp_path):
+MISREAD = [
+    (
+        f"{HEAD},roll,pitch,yaw",
+        lambda *row: (*row[:4], 9.81, 3.1, 0, 0),
+        "z is up by a_z, but the other way in the world",
+    ),
+    (HEAD, lambda *row: (*row[:4], 0.3), "is 0.583 m/s.2 for most of the log: is gravity subtracted"),
+    (HEAD, lambda *row: (*row[:4], -1.0), r"force is 1.12 for most .* in g\? multiply it by 9.81"),
+    (HEAD, lambda *row: (*row[:4], "none"), "column a_z, row 1: none is no number"),
+    (HEAD, lambda t, *row: (1e4 * t, *row), r"no unit and steps of 100: name it, as in t \[ms\]"),
+    (
+        f"{HEAD},w_x,w_y,w_z",
+        lambda t, *row: (t, *row, 400 * np.sin(30 * t), 0, 0),
+        r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or w_x \[rad/s\]",
+    ),
+    (HEAD.replace("t,", "time_us [ms],"), lambda *row: row, "is the time in us or in ms"),
+    (
+        "loopIteration,time (us)",
+        lambda *row: (0, 0),
+        r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
+    ),
+    ("timestamp,q[0]", lambda *row: (0, 0), "made by ulog2csv from a .ulg, which is read itself"),
+    ("timestamp,timestamp_sample,x", lambda *row: (0, 0, 0), "made by ulog2csv from a .ulg, which is read itself"),
+]
+
+
+@pytest.mark.parametrize(("head", "values", "words"), MISREAD)
+def test_tables_that_would_be_misread_are_refused(head, values, words, tmp_path):
     with pytest.raises(UserError, match=words):
-        read_log_signals(as_table(tmp_path / "a.csv", head, line))
+        read_log_signals(as_table(tmp_path / "a.csv", head, values))
 
 
 Z_UP = {
@@ -135,9 +124,7 @@ def test_axes_with_z_up_are_turned_into_frd_and_ned(up, tmp_path):
 
 def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
     head, glitches = f"{HEAD},w_x,w_y,w_z", iter([500.0, *[0.3] * (len(ROWS) - 1)])
-    log = read_log_signals(
-        as_table(tmp_path / "a.csv", head, lambda *row: ",".join(map(str, (*row, next(glitches), 0, 0))))
-    )
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: (*row, next(glitches), 0, 0)))
     assert log.get("omega").values[1] == pytest.approx([0.3, 0, 0])
 
 
@@ -147,7 +134,7 @@ TIMES = {"time_s": 1, "timestamp_ms": 1e3, "TimeUS": 1e6, "time_usec [us]": 1e6,
 @pytest.mark.parametrize("name, per_s", TIMES.items())
 def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(name, per_s, tmp_path):
     head = HEAD.replace("t,", f"{name},") + ",w_x [deg/s],w_y,w_z"
-    path = as_table(tmp_path / "a", head, lambda t, *row: ",".join(map(str, (100 * per_s * t, *row, 400, 0, 0))))
+    path = as_table(tmp_path / "a", head, lambda t, *row: (100 * per_s * t, *row, 400, 0, 0))
     log = read_log_signals(path)
     assert log.notes == () and log.get("force").t[-1] == pytest.approx(59.0)
     assert log.get("omega").values[0] == pytest.approx([np.radians(400), 0, 0])
@@ -155,7 +142,7 @@ def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(name, per
 
 def test_of_several_times_the_one_whose_unit_is_known_counts(tmp_path):
     head = HEAD.replace("t,", "timestamp,time_us,")
-    path = as_table(tmp_path / "a.csv", head, lambda t, *row: ",".join(map(str, (int(1e3 * t), 1e6 * t, *row))))
+    path = as_table(tmp_path / "a.csv", head, lambda t, *row: (int(1e3 * t), 1e6 * t, *row))
     log = read_log_signals(path)
     assert log.get("force").t == pytest.approx([row[0] for row in ROWS]) and log.notes == ()
 
@@ -163,11 +150,11 @@ def test_of_several_times_the_one_whose_unit_is_known_counts(tmp_path):
 def test_a_stated_unit_of_forces_is_believed(tmp_path):
     """A vehicle in free fall for most of its log."""
     head = HEAD.replace("a_z", "a_z [m/s^2]")
-    log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: ",".join(map(str, (*row[:4], -1.0)))))
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: (*row[:4], -1.0)))
     assert len(log.get("force")) == len(ROWS)
 
 
 def test_samples_too_rare_for_a_vehicle_are_refused(tmp_path):
-    path = as_table(tmp_path / "a.csv", HEAD, lambda t, *row: ",".join(map(str, (25 * t, *row[:3], -9.81 + t))))
+    path = as_table(tmp_path / "a.csv", HEAD, lambda t, *row: (25 * t, *row[:3], -9.81 + t))
     with pytest.raises(UserError, match=r"holds 4\.0 samples of the motion a second, but 10 are needed"):
         read_signals(path)
