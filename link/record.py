@@ -96,6 +96,8 @@ def encoded(record: dict[str, Any]) -> bytes:
 
 MAGIC = b"\x89MCAP0\r\n"
 RECORD_BYTES = 64 << 20  # largest record, and chunk unpacked; our own have 1 MB and one record more
+# Limit of all that is unpacked: ratio to the file size, plus bytes; our own have a ratio of 12.
+MOST_RATIO, FREE_BYTES = 100, 16 << 20
 DAMAGE = (*CAUSES, EOFError, McapError, MemoryError, RuntimeError, struct.error, zstandard.ZstdError)
 
 Record = dict[str, Any]
@@ -185,6 +187,8 @@ def _summarised(data: Any) -> dict[int, Channel]:
 
 
 def _found(data: Any, losses: Losses) -> Iterator[Channel | Message]:
+    data.seek(0, os.SEEK_END)
+    room = FREE_BYTES + MOST_RATIO * data.tell()
     data.seek(0)
     try:
         for record in StreamReader(data, emit_chunks=True, record_size_limit=RECORD_BYTES).records:
@@ -192,19 +196,20 @@ def _found(data: Any, losses: Losses) -> Iterator[Channel | Message]:
                 yield record
             elif isinstance(record, Chunk):
                 try:
-                    inner = breakup_chunk(_unpacked(record), validate_crc=True)
+                    inner = breakup_chunk(_unpacked(record, room), validate_crc=True)
                 except DAMAGE:
                     losses.counts["chunk"] += 1
                     continue
+                room -= record.uncompressed_size
                 yield from (one for one in inner if isinstance(one, Channel | Message))
     except DAMAGE:
         losses.cut_off = data.tell()
 
 
-def _unpacked(chunk: Chunk) -> Chunk:
+def _unpacked(chunk: Chunk, room: int) -> Chunk:
     """Return a chunk without compression. Raises one of DAMAGE if it is damaged, or larger than it states or may be."""
     size, data = chunk.uncompressed_size, chunk.data
-    if size > RECORD_BYTES:
+    if size > min(RECORD_BYTES, room):
         raise ValueError("too large")
     if chunk.compression == "zstd":
         with zstandard.ZstdDecompressor(max_window_size=RECORD_BYTES).stream_reader(data) as stream:

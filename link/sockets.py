@@ -36,7 +36,7 @@ def is_autopilot(packet: Any) -> bool:
 class Peer:
     """The autopilot, once received; times in s of any monotonic clock.
 
-    Until the link is complete one with the ids in the profile may replace it.
+    Until the link is complete it may be replaced: at once by one with the ids in the profile, by any other after a while.
     """
 
     def __init__(self, host: str = "", port: int = 0, expected: Sender | None = None):
@@ -44,7 +44,8 @@ class Peer:
         self.address: Address | None = None
         self._wanted, self._expected = (host, port), expected
         self._source: Sender = 0, 0
-        self._received = 0.0
+        self._rival: tuple[Address, Sender] | None = None  # another autopilot, received since this one was bound
+        self._met = self._received = 0.0
         self._complete = self._changed = False
 
     def may_speak(self, sender: Address) -> bool:
@@ -60,19 +61,28 @@ class Peer:
             if self._complete or not is_autopilot(packet):
                 return False
             if self.address is not None and (source != self._expected or self._source == self._expected):
+                self._rival = sender, source
                 return False
-            self._changed, self.address, self._source = self._changed or self.address is not None, sender, source
+            self._bind(sender, source, now)
         self._received = now
         return True
 
-    def reconsider(self, now: float, complete: bool) -> bool:
-        """Release an autopilot that is silent. Call it until GO; `complete`: all messages that a flight needs were received.
+    def _bind(self, address: Address | None, source: Sender, now: float) -> None:
+        self._changed = self._changed or self.address is not None
+        self.address, self._source, self._rival, self._met, self._received = address, source, None, now, now
+        self._complete = False
 
-        Return whether the autopilot was released or replaced since the last call: its messages are void.
+    def reconsider(self, now: float, complete: bool) -> bool:
+        """Release an autopilot that is silent, or whose link is not `complete` while another is received. Call it until GO.
+
+        The link is complete once all messages that a flight needs were received. Return whether the autopilot was released or
+        replaced since the last call: its messages are void.
         """
         self._complete = complete
         if self.address is not None and now - self._received >= SILENCE_S:
-            self.address, self._source, self._complete, self._changed = None, (0, 0), False, True
+            self._bind(None, (0, 0), now)
+        elif not complete and self._rival is not None and now - self._met >= SILENCE_S:
+            self._bind(*self._rival, now)
         changed, self._changed = self._changed, False
         return changed
 

@@ -227,6 +227,16 @@ def test_a_silent_simulator_is_let_go_and_another_taken(client, simulator):
         assert meet(client, other) and client.peer == other.socket.getsockname()
 
 
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_vehicle_that_never_falls_silent_gives_way_while_the_link_is_not_complete(complete):
+    peer, first, second, read = Peer(expected=(1, 1)), (LOCAL, 1), (LOCAL, 2), dialect.MAVLink(None)
+    for now in range(4):
+        assert peer.admits(read.decode(bytearray(beat(42, 1))), first, float(now)) and peer.address == first
+        assert not peer.admits(read.decode(bytearray(beat(43, 1))), second, float(now))
+        assert peer.reconsider(float(now), complete) == (now == SILENCE_S and not complete)
+    assert peer.address == (first if complete else second)
+
+
 def test_the_ids_of_the_profile_take_precedence_until_the_link_is_complete():
     peer, read = Peer(expected=(1, 200)), dialect.MAVLink(None)
     for system, component, complete, received in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
