@@ -304,9 +304,7 @@ NAN = math.nan
 def read(message):
     """Return the simulator's reading of a message: a set-point or the fault."""
     codec = ServerCodec(SPEC)
-    received = codec.decode(
-        message if isinstance(message, bytes) else message.pack(dialect.MAVLink(None, srcSystem=255))
-    )
+    received = codec.decode(packed(message))
     (refusal,) = codec.refusals() or (None,)
     return received[0] if received else refusal.fault
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.client import NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
-from gate_racer.link.rflysim.desk import ASK_S
+from gate_racer.link.rflysim.desk import ASK_S, RENEW_S
 from gate_racer.link.rflysim.request import CLEAR_COMMAND, LAST_COPTER, SENSORS, decode_command
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import (
@@ -160,24 +160,15 @@ def wait(ear, begin, seconds):
     return begin + seconds
 
 
-def test_it_listens_on_loopback_for_a_server_there_and_asks_again_at_long_intervals(ear, server):
-    assert ear.socket.getsockname()[0] == LOCAL
-    begin = time.monotonic()
-    asked(server)
-    for n in range(round(35.0 / STEP_S)):
-        ear.received = begin + n * STEP_S
-        ear.ask(begin + n * STEP_S)
-    assert len(asked(server)) == 3
-
-
-def test_it_asks_until_it_is_answered_and_again_soon_after_a_silence(ear, server):
+def test_it_asks_until_it_is_answered_then_at_long_intervals_and_again_after_a_silence(ear, server):
+    assert ear.socket.getsockname()[0] == LOCAL, "of a server there"
     now = wait(ear, time.monotonic(), 3 * ASK_S)
     assert 3 <= len(asked(server)) <= 5
-    for n in range(20):
-        ear.received = now + n / 30
-        ear.ask(now + n / 30)
-    assert asked(server) == []
-    ear.ask(now + 20 / 30 + SILENCE_S)
+    for _ in range(round(3.5 * RENEW_S / STEP_S)):
+        ear.received = now = now + STEP_S
+        ear.ask(now)
+    assert len(asked(server)) == 3
+    wait(ear, now, max(ASK_S, SILENCE_S) + STEP_S)
     assert len(asked(server)) == 1
 
 
