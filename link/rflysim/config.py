@@ -50,30 +50,27 @@ def fault(sensor: SensorRequest) -> str:
     kind = SENSORS.get(sensor.type_id)
     if kind is None:
         return f"TypeID: unknown sensor type {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
-    size, scans = sensor.width_px * sensor.height_px, sensor.type_id in (LIDAR, LIDAR_WORLD)
+    addressed = max(sensor.send[1:5]) <= 255 and sensor.port <= LARGEST_WORD
+    of_unit_length = not sensor.turned_by_quat or abs(math.hypot(*sensor.quat) - 1) <= UNIT_TOLERANCE
+    carried = sensor.copter >= 1 or sensor.mount_type in (ON_GROUND, ON_SENSOR)
+    sized = sensor.width_px * sensor.height_px > 0 or sensor.type_id in SINGLE
+    lengths = [sensor.other[k] for k in MEASURES.get(sensor.type_id, () if kind.encoding else (0,))]
     widest_deg = WHOLE_TURN_DEG if sensor.type_id == FISHEYE else WHOLE_TURN_DEG / 2
+    seen = not kind.encoding or 0 < sensor.fov_deg < widest_deg
     left, right, low, high = angles = sensor.other[2:6]
-    across = left < right <= left + WHOLE_TURN_DEG or sensor.width_px == 1  # not all rays in one direction
+    across = left < right <= left + WHOLE_TURN_DEG or sensor.width_px == 1
     up = -90.0 <= low < high <= 90.0 or (low == high and sensor.height_px == 1)
-    measures = [sensor.other[k] for k in MEASURES.get(sensor.type_id, () if kind.encoding else (0,))]
+    spread = sensor.type_id not in (LIDAR, LIDAR_WORLD) or (across and up)  # not all rays in one direction
     checks = (
         (sensor.mode in MODES, "SendProtocol[0]", f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"),
-        (max(sensor.send[1:5]) <= 255 and sensor.port <= LARGEST_WORD, "SendProtocol", "must be an address and a port"),
+        (addressed, "SendProtocol", "must be an address and a port"),
+        (of_unit_length, "SensorAngQuat", "must have length 1"),
+        (carried, "TargetCopter", "must be at least 1"),
+        (min(lengths, default=0.0) >= 0, "otherParams", f"lengths must not be negative, found {lengths}"),
+        (sized, "DataWidth", "DataWidth and DataHeight must be positive"),
+        (seen, "CameraFOV", f"must lie between 0 and {widest_deg:g} degrees, found {sensor.fov_deg:g}"),
         (
-            not sensor.turned_by_quat or abs(math.hypot(*sensor.quat) - 1) <= UNIT_TOLERANCE,
-            "SensorAngQuat",
-            "must have length 1",
-        ),
-        (sensor.copter >= 1 or sensor.mount_type in (ON_GROUND, ON_SENSOR), "TargetCopter", "must be at least 1"),
-        (min(measures, default=0.0) >= 0, "otherParams", f"lengths must not be negative, found {measures}"),
-        (size or sensor.type_id in SINGLE, "DataWidth", "DataWidth and DataHeight must be positive"),
-        (
-            not kind.encoding or 0 < sensor.fov_deg < widest_deg,
-            "CameraFOV",
-            f"must lie between 0 and {widest_deg:g} degrees, found {sensor.fov_deg:g}",
-        ),
-        (
-            not scans or (across and up),
+            spread,
             "otherParams[2..5]",
             f"LiDAR angles must satisfy left < right and low < high, in degrees, found {angles}",
         ),
