@@ -281,7 +281,6 @@ class RateGuard:
         return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def admit(self, now: float) -> bool:
-        """Return whether an event at `now` (s) is admitted; if so it is counted."""
         recent = self._recent
         while recent and recent[-1] > now:
             recent.pop()  # the clock was set back
@@ -316,7 +315,6 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def peer(self) -> Address | None:
-        """The simulator's address, once known."""
         return self._peer.address
 
     @property

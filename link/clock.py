@@ -87,7 +87,6 @@ class StreamClock:
 
     @classmethod
     def of(cls, profile: Profile) -> "StreamClock":
-        """Create the model of telemetry and video of a profile."""
         return cls(profile.video_latency_s, profile.one_clock)
 
     @property
@@ -97,7 +96,6 @@ class StreamClock:
 
     @property
     def slips(self) -> int:
-        """Number of times the reference's clock has lost time."""
         return self._reference.rises
 
     @property
@@ -209,7 +207,6 @@ class _LowerEnvelope:
     """The greatest curve below all `received - stamp` that rises by `DRIFT` at most, but for a rise that lasts."""
 
     def __init__(self, rise_s: float, confirm_s: float) -> None:
-        """Create it for rises by more than rise_s that last for confirm_s."""
         self._rise_s, self._confirm_s = rise_s, confirm_s
         self.jumps = self.rises = 0
         self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that determines it
@@ -276,11 +273,9 @@ class Timeline:
         self._doubtful: list[tuple[Imu, float]] = []  # samples of a possibly new time, with their reception
 
     def to_wire(self, t: float) -> float:
-        """Return the simulator's time of a time of the pilot, s."""
         return t + self._ahead_s
 
     def to_pilot(self, t: float) -> float:
-        """Return the pilot's time of a time of the simulator, s."""
         return t - self._ahead_s
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:

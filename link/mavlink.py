@@ -116,8 +116,6 @@ OVERHEAD_BYTES = 12  # header and checksum of a packet
 
 @dataclass(slots=True)
 class Counters:
-    """Counts of input dropped by a decoder."""
-
     malformed: int = 0  # byte sequences that are not a MAVLink 2 message
     unsupported: int = 0  # messages that this end does not read
     invalid: int = 0  # not finite, or otherwise invalid

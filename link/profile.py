@@ -36,7 +36,6 @@ class RateDivider:
         self._beats, self._steps = Fraction(hz / clock_hz).limit_denominator(LONGEST_PERIOD).as_integer_ratio()
 
     def __call__(self, n: int) -> bool:
-        """Return whether it beats at the clock's step n."""
         return n * self._beats // self._steps > (n - 1) * self._beats // self._steps
 
 
@@ -192,7 +191,6 @@ class Profile:
         return replace(self, system=number, mavlink_port=received, simulator_port=spoken_to)
 
     def gain(self, rad_s_bit: bool) -> RateGain:
-        """Return the rate gain with bit 16 of the type mask as given."""
         return self.rates_rad_s if rad_s_bit else self.rates
 
     def video_stamp(self, t: float) -> int:

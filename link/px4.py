@@ -29,7 +29,6 @@ TOO_SLOW = 0.7  # fraction of the requested rate; PX4 rounds intervals to those 
 
 
 def custom_mode(main: int, sub: int) -> int:
-    """Return HEARTBEAT.custom_mode of a main and sub-mode."""
     return main << 16 | sub << 24
 
 

@@ -31,8 +31,6 @@ class StreamCounters:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One datagram of a frame."""
-
     t: float  # s, stamp of the frame
     frame_id: int | None  # None where frames are not numbered
     part: int  # from 0

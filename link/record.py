@@ -35,7 +35,6 @@ class RecordFile:
     """MCAP file open for writing. `close` completes the file; without it the file holds the records written so far."""
 
     def __init__(self, path: Path):
-        """Open the file. Raises UserError when it cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("wb")
@@ -80,7 +79,6 @@ def vector(n: int, description: str) -> dict[str, Any]:
 
 
 def scalar(kind: str, description: str) -> dict[str, Any]:
-    """Return the schema of one value of a JSON type."""
     return {"type": kind, "description": description}
 
 
@@ -105,14 +103,11 @@ Record = dict[str, Any]
 
 @dataclass
 class Losses:
-    """Parts of a file that could not be read."""
-
     counts: Counter[str] = field(default_factory=Counter)
     cut_off: int | None = None  # position where the file ceases to be readable
     last_s: float | None = None  # s, time of the last message read
 
     def __str__(self) -> str:
-        """Return the losses in a line; empty if there are none."""
         parts = [f"{count} {what}{'s' if count > 1 else ''} damaged" for what, count in self.counts.items()]
         if self.cut_off is not None:
             at = "" if self.last_s is None else f", at {self.last_s:.2f} s"

@@ -52,8 +52,6 @@ FRAMES = {
 
 
 class Fault(enum.StrEnum):
-    """Reason why a control message is dropped."""
-
     MASK = "type mask"
     FRAME = "coordinate frame"
     NOT_FINITE = "not finite"
@@ -64,8 +62,6 @@ class Fault(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A set-point or command that is not executed."""
-
     fault: Fault
     reason: str
 
@@ -306,12 +302,10 @@ class ServerCodec:
         return [self._framing.pack(dialect.MAVLink_timesync_message(answered_ns, request.sent_ns))]
 
     def replies(self) -> list[bytes]:
-        """Return the replies to a ground station since the last call."""
         packets, self._replies = self._replies, []
         return [self._framing.pack(packet) for packet in packets]
 
     def refusals(self) -> list[Refusal]:
-        """Return the control messages dropped since the last call."""
         refusals, self._refusals = self._refusals, []
         return refusals
 

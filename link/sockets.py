@@ -49,7 +49,6 @@ class Peer:
         self._complete = self._changed = False
 
     def may_speak(self, sender: Address) -> bool:
-        """Return whether datagrams of an address are to be read."""
         host, port = self._wanted
         as_wanted = host in ("", sender[0]) and port in (0, sender[1])
         return as_wanted and (self.address in (None, sender) or not self._complete)

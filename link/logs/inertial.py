@@ -36,8 +36,6 @@ class Layout:
     R_bs: Array  # (3, 3), from the IMU's axes to FRD
 
     def sources(self) -> tuple[Source, ...]:
-        """Return where the signals are, and what makes them ours."""
-
         def to_body(values: Array) -> Array:
             return values @ self.R_bs.T
 
@@ -74,7 +72,6 @@ LAYOUTS = (
 
 
 def layout_of(folder: Path) -> Layout | None:
-    """Return the layout of a folder, or None for another one."""
     return next((one for one in LAYOUTS if (folder / one.imu).is_file()), None)
 
 

@@ -182,7 +182,6 @@ class MspLine:
         return None
 
     def rest(self) -> None:
-        """Send neutral sticks, now and in every following period."""
         self.sticks = neutral(self._profile)
         self._port.write(self.codec.sticks(self.sticks))
 

@@ -187,7 +187,6 @@ class Descent:
 
 
 def _keep(readings: deque[tuple[float, float]], t: float, value: float) -> None:
-    """Append a reading, and drop those older than LANDED_S."""
     readings.append((t, value))
     while readings[0][0] < t - LANDED_S:
         readings.popleft()
@@ -237,7 +236,6 @@ class StickWatch:
         return self._answers.sticks(self._centred) + self._answers.poll(self._polled)
 
     def silent(self, t: float) -> bool:
-        """Return whether the pilot has left the vehicle in the air."""
         return self.carries and t - self._last_t > SILENT_S
 
 

@@ -349,8 +349,6 @@ DIRECTIONS = frozenset(Direction)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message on the wire."""
-
     command: int
     payload: bytes = b""
     direction: Direction = Direction.REQUEST
@@ -358,8 +356,6 @@ class Frame:
 
 @dataclass(slots=True)
 class CodecCounters:
-    """Counts of what an end has dropped."""
-
     stray: int = 0  # bytes outside of frames
     checksum: int = 0  # frames with a wrong checksum
     oversized: int = 0  # longer frames, or of version 2

@@ -111,7 +111,6 @@ def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
 
 
 def _leaves(value: object, name: str = "") -> dict[str, object]:
-    """Return values by dotted name, such as `modes.0.low_us`."""
     if not isinstance(value, dict | tuple | list):
         return {name: value}
     leaves = dict[str, object]()
@@ -157,7 +156,6 @@ class PreflightFile:
 
     @property
     def digest(self) -> str:
-        """Expected value of `sha256`."""
         return hashlib.sha256(json.dumps(asdict(replace(self, sha256="")), sort_keys=True).encode()).hexdigest()
 
 

@@ -196,8 +196,6 @@ class AuxRange:
 
 @dataclass(frozen=True)
 class AuxModes:
-    """Switches of the safety pilot's transmitter."""
-
     arm: AuxRange
     angle: AuxRange
     override: AuxRange  # MSP OVERRIDE: the companion computer sets the masked channels
@@ -213,8 +211,6 @@ class ReceiverFailsafe:
 
 @dataclass(frozen=True)
 class Barometer:
-    """Effect of spinning propellers on the barometer."""
-
     fall_m: float
     noise_m: float
 
@@ -327,7 +323,6 @@ class BetaflightProfile:
         return Attitude(t - 0.5 / self.attitude_hz, (w, x, y, z))
 
     def raw_attitude(self, q_wb: Array) -> RawAttitude:
-        """Return the angles of an attitude (4,), wxyz."""
         roll, pitch, yaw = scaled(self.signs.euler, to_euler(q_wb))
         return RawAttitude(round(roll / DDEG), round(pitch / DDEG), round(math.degrees(yaw)) % 360)
 
@@ -363,7 +358,6 @@ class BetaflightProfile:
         return tuple(min(max(round(us[letter]), LOW_US), HIGH_US) for letter in self.channel_map)
 
     def _deflections(self, us: Sequence[float]) -> Vector:
-        """Return deflections about the body axes, -1..1."""
         offsets = [(us[self.channel(letter)] - MID_US) / TRAVEL_US for letter in AXES]
         return scaled(self.signs.sticks, [min(max(x, -1.0), 1.0) for x in offsets])
 

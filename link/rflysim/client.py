@@ -69,7 +69,6 @@ class SensorSocket(RequestSocket):
 
 class SensorReceiver(Closing):
     def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = remark):
-        """Bind the ports. Raises LinkError when a port is in use."""
         self._sockets: list[SensorSocket] = []
         try:
             for sensor in sensors:
@@ -117,8 +116,6 @@ EXAMPLE = f"{SCHEME}://127.0.0.1:{request.REQUEST_PORT}?config=Config.json"
 
 @dataclass(frozen=True)
 class Vision:
-    """Server, and the camera for flight."""
-
     server: Address
     sensor: SensorRequest
     camera: Camera
@@ -178,7 +175,6 @@ class VisionReceiver(SensorSocket):
     """Receiver of one camera, in place of `link.client.VideoReceiver`."""
 
     def __init__(self, vision: Vision, tell: Tell = remark):
-        """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
         super().__init__(vision.sensor, vision.server, tell, partial(image_file, sensor=vision.sensor))
         # Function that opens a receiver in this one's place, once it is closed.
         self.successor = partial(VisionReceiver, vision, tell)
@@ -188,7 +184,6 @@ class VisionReceiver(SensorSocket):
 
     @property
     def counters(self) -> StreamCounters:
-        """Counters of the stream, with the datagrams of other hosts."""
         return self.stream.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:

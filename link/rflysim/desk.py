@@ -236,7 +236,6 @@ class GimbalClient(RequestSocket):
     def __init__(
         self, sensors: Iterable[SensorRequest], server: Address, masks: GimbalMasks = DOCUMENT, port: int = STATE_PORT
     ):
-        """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port, group=GROUP)
         self._masks = masks
@@ -260,7 +259,6 @@ class HeartbeatReceiver(RequestSocket):
     """Start time of the simulation, s since 1970: from CopterSim's heartbeats, or estimated from the first frame."""
 
     def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
-        """Bind the port. Raises LinkError when the port is in use, or the server is unknown."""
         super().__init__(server, port, group=GROUP)
         self._copter = copter
         self._start: float | None = None
@@ -381,8 +379,6 @@ def read_query(datagram: bytes) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class SceneReport:
-    """What became of the objects."""
-
     placed: int  # confirmed
     missing: list[int]  # numbers without a state
     different: list[int]  # elsewhere or of another size
@@ -392,7 +388,6 @@ class SceneReport:
 
 class SceneClient(RequestSocket):
     def __init__(self, server: Address, port: int = STATE_PORT):
-        """Bind the port of the states. Raises LinkError when it is in use, or the server is unknown."""
         super().__init__(server, port, group=GROUP)
 
     def make(self, objects: Sequence[SceneObject], patience_s: float = 5.0) -> SceneReport:

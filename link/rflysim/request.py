@@ -100,7 +100,6 @@ class SensorRequest:
         return (self.by_quat or 0.0) > 0.5
 
     def current(self) -> "SensorRequest":
-        """Return the same request in the current form."""
         filled = (*self.other, *[0.0] * (PARAMETERS - len(self.other)))
         return self if self.by_quat is not None else replace(self, by_quat=0.0, other=filled)
 
@@ -172,7 +171,6 @@ class ImuSample(Packed):
 
 
 def imu_port(copter: int) -> int:
-    """Return the port on which a copter's CopterSim receives requests for its IMU."""
     return IMU_REQUEST_PORT + 2 * (copter - 1)
 
 

@@ -61,7 +61,6 @@ class RosMessages:
         return self._prefix + self._names.get(sensor.type_id, default).replace("{seq}", str(sensor.seq_id))
 
     def gimbal_topic(self, sensor: SensorRequest, what: str) -> str:
-        """Return a topic of a gimbal: `what` is "ctrl", "ai_ctrl" or "status"."""
         return f"{self._prefix}/rflysim/sensor{sensor.seq_id}/camera/{what}"
 
     def frame(self, name: str) -> str:

@@ -200,8 +200,6 @@ MOST_PARTS = 1 << 15  # datagrams of a frame
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One complete frame of a sensor, not decoded."""
-
     t: float  # s of simulation time, at the exposure
     frame_id: int | None  # signed, 32 bit; None: older generation
     data: bytes
@@ -279,7 +277,6 @@ class RateLimitedReporter:
         self._tell, self._name, self._times = tell, name, Counter[str]()
 
     def __call__(self, topic: str, text: str) -> None:
-        """Count an event on a topic, and report it if due."""
         if topic not in self._times and len(self._times) == MOST_TOPICS:
             return
         self._times[topic] += 1
@@ -291,7 +288,6 @@ class RateLimitedReporter:
 
 class Stream:
     def __init__(self, sensor: SensorRequest, tell: Tell, read: Callable[[bytes], Value]):
-        """Create it; `read` decodes a frame, or raises MalformedError."""
         self.sensor, self.read, self.health = sensor, read, StreamHealth()
         self.say = RateLimitedReporter(
             tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
