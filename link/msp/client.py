@@ -53,11 +53,9 @@ class PollScheduler:
 
     def __init__(self, stick_hz: float, timeout_s: float):
         """Create it; `stick_hz` 0 sends no sticks; `timeout_s`: time after which a request counts as lost."""
-        if stick_hz < 0 or timeout_s <= 0:
-            raise ValueError("stick_hz must not be negative and timeout_s must be positive")
-        self._beat_s = 1 / stick_hz if stick_hz else math.inf
+        self._beat_s = 1 / stick_hz if stick_hz else 0.0
         self._timeout_s = timeout_s
-        self._beat_t: float | None = None  # time of the next beat
+        self._beat_t = None if stick_hz else math.inf  # time of the next beat
         self._new = self._led = False  # a command waits; the last sticks carried a new one
         self._requested: float | None = None  # time of the pending request
         self._poll_due = -math.inf  # time at which it counts as lost
@@ -68,8 +66,6 @@ class PollScheduler:
 
     def sticks_due(self, now: float) -> bool:
         """Return whether sticks are to be sent now; if so, they count as sent."""
-        if math.isinf(self._beat_s):
-            return False
         if self._beat_t is None:
             self._beat_t = now
         if now < self._stick_due(self._beat_t):
@@ -117,12 +113,12 @@ class PollScheduler:
         """Return how long the caller may wait for bytes before something is due, s."""
         poll = 0.0 if self._requested is None else self._poll_due - now
         stick = 0.0 if self._beat_t is None else self._stick_due(self._beat_t) - now
-        return max(0.0, min(poll, math.inf if math.isinf(self._beat_s) else stick))
+        return max(0.0, min(poll, stick))
 
     @property
     def figures(self) -> LinkFigures:
-        p95 = float(np.percentile(self._intervals, 95)) if self._intervals else math.nan
-        mean = sum(self._intervals) / len(self._intervals) if self._intervals else math.nan
+        intervals = [*self._intervals] or [math.nan]
+        mean, p95 = float(np.mean(intervals)), float(np.percentile(intervals, 95))
         return LinkFigures(self.answers, self.timeouts, mean, p95)
 
 
