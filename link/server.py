@@ -41,7 +41,6 @@ from gate_racer.vehicle.rotation import to_euler
 ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | IGNORE_THRUST | IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
 POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
-YAW, YAW_RATE = 10, 11  # bits 0 to 8 ignore position, velocity and acceleration
 FRAMES = {
     dialect.MAV_FRAME_LOCAL_NED: messages.TargetFrame.LOCAL,
     dialect.MAV_FRAME_LOCAL_OFFSET_NED: messages.TargetFrame.OFFSET,
@@ -93,19 +92,18 @@ def position_target(message: Any) -> messages.PositionTarget | Refusal:
         return Refusal(Fault.FRAME, f"coordinate frame {message.coordinate_frame}: must be one of {known}")
     if mask & ~POSITION_BITS:
         return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~POSITION_BITS} is undefined")
-    p_v = message.x, message.y, message.z, message.vx, message.vy, message.vz
-    values = (*p_v, message.afx, message.afy, message.afz)
-    axes = [None if mask & 1 << bit else value for bit, value in enumerate(values)]
-    yaw, yaw_rate = (None if mask & 1 << bit else v for bit, v in ((YAW, message.yaw), (YAW_RATE, message.yaw_rate)))
-    requested = [value for value in (*axes, yaw, yaw_rate) if value is not None]
+    linear = message.x, message.y, message.z, message.vx, message.vy, message.vz, message.afx, message.afy, message.afz
+    values = (*linear, None, message.yaw, message.yaw_rate)  # by the bits that ignore them
+    fields = [None if mask & 1 << bit else value for bit, value in enumerate(values)]
+    requested = [value for value in fields if value is not None]
     if not requested:
         return Refusal(Fault.MASK, f"type mask {mask} ignores every field: at least one must be set")
-    if mask & FORCE and any(axis is not None for axis in axes[6:]):
+    if mask & FORCE and any(axis is not None for axis in fields[6:9]):
         supported = f"only accelerations are supported, with bit {FORCE} clear"
         return Refusal(Fault.MASK, f"type mask {mask} requests forces: {supported}")
     if not finite(requested):
         return Refusal(Fault.NOT_FINITE, "SET_POSITION_TARGET_LOCAL_NED holds a field that is not finite")
-    px, py, pz, vx, vy, vz, ax, ay, az = axes
+    px, py, pz, vx, vy, vz, ax, ay, az, _, yaw, yaw_rate = fields
     return messages.PositionTarget((px, py, pz), (vx, vy, vz), yaw, yaw_rate, frame, (ax, ay, az))
 
 
