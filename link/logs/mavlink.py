@@ -44,6 +44,9 @@ KINDS: dict[str, tuple[str, float]] = {
     **{"a": ("64s", 1.0), "n": ("4s", 1.0), "N": ("16s", 1.0), "Z": ("64s", 1.0), "M": ("b", 1.0), "g": ("e", 1.0)},
     **{"c": ("h", 0.01), "C": ("H", 0.01), "e": ("i", 0.01), "E": ("I", 0.01), "L": ("i", 1e-7)},
 }
+CENTI_VOLTS = ("CURR", "Volt")  # before Copter 3.3 in whole numbers of 0.01 V
+# R of RATE over GyrX of IMU: 57.3 in deg/s, 5730 in 0.01 deg/s as before Copter 3.4; between them.
+CENTIDEG = 573.0
 MILLI, CM_S = 1e-3, 0.01
 ATTITUDE_IGNORED, RATES_IGNORED = 128, 7  # bits of type_mask
 EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a room
@@ -81,7 +84,7 @@ TLOG = (
     Source("voltage", "SYS_STATUS", ("voltage_battery",), scaled(MILLI)),
     Source("landed", "EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),
 )
-OUTPUTS = tuple(f"C{k}" for k in range(1, 5))
+OUTPUTS = tuple(tuple(f"{name}{k}" for k in range(1, 5)) for name in ("C", "Ch", "Chan"))  # the last before 3.3
 FILTERS = ("XKF1", "NKF1", "EKF1")
 DATAFLASH = (
     Source("force", "IMU", xyz("Acc{}", "XYZ")),
@@ -95,9 +98,9 @@ DATAFLASH = (
     Source("throttle", "CTUN", ("ThO",), share),
     Source("throttle", "CTUN", ("ThrOut",), share),
     Source("throttle", "RATE", ("AOut",), share),
-    Source("throttle", "RCOU", OUTPUTS, mean(pulses)),
+    *(Source("throttle", "RCOU", names, mean(pulses)) for names in OUTPUTS),
     Source("omega_cmd", "RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),
-    Source("motors", "RCOU", OUTPUTS, pulses),
+    *(Source("motors", "RCOU", names, pulses) for names in OUTPUTS),
     Source("voltage", "BAT", ("Volt",)),
     Source("voltage", "CURR", ("Volt",)),
     Source("voltage", "BAT1", ("Volt",)),
@@ -179,8 +182,10 @@ def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]
             continue
         scaled = zip(columns, values, factors, strict=True)
         fields = {column: value * factor if factor != 1.0 else value for column, value, factor in scaled}
-        if isinstance(fields.get("TimeUS"), int):
-            yield fields["TimeUS"] * 1e-6, name, fields
+        for clock, unit in (("TimeUS", 1e-6), ("TimeMS", 1e-3)):
+            if isinstance(fields.get(clock), int):
+                yield fields[clock] * unit, name, fields
+                break
 
 
 def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
@@ -190,7 +195,10 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
     if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
         return {}
     layout = struct.Struct("<" + "".join(KINDS[letter][0] for letter in texts[1]))
-    factors = tuple(KINDS[letter][1] for letter in texts[1])
+    factors = tuple(
+        0.01 if (texts[0], one) == CENTI_VOLTS and letter in "hH" else KINDS[letter][1]
+        for one, letter in zip(names, texts[1], strict=True)
+    )
     return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}
 
 
@@ -202,4 +210,8 @@ def dataflash_signals(path: Path) -> LoggedSignals:
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
         if name in wanted and first:
             rows[name].append({"t": t, **fields})
-    return found({name: table(records) for name, records in rows.items()}, DATAFLASH)
+    tables = {name: table(records) for name, records in rows.items()}
+    rates, gyro = tables.get("RATE", {}), np.std(tables.get("IMU", {}).get("GyrX", np.zeros(1)))
+    if gyro > 0 and np.std(rates.get("R", np.zeros(1))) / gyro > CENTIDEG:
+        tables["RATE"] = {**rates, **{name: 0.01 * rates[name] for name in ("RDes", "PDes", "YDes") if name in rates}}
+    return found(tables, DATAFLASH)

@@ -45,8 +45,11 @@ def test_ardupilot_s_filters_of_all_versions_carry_position_and_velocity(name, t
     [
         ("CTUN", "Qf", "TimeUS,ThO", lambda k: (0.01 * k,)),
         ("CTUN", "QH", "TimeUS,ThrOut", lambda k: (k,)),  # Plane, per cent
+        ("CTUN", "Qh", "TimeUS,ThrOut", lambda k: (10 * k,)),  # Copter before 3.4, per mille
         ("RATE", "Qffff", "TimeUS,RDes,PDes,YDes,AOut", lambda k: (90, 0, 0, 0.01 * k)),
         ("RCOU", "QHHHH", "TimeUS,C1,C2,C3,C4", lambda k: (1000 + 10 * k,) * 4),
+        ("RCOU", "Qhhhh", "TimeUS,Ch1,Ch2,Ch3,Ch4", lambda k: (1000 + 10 * k,) * 4),  # before 3.3
+        ("RCOU", "Qhhhh", "TimeUS,Chan1,Chan2,Chan3,Chan4", lambda k: (1000 + 10 * k,) * 4),  # before 3.2
     ],
 )
 def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, values, tmp_path):
@@ -56,6 +59,22 @@ def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, 
     assert log.get("throttle").values[20] == pytest.approx([0.2])
     if name == "RATE":
         assert log.get("omega_cmd").values[20] == pytest.approx([np.pi / 2, 0, 0])
+
+
+def test_hundredths_of_old_versions_of_ardupilot_become_units(tmp_path):
+    """Copter 3.2: the battery in whole numbers of 0.01 V, rates in 0.01 deg/s."""
+    kinds = {
+        "IMU": ("Iffffff", "TimeMS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ"),
+        "CURR": ("Ih", "TimeMS,Volt"),
+        "RATE": ("Iffff", "TimeMS,RDes,R,PDes,YDes"),
+    }
+    rolls = 0.1 * np.sin(0.1 * np.arange(60))
+    rows = [row for k, w in enumerate(rolls) for row in (
+        ("IMU", 20 * k, w, 0, 0, 0, 0, -9.81), ("CURR", 20 * k, 1500 - k), ("RATE", 20 * k, 9000, np.degrees(100 * w), 0, k)
+    )]  # fmt: skip
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    assert log.get("voltage").values[10] == pytest.approx(14.9)
+    assert log.get("omega_cmd").values[10] == pytest.approx([np.pi / 2, 0, np.radians(0.1)])
 
 
 def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
