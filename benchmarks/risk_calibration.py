@@ -86,7 +86,7 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
         for i, axis in enumerate(AXES):
             gates.append({
                 "flights": name, "gate": k, "axis": axis, "drawn m": one.drawn_m[i], "mean m": off[:, i].mean(),
-                "predicted sigma m": np.sqrt(one.across.cov[i, i]), "std m": off[:, i].std(),
+                "predicted sigma m": np.sqrt(one.cov_across[i, i]), "std m": off[:, i].std(),
                 "estimate sigma m": np.sqrt(one.estimate_across[i, i]), "estimate rms m": np.sqrt((wrong[:, i] ** 2).mean()),
             })  # fmt: skip
     if not gates:

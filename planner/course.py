@@ -1,16 +1,15 @@
 """The course as input of the optimiser: legs, solids, routes around them, and the free space in between.
 
-Each leg ends on a plane normal to a gate's axis, in a ball, or at rest. A planar gate has three legs: to the plane at which its
-prism is entered, through the prism to the gate's plane, and on to the plane at which the prism is left.
+A planar gate has three legs: to the plane at which its prism is entered, through the prism to the gate's plane, and on to the
+plane at which the prism is left.
 
 Between gates the outline of every frame is solid, its opening included, so that a gate can neither be touched, nor passed out
 of turn, nor entered from behind; of a polygon, whose frame is not known, the opening alone. On the short way through a gate the
-path stays within the opening's prism instead, which is convex. The margin is measured from the opening's edge in the gate's
-plane: the frame's depth may take up the margin, but never the contact radius.
+path stays within the opening's prism instead, which is convex. The frame's depth may take up the margin, but never the contact
+radius.
 
 Where the straight line of a leg is blocked, the initial guess is the shortest path around the solids, in a visibility graph
-(Lozano-Perez and Wesley, 1979) over points on the edges of the boxes found in the way, inflated by the
-clearance. The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
+(Lozano-Perez and Wesley, 1979). The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
 """
 
 import contextlib
@@ -57,31 +56,16 @@ class FreeSpace:
 
     @staticmethod
     def of(task: Task) -> "FreeSpace":
-        """Return the free space of a task."""
         return FreeSpace(*_box(task), tuple(_solids(task)), task.keep_m)
 
-    def near(self, p_w: Array, reach_m: float) -> list[Solid]:
-        """Return the solids whose clearance may reach into the ball of radius reach_m around p_w (3,)."""
-        centres, radii = self._spheres
-        close = np.linalg.norm(centres - p_w, axis=1) < radii + reach_m
-        return [self.solids[i] for i in np.flatnonzero(close)]
-
     @cached_property
-    def _spheres(self) -> tuple[Array, Array]:
+    def spheres(self) -> tuple[Array, Array]:
         """Centres (K, 3) and radii (K,), m, of spheres around the inflated solids."""
         radii = np.array([np.linalg.norm(solid.box.half) + solid.keep_m for solid in self.solids])
         return np.reshape([solid.box.centre for solid in self.solids], (-1, 3)), radii
 
-    def holds(self, points: Array, solids: list[Solid]) -> np.ndarray:
-        """Return for each point (M, 3), (M,), whether it lies in the box and clear of these solids."""
-        clear = np.asarray(((points >= self.low) & (points <= self.high)).all(axis=1))
-        for solid in solids:
-            clear &= solid.box.distance(points) >= solid.keep_m
-        return clear
-
 
 def _solids(task: Task) -> list[Solid]:
-    """Return all solids of a task's track."""
     track = task.track
     found = [(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
     for i in sorted(set(track.landmarks)):
@@ -108,10 +92,7 @@ def edge_half_m(gate: Gate, margin_m: float) -> float:
 
 
 def _box(task: Task) -> tuple[Array, Array]:
-    """Return lower and upper bounds (3,), m, of the vehicle's centre.
-
-    The clearance to a bound is larger than to an opening's edge, unless a gate leaves less room; see `FROM_BOUND`.
-    """
+    """Return lower and upper bounds (3,), m, of the vehicle's centre; see `FROM_BOUND`."""
     low, high = np.array(task.track.bounds.low_m), np.array(task.track.bounds.high_m)
     if not task.options.bounds_clear:
         return low, high
@@ -119,7 +100,6 @@ def _box(task: Task) -> tuple[Array, Array]:
     radius, most = task.radius_m, FROM_BOUND * task.margin_m
 
     def kept(to_gates: Array) -> Array:
-        """Return the clearances (3,), m, to bounds whose distances to the gates are (G, 3)."""
         return radius + np.clip(TO_GATE * (to_gates.min(axis=0) - radius), 0.0, most)
 
     return low + kept(gates - low), high - kept(high - gates)
@@ -151,7 +131,6 @@ class Leg:
 
     @property
     def in_slot(self) -> bool:
-        """Whether the leg stays within a slot."""
         return self.inside and self.slot_m is not None
 
     @property
@@ -161,7 +140,7 @@ class Leg:
         n_y, n_z, _ = min(self.gate.edges, key=lambda edge: edge[2])
         return np.array([[0, n_y, n_z], [0, -n_z, n_y], [1, 0, 0]]) @ self.gate.R_wg.T
 
-    @property
+    @cached_property
     def target(self) -> Array:
         """Target point (3,), m, world NED."""
         if self.gate is not None:
@@ -187,11 +166,7 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
 
 
 def _portal_m(task: Task, edge_m: float) -> float:
-    """Return the distance in m from a gate's plane to the planes at which its prism is entered and left, clear of its frame.
-
-    Args:
-        edge_m: half length of the opening's edges along the gate's axis.
-    """
+    """Return the distance in m from a gate's plane to the planes at which its prism is entered and left, clear of its frame."""
     return max(task.passage_m, edge_m + task.keep_m) + ROUND_M
 
 
@@ -211,11 +186,7 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
 
 
 def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> list[Leg]:
-    """Return the legs of a flight that begins at p0 (3,): inside a gate's prism it first leaves that gate, or passes it.
-
-    Raises:
-        UserError: the start is too near to a solid.
-    """
+    """Return the legs of a flight that begins at p0 (3,): inside a gate's prism it first leaves that gate, or passes it."""
     track, ahead = task.track, parts[0].gate
     if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
         return parts[1:]
@@ -250,27 +221,23 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
                 f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * fits:.2f} m"
             )
         keep = keep if parts[0].slot_m is not None else least
+    centres, radii = space.spheres
     for leg in parts:
-        ends = _ends(leg, task)
-        reach = float(np.linalg.norm(ends - leg.target, axis=1).max())
-        others = [solid for solid in space.near(leg.target, reach) if not _surrounds(solid, leg, task)]
-        if not space.holds(ends, others).any():
-            at = "at it" if leg.gate is None else "in its opening"
-            if not leg.passes:
-                at = f"{abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
-            near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
-            raise UserError(
-                f"{where}: no position {at} is {keep:.2f} m clear of "
-                + (" and ".join(near) or "its edges, the bounds, the obstacles and other gates")
-            )
+        ends, others = _ends(leg), list[str]()
+        clear = ((ends >= space.low) & (ends <= space.high)).all(axis=1)
+        reach = np.linalg.norm(ends - leg.target, axis=1).max()
+        for i in np.flatnonzero(np.linalg.norm(centres - leg.target, axis=1) < radii + reach):
+            solid = space.solids[i]
+            if solid.frame < 0 or gate is None or not gate.same_frame(task.track.gates[solid.frame]):
+                clear &= solid.box.distance(ends) >= solid.keep_m
+                others += [solid.name] if solid.box.distance(leg.target) < keep else []
+        if not clear.any():
+            at = f"{abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it" if leg.plane_m else "there"
+            what = " and ".join(others) or "its edges, the bounds, the obstacles and other gates"
+            raise UserError(f"{where}: no position {at} is {keep:.2f} m clear of {what}")
 
 
-def _surrounds(solid: Solid, leg: Leg, task: Task) -> bool:
-    """Check whether a solid is the frame of the gate of a leg."""
-    return solid.frame >= 0 and leg.gate is not None and leg.gate.same_frame(task.track.gates[solid.frame])
-
-
-def _ends(leg: Leg, task: Task) -> Array:
+def _ends(leg: Leg) -> Array:
     """Return a grid of points (M, 3), m, at which the leg may end, apart from solids and bounds."""
     side, gate = np.linspace(-1, 1, 9), leg.gate
     if gate is None:
@@ -297,12 +264,10 @@ class Side(NamedTuple):
     def open_only(self, box: SolidBox) -> SolidBox:
         """Return the box, extended so far that there is no way past it on the other sides."""
         low, high = -box.half, box.half.copy()
-        other = ({0, 1, 2} - {self.through, self.axis}).pop()
+        other = 3 - self.through - self.axis
         low[other], high[other] = -FAR_M, FAR_M
-        if self.sign > 0:
-            low[self.axis] = -FAR_M
-        else:
-            high[self.axis] = FAR_M
+        closed = low if self.sign > 0 else high
+        closed[self.axis] = -self.sign * FAR_M
         return SolidBox(box.centre + box.axes @ (low + high) / 2, box.axes, (high - low) / 2)
 
 
@@ -331,8 +296,6 @@ class NoWayError(UserError):
 
 def try_sides(course: "Course", first_s: float, solve: Callable[[tuple[Side, ...]], float]) -> None:
     """Try all sides of one solid after another, in the order of the flight, each with those that were best for the others.
-
-    The optimiser hardly ever changes the side of a solid that its guess has.
 
     Args:
         first_s: flight time, s, without a choice of sides; inf without a solution.
@@ -378,26 +341,23 @@ def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low
         keep: m, clearance to the solids; a solid nearer than this to an end is ignored.
         low, high: (3,) m, bounds of the path.
     """
-    path, known = np.stack([begin, end]), list[SolidBox]()
-    left, centres = list(range(len(solids))), np.array([solid.centre for solid in solids]).reshape(-1, 3)
+    path, known = np.stack([begin, end]), dict[int, SolidBox]()
+    centres = np.array([solid.centre for solid in solids]).reshape(-1, 3)
     radii = np.linalg.norm(np.array([solid.half for solid in solids]).reshape(-1, 3) + keep, axis=1)
     while True:
         near = np.any([_off(centres, a, b) < radii for a, b in pairwise(path)], axis=0)
-        grown = {k: SolidBox(solids[k].centre, solids[k].axes, solids[k].half + keep) for k in left if near[k]}
-        met = [
-            k
-            for k, box in grown.items()
-            if solids[k].distance(path[[0, -1]]).min() > keep and any(box.meets(a, b) for a, b in pairwise(path))
-        ]
-        if not met:
+        new = {}
+        for k in sorted(set(np.flatnonzero(near).tolist()) - set(known)):
+            grown = solids[k]._replace(half=solids[k].half + keep)
+            if solids[k].distance(path[[0, -1]]).min() > keep and grown.meets(path[:-1], path[1:]).any():
+                new[k] = grown
+        if not new:
             return path
-        known += [grown[k] for k in met]
-        left = [k for k in left if k not in met]
-        corners = [_edge_points(box, (ASIDE - 1) * keep, begin, end) for box in known]
+        known |= new
+        corners = [_edge_points(box, (ASIDE - 1) * keep, begin, end) for box in known.values()]
         points = np.concatenate([path[[0, -1]], *corners])
         inside = ((points >= low) & (points <= high)).all(axis=1)
-        points = points[inside | (np.arange(len(points)) < 2)]
-        found = _shortest(points, known)
+        found = _shortest(points[inside | (np.arange(len(points)) < 2)], list(known.values()))
         if found is None:
             return None
         path = found
@@ -414,7 +374,6 @@ def along(path: Array, shares: Array) -> tuple[Array, Array]:
 
 
 def _off(points: Array, a: Array, b: Array) -> Array:
-    """Return distances (K,), m, from points (K, 3) to the segment from a to b."""
     step = b - a
     share = np.clip((points - a) @ step / max(float(step @ step), 1e-12), 0.0, 1.0)
     return np.linalg.norm(points - a - share[:, None] * step, axis=1)
@@ -480,7 +439,6 @@ class Course:
 
     @property
     def has_slots(self) -> bool:
-        """Whether an opening lets the body pass only tilted."""
         return any(leg.in_slot for leg in self.legs)
 
     @cached_property
@@ -492,7 +450,7 @@ class Course:
         return max(float(steps[parts].sum()) for parts in self.sections)
 
     def looks(self, parts: list[int]) -> bool:
-        """Return whether the gate at a section's end has to be in view on the way to it."""
+        """Whether the gate at a section's end has to be in view on the way to it."""
         leg = self.legs[parts[-1]]
         return leg.gate is not None and leg.gate.visible and (leg.see > 0 or self.task.options.sight_s > 0)
 
@@ -518,18 +476,13 @@ class Course:
         return replace(self, legs=self.legs[legs], x0=x0, from_pad=self.from_pad and legs.start == 0)
 
     def destination(self, i: int) -> str:
-        """Return the name of the destination of leg i, for messages."""
         if self.legs[i].gate is None:
             return "the end position"
         return f"gates[{self.task.number(sum(leg.passes for leg in self.legs[:i]))}]"
 
 
 def resolve(task: Task) -> Course:
-    """Resolve the course of a task.
-
-    Raises:
-        UserError: the vehicle does not have this model, or a gate is too small, blocked or too far, or the start is blocked.
-    """
+    """Resolve the course of a task. Raises UserError: a gate is too small, blocked or too far, or the start is blocked."""
     x0, space = task.x0, FreeSpace.of(task)
     from_pad = task.begin is not None and task.options.start is None
     course = Course(task, space, tuple(legs(task, space)), x0, from_pad)

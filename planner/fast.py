@@ -3,8 +3,7 @@
 The guess: the shortest way around solids through the portals of all gates, rounded by cubics, at the speed that a share of the
 thrust allows in bends, against drag and before a stop; attitudes follow from its accelerations (differential flatness).
 
-The problem is that of `problem.py`, with the same legs, limits, views and clearances, on its first mesh. The integration is fine
-enough for the certificate, which judges these plans like any other. A line of sight past an obstacle is not constrained.
+The problem is that of `problem.py` on its first mesh. A line of sight past an obstacle is not constrained.
 """
 
 import math
@@ -21,7 +20,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.planner import interior as ip
 from gate_racer.planner import stages as st
 from gate_racer.planner.course import Course, Leg, Side, try_sides, way_to
-from gate_racer.planner.guess import SAME, tilted
+from gate_racer.planner.guess import SAME, tilted, turning
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals, leg_numbers
 from gate_racer.planner.models import C, P, Q, RatesModel, V, W
 from gate_racer.planner.plan import Plan, SolverStatistics
@@ -33,11 +32,12 @@ from gate_racer.planner.terms import (
     ClearOfSolids,
     GatesInView,
     WithinPrisms,
+    cubic,
     strays,
     view_normals,
 )
 from gate_racer.vehicle.dynamics import GRAVITY, flat
-from gate_racer.vehicle.rotation import Array, aligned, conjugate, from_euler, log, product, to_euler
+from gate_racer.vehicle.rotation import Array, aligned, from_euler, to_euler
 
 PART_S = 0.014  # s, longest part of an interval that is integrated in one step
 NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored
@@ -50,8 +50,6 @@ SHARE = 0.6  # -, of the thrust across and along the guessed path
 
 @dataclass
 class Rows:
-    """Rows of the programme, collected in blocks."""
-
     blocks: list[tuple[Array, Array, Array, Array, Array]] = field(default_factory=list)
 
     def add(self, nodes: object, kind: int, given: object, at: object = 0, equal: bool = False) -> None:
@@ -104,7 +102,6 @@ def rows(
 
 
 def _limits(found: Rows, course: Course, n: int) -> None:
-    """Add the limits of inputs, angular acceleration and rate of thrust."""
     model, k = course.task.model, np.arange(n)
     span, slew = model.u_high - model.u_low, model.slew_max
     for i in range(4):
@@ -121,7 +118,6 @@ def _limits(found: Rows, course: Course, n: int) -> None:
 
 
 def _bounds(found: Rows, course: Course, mesh: Mesh, point: Point, parts: np.ndarray) -> None:
-    """Add the bounds of the track, those during lift-off, and the speed limit, at the nodes and between them."""
     low, high = NodeBounds(course).states(mesh, point.durations)
     path, k, most = point.x[P][:, 1:], np.arange(len(parts)), course.task.model.speed_max
     halved = (parts > 1) & (k > 0)
@@ -140,7 +136,6 @@ def _bounds(found: Rows, course: Course, mesh: Mesh, point: Point, parts: np.nda
 
 
 def _leg_end(found: Rows, course: Course, leg: Leg, end: int) -> None:
-    """Add the conditions at the end of a leg: on its plane within the opening, in its ball, or at rest."""
     gate, body = leg.gate, course.task.body_m
     if gate is None:
         found.add(np.full(9, end), st.LINEAR, np.column_stack([[*-leg.target, *[0] * 6], np.eye(9)]), equal=True)
@@ -196,8 +191,7 @@ def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.nda
 def _smooth(course: Course, sides: Sequence[Side] = ()) -> list[Array]:
     """Return positions (M, 3), m, along a smooth path through the targets of all legs, leg by leg, on these sides of solids.
 
-    Raises:
-        NoWayError: there is no way to a gate.
+    Raises NoWayError: there is no way to a gate.
     """
     x0 = course.x0
     assert x0 is not None, "a flying lap has no start"
@@ -216,30 +210,20 @@ def _smooth(course: Course, sides: Sequence[Side] = ()) -> list[Array]:
     for i, axis in aimed.items():
         way_on[i] = axis
     s = np.linspace(0.0, 1.0, SAMPLES + 1)[:, None]
-    h00, h01, h10, h11 = (1 + 2 * s) * (1 - s) ** 2, s**2 * (3 - 2 * s), s * (1 - s) ** 2, -(s**2) * (1 - s)
-    cubics = [
-        h00 * p[i] + h01 * p[i + 1] + length[i] * (h10 * way_on[i] + h11 * way_on[i + 1]) for i in range(len(step))
-    ]
-    return [np.vstack([cubics[a][:1], *(one[1:] for one in cubics[a:b])]) for a, b in pairwise(marks)]
+    cubics = [cubic(p[i], way_on[i], p[i + 1], way_on[i + 1], length[i], s) for i in range(len(step))]
+    return [_joined(cubics[a:b]) for a, b in pairwise(marks)]
 
 
 SAMPLES = 16  # points of each cubic, and of each leg in time
 SMOOTH_S = 0.1  # s, half of the time over which the guess's acceleration is taken
-THRUST_LEAST, THRUST_MOST, TURN_MOST = 2.0, 0.9, 0.5  # m/s^2, shares of the limits: thrust and rates of the guess
+THRUST_LEAST, THRUST_MOST = 2.0, 0.9  # m/s^2, share of the largest: thrust of the guess
 
 
 @dataclass(frozen=True)
 class Path:
-    """Path of a guess with its times."""
-
     legs: list[Array]  # (M, 3) m, world NED, both ends included
     t: Array  # (M,) s, of all points
     v: Array  # (M, 3) m/s
-
-    @property
-    def total_time(self) -> float:
-        """Flight time, s."""
-        return float(self.t[-1])
 
     @staticmethod
     def of(course: Course, sides: Sequence[Side]) -> "Path":
@@ -255,7 +239,6 @@ def _joined(legs: list[Array]) -> Array:
 
 
 def guess(course: Course, way: Path) -> tuple[Mesh, Point]:
-    """Return a guess along a path on the first mesh."""
     model, vehicle, x0 = course.task.model, course.task.vehicle, course.x0
     assert x0 is not None, "a flying lap has no start"
     legs, t, v, path = way.legs, way.t, way.v, _joined(way.legs)
@@ -277,12 +260,9 @@ def guess(course: Course, way: Path) -> tuple[Mesh, Point]:
     for k in range(1, n + 1):
         down = -force[:, k] / max(size[k], 1e-3)
         forward = course.task.options.gates_in_view and speed[k] > 1.0
-        q = aligned(down, x[V, k]) if forward else tilted(down, level)
-        x[Q, k] = -q if q @ x[Q, k - 1] < 0 else q
+        x[Q, k] = aligned(down, x[V, k]) if forward else tilted(down, level)
     x[C, 1:] = np.clip(size[1:], THRUST_LEAST, THRUST_MOST * c)
-    turns = [log(product(conjugate(x[Q, k]), x[Q, k + 1])) for k in range(n)]
-    most = TURN_MOST * model.w_high[:, None]
-    x[W, 1:] = np.clip(np.array(turns).T / intervals(mesh, durations), -most, most)
+    x[Q], x[W, 1:] = turning(x[Q], intervals(mesh, durations), model)
     return mesh, Point(x, model.inputs(x[W, 1:], x[C, 1:].ravel()), durations)
 
 
@@ -332,9 +312,8 @@ def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.nd
     parts = np.clip(np.ceil(intervals(mesh, point.durations) / PART_S), 1, ip.PARTS).astype(int)
     x, u, durations = np.ascontiguousarray(point.x.T), np.ascontiguousarray(point.u.T), point.durations.copy()
     par, table = np.array(flat(course.task.model.parameters)), rows(course, mesh, point, parts, strayed)
-    done, count = ip.minimise(
-        x, u, durations, leg_numbers(mesh), np.concatenate(mesh), parts, par, *table, mu, ITERATIONS
-    )
+    steps = leg_numbers(mesh), np.concatenate(mesh), parts
+    done, count = ip.minimise(x, u, durations, *steps, par, *table, mu, ITERATIONS)  # type: ignore[no-untyped-call]
     status = "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded"
     return Solved(mesh, Point(x.T, u.T, durations), done, status, count)
 
@@ -355,27 +334,24 @@ def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solv
 def solution(course: Course) -> Solved:
     """Return the fastest solution that was found; sides of solids are tried where their guess is not much slower than the first.
 
-    Raises:
-        UserError: a flying lap, the `rotors` model, or no way to a gate.
+    Raises UserError: a flying lap, the `rotors` model, or no way to a gate.
     """
     name = course.task.track.name
     if course.x0 is None or course.task.model.name != RatesModel.name:
         raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")
     first = Path.of(course, ())
-    found, known = list[Solved](), list[float]()
-
-    def solved(path: Path) -> float:
-        known.append(path.total_time)
-        found.append(settled(course, *guess(course, path)))
-        return found[-1].cost
+    found = {first.t[-1]: settled(course, *guess(course, first))}  # by the guessed time
 
     def solve(sides: tuple[Side, ...]) -> float:
         path = Path.of(course, sides)
-        slow = path.total_time > PROMISING * first.total_time
-        return math.inf if slow or min(abs(path.total_time / t - 1) for t in known) < SAME else solved(path)
+        time_s = path.t[-1]
+        if time_s > PROMISING * first.t[-1] or min(abs(time_s / t - 1) for t in found) < SAME:
+            return math.inf
+        found[time_s] = settled(course, *guess(course, path))
+        return found[time_s].cost
 
-    try_sides(course, solved(first), solve)
-    return min(found, key=lambda one: one.cost)
+    try_sides(course, found[first.t[-1]].cost, solve)
+    return min(found.values(), key=lambda one: one.cost)
 
 
 def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:

@@ -6,6 +6,7 @@ full problem's from below, up to the discretisation, among the paths on the same
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -14,9 +15,8 @@ import numpy as np
 
 from gate_racer.planner.course import Course, Side, along, try_sides, way_to
 from gate_racer.planner.mesh import Mesh, Point, intervals
-from gate_racer.planner.models import P, Q, V
+from gate_racer.planner.models import Model, P, Q, V
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
-from gate_racer.planner.task import Task
 from gate_racer.planner.terms import ClearOfSolids, LegEnds, Nodes, WithinPrisms
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
@@ -47,7 +47,6 @@ class PointMass:
 
     @property
     def total_time(self) -> float:
-        """Total duration, s."""
         return float(self.durations.sum())
 
 
@@ -96,12 +95,10 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[
     Args:
         sides: of solids, on which the initial guess passes them; else it is the shortest way.
 
-    Raises:
-        NoWayError: there is no way to a gate.
-        UserError: the deadline has passed.
+    Raises NoWayError: there is no way to a gate. UserError: the deadline has passed.
     """
     guess, task, nlp = _first_guess(course, sides), course.task, Nlp()
-    c, speed = task.options.reserve * task.vehicle.thrust_max, _speed_max(task)
+    c, speed = task.options.reserve * task.vehicle.thrust_max, min(task.model.speed_max, SPEED_BOUND)
     counts = [one.shape[1] for one in guess.thrust]
     n = sum(counts)
     X, U, T = ca.MX.sym("X", 6, n), ca.MX.sym("U", 3, n), ca.MX.sym("T", len(course.legs))
@@ -145,26 +142,20 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[
     return PointMass(durations.ravel(), [x[:3, part] for part in parts], [x[3:, part] for part in parts], forces, True)
 
 
-def _speed_max(task: Task) -> float:
-    return min(task.model.speed_max, SPEED_BOUND)
-
-
 def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
     """Return a guess along the shortest free path, leg by leg, at a cruising speed. Errors as `way_to`."""
-    most = _speed_max(course.task)
+    most = min(course.task.model.speed_max, SPEED_BOUND)
     previous = course.legs[-1].target if course.x0 is None else course.x0[P]
-    durations, p, v, thrust = [], [], [], []
+    legs = []
     for i, leg in enumerate(course.legs):
         way = way_to(course, i, previous, sides)
         length = float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
         speed = min(CRUISE * max(1.0, np.sqrt(length / LONG_M)), FAST_SHARE * most)
         n = INSIDE_NODES if leg.inside else max(NODES, ceil(length / SPACING_M))
         places, directions = along(way, np.linspace(0, 1, n + 1))
-        durations.append(max(length, 0.01) / speed)
-        p.append(places)
-        v.append(speed * directions)
-        thrust.append(np.tile([[0.0], [0.0], [-GRAVITY]], n))
+        legs.append((max(length, 0.01) / speed, places, speed * directions, np.tile([[0.0], [0.0], [-GRAVITY]], n)))
         previous = leg.target
+    durations, p, v, thrust = map(list, zip(*legs, strict=True))
     return PointMass(np.array(durations), p, v, thrust, False)
 
 
@@ -177,8 +168,7 @@ def leaning(course: Course, way: PointMass) -> Course:
     for k, leg in enumerate(legs):
         if leg.in_slot:
             if leg.passes:
-                across = leg.slot_axes[0] @ way.thrust[k].sum(axis=1)
-                lean = -math.copysign(1.0, across)
+                lean = -math.copysign(1.0, leg.slot_axes[0] @ way.thrust[k].sum(axis=1))
             legs[k] = replace(leg, lean=lean)
     return replace(course, legs=tuple(legs))
 
@@ -195,7 +185,6 @@ class Guess:
 
     @property
     def name(self) -> str:
-        """Name in the log and the certificate, such as "forward x1.1"."""
         return f"{self.nose} x{self.slack:g}"
 
 
@@ -203,11 +192,10 @@ def guesses(gates_in_view: bool) -> tuple[Guess, ...]:
     """Return all variants, the most promising first: heading forward if gates shall be in view."""
     first, second, third = ("forward", "kept", "tilted") if gates_in_view else ("tilted", "kept", "forward")
     order = (first, 1.1), (second, 1.1), (first, 1.5), (third, 1.1), (second, 1.5), (third, 1.5)
-    return tuple(Guess(nose, slack) for nose, slack in order)
+    return tuple(Guess(*one) for one in order)
 
 
 def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess) -> Point:
-    """Return the initial guess on a mesh."""
     x0, model, durations = course.x0, course.task.model, guess.slack * point_mass.durations
     p, v, thrust = _path(point_mass, mesh)
     dt = intervals(mesh, durations)
@@ -215,32 +203,37 @@ def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess)
     down = np.where(c > 1e-3, -thrust / np.maximum(c, 1e-3), np.array([[0.0], [0.0], [1.0]]))
     nose = matrix(x0[Q])[:, 0] if x0 is not None else v[:, 0]
     level = from_euler(0.0, 0.0, math.atan2(nose[1], nose[0]))
-    q, w = np.empty((4, len(dt) + 1)), np.zeros((3, len(dt)))
+    q = np.empty((4, len(dt) + 1))
     for k in range(len(dt)):
         fast = np.linalg.norm(v[:, k + 1]) > 1.0
         ahead = v[:, k + 1] if guess.nose == "forward" and fast else nose
         q[:, k + 1] = tilted(down[:, k], level) if guess.nose == "tilted" else aligned(down[:, k], ahead)
     q[:, 0] = x0[Q] if x0 is not None else q[:, -1]
-    limit = TURN_SHARE * model.w_high
-    for k in range(len(dt)):
-        if q[:, k] @ q[:, k + 1] < 0:
-            q[:, k + 1] *= -1
-        w[:, k] = np.clip(log(product(conjugate(q[:, k]), q[:, k + 1])) / dt[k], -limit, limit)
+    q, w = turning(q, dt, model)
     after = model.state(p[:, 1:], q[:, 1:], v[:, 1:], w, c)
     first = model.state(p[:, :1], q[:, :1], v[:, :1], 0 * w[:, :1], c[:1])
     return Point(np.hstack([first, after]), model.inputs(w, c), durations)
 
 
+def turning(q: Array, dt: Array, model: Model) -> tuple[Array, Array]:
+    """Return attitudes (4, N + 1) with continuous signs, and body rates (3, N), rad/s, within limits, from one to the next."""
+    limit, result, turns = TURN_SHARE * model.w_high[:, None], q.copy(), []
+    for before, after in pairwise(result.T):
+        after *= -1 if before @ after < 0 else 1
+        turns.append(log(product(conjugate(before), after)))
+    return result, np.clip(np.array(turns).T / dt, -limit, limit)
+
+
 def _path(point_mass: PointMass, mesh: Mesh) -> tuple[Array, Array, Array]:
     """Return the point mass's p and v (3, N + 1) at the nodes and thrust (3, N), m/s^2, in the intervals of a mesh."""
-    p, v, thrust = [point_mass.p[0][:, :1]], [point_mass.v[0][:, :1]], []
+    x, thrust = [np.vstack([point_mass.p[0], point_mass.v[0]])[:, :1]], []
     for k, fractions in enumerate(mesh):
-        coarse, fine = np.linspace(0, 1, point_mass.p[k].shape[1]), np.cumsum(fractions)
-        p.append(np.array([np.interp(fine, coarse, row) for row in point_mass.p[k]]))
-        v.append(np.array([np.interp(fine, coarse, row) for row in point_mass.v[k]]))
-        count = point_mass.thrust[k].shape[1]
+        coarse, fine = np.vstack([point_mass.p[k], point_mass.v[k]]), np.cumsum(fractions)
+        count = coarse.shape[1] - 1
+        x.append(np.array([np.interp(fine, np.linspace(0, 1, count + 1), row) for row in coarse]))
         thrust.append(point_mass.thrust[k][:, np.minimum((fine * count).astype(int), count - 1)])
-    return np.hstack(p), np.hstack(v), np.hstack(thrust)
+    p, v = np.split(np.hstack(x), 2)
+    return p, v, np.hstack(thrust)
 
 
 def tilted(down: Array, level: Array) -> Array:

@@ -5,7 +5,6 @@ Their frames, world z up and body FLU, are converted to NED and FRD; row k's rot
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from gate_racer.common.config import ConfigError, load
 from gate_racer.common.files import FileError, read_csv
 from gate_racer.planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, numbers
 from gate_racer.planner.task import Initial, PlanOptions, Task
-from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.gate import Crossing, Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.dynamics import GRAVITY, ROTORS_X, drag
 from gate_racer.vehicle.rotation import Array, Quaternion, Vector, exp, matrix, product, to_euler
@@ -24,7 +23,6 @@ AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0)
 IMPORTED = SolverStatistics("imported", True, 0, 0.0, 0.0, None, {})
 HALF_TURN = np.array([1.0, -1.0, -1.0])  # half turn about x: FLU to FRD, and z up to z down
 STATE = ROTORS_X.columns
-THRUSTS = ("u_1", "u_2", "u_3", "u_4")
 PASSED_M = 0.01  # m outside an opening up to which its gate is taken as passed; the certificate checks the margin
 
 
@@ -34,8 +32,7 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     With rotor thrusts it is a plan of the `rotors` model; without them (or all zero) of the `rates` model, whose commands follow
     from the samples: u = (w_k+1 - w_k e) / (1 - e), e = exp(-dt / lag), and likewise for the thrust.
 
-    Raises:
-        PlanError: a missing or malformed file, or a gate that the trajectory does not pass.
+    Raises PlanError: a missing or malformed file, or a gate that the trajectory does not pass.
     """
     (columns, ours), vehicle = _columns(path), task.vehicle
     t = columns["t"]
@@ -48,34 +45,29 @@ def read_peer_plan(path: Path, task: Task) -> Plan:
     if not np.linalg.norm(q, axis=1).all():
         raise PlanError(f"{path}: q_w to q_z of row {int(np.linalg.norm(q, axis=1).argmin()) + 1} are zero")
     q = q / np.linalg.norm(q, axis=1)[:, None]  # rounded in the file
-    thrusts = np.column_stack([columns.get(name, 0 * t) for name in THRUSTS])
+    thrusts = np.column_stack([columns.get(name, 0 * t) for name in ("u_1", "u_2", "u_3", "u_4")])
     if thrusts.any() and vehicle.rotors is not None:
         model, x, u = "rotors", np.hstack([p, q, v, w]), thrusts
     else:
         model, x, u = "rates", *_commanded(t, p, q, v, w, vehicle)
-    nodes = _gate_nodes(p, task.gates, path)
+    nodes = _gate_nodes(p, v, task.gates, path)
     if task.end_m is not None:
         nodes.append(len(t) - 1)
-    elif nodes[-1] < len(t) - 1:  # the race ends at the last gate
-        t, x, u = t[: nodes[-1] + 1], x[: nodes[-1] + 1], u[: nodes[-1] + 1]
-    u = np.vstack([u[:-1], u[-2]])
-    return Plan.of(task, model, t - t[0], x, u, tuple(nodes))
+    end = nodes[-1] + 1  # without a stop the race ends at the last gate
+    t, x, u = t[:end], x[:end], u[:end]
+    return Plan.of(task, model, t - t[0], x, np.vstack([u[:-1], u[-2]]), tuple(nodes))
 
 
 def _columns(path: Path) -> tuple[dict[str, Array], bool]:
-    """Read the named columns, and whether the file was written by this project."""
     try:
         rows = read_csv(path)
-    except FileError as error:
-        raise PlanError(str(error)) from None
-    names = rows[0] if rows else []
-    missing = [name for name in ("t", *STATE) if name not in names]
-    if missing:
-        raise PlanError(f"{path}: column {missing[0]} is missing; the columns t, {', '.join(STATE)}")
-    try:
+        names = rows[0] if rows else []
+        missing = [name for name in ("t", *STATE) if name not in names]
+        if missing:
+            raise ValueError(f"column {missing[0]} is missing; the columns t, {', '.join(STATE)}")
         table = numbers(rows, least=3)
-    except ValueError as error:
-        raise PlanError(f"{path}: malformed ({error})") from None
+    except (FileError, ValueError) as error:
+        raise PlanError(f"{path}: {error}" if isinstance(error, ValueError) else str(error)) from None
     return dict(zip(names, table.T, strict=True)), tuple(names) in COLUMNS.values()
 
 
@@ -86,7 +78,6 @@ def _turning_error(t: Array, q: Array, w: Array) -> float:
 
 
 def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicle) -> tuple[Array, Array]:
-    """Return states and inputs of the `rates` model along samples of the motion."""
     acceleration = np.gradient(v, t, axis=0)
     par = vehicle.rates_parameters
     dragged = np.array([drag(q[k], v[k], par.drag_linear, par.drag_quadratic) for k in range(len(t))])
@@ -99,32 +90,21 @@ def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicl
     return x, np.vstack([u, u[-1]])
 
 
-def _gate_nodes(p: Array, course: tuple[Gate, ...], path: Path) -> list[int]:
+def _gate_nodes(p: Array, v: Array, course: tuple[Gate, ...], path: Path) -> list[int]:
     """Return the row at which each gate is passed, in order. Raises PlanError for one that is not passed."""
     nodes, k = [], 0
     for i, gate in enumerate(course):
-        near = _near(gate, p[k:])
-        if not near.any():
+        for j in range(k, len(p) - 1):
+            crossing = gate.crossing(p[j], p[j + 1], v[j], v[j + 1])
+            if crossing is None and gate.is_ball and j + 2 == len(p):  # a flight may end before it is nearest
+                crossing = Crossing(1.0, gate.margin(p[-1]))
+            if crossing is not None and crossing.margin >= -PASSED_M:
+                k = max(j + (crossing.s > 0.5), 1)
+                break
+        else:
             raise PlanError(f"{path}: gates[{i}] is not passed after the gates before it")
-        first = k + int(near.argmax())
-        past = np.flatnonzero(near[first - k :] == 0)
-        last = first + int(past[0]) if len(past) else len(p) - 1
-        distance = np.linalg.norm(p[first : last + 1] - gate.p_wg, axis=1)
-        along = np.abs(gate.local(p[first : last + 1])[:, 0])
-        k = max(first + int((distance if gate.is_ball else along).argmin()), 1)
         nodes.append(k)
     return nodes
-
-
-def _near(gate: Gate, p: Array) -> Array:
-    """Return for each step of a path, (M - 1,), whether it passes an opening or touches a ball."""
-    if not gate.is_ball:
-        found = [gate.crossing(a, b) for a, b in pairwise(p)]
-        return np.array([crossing is not None and crossing.margin >= -PASSED_M for crossing in found])
-    step, d = np.diff(p, axis=0), gate.p_wg - p[:-1]
-    length2 = np.maximum((step**2).sum(axis=1), np.finfo(float).tiny)  # of a repeated position too
-    s = np.clip((d * step).sum(axis=1) / length2, 0.0, 1.0)
-    return np.linalg.norm(d - s[:, None] * step, axis=1) <= gate.half + PASSED_M
 
 
 REACH_M = 100.0  # m, free space around the course, since the files give the floor only (chosen)
@@ -185,8 +165,7 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
     Gates are balls of the radius `pass_tolerance`; without it rectangles of their width and height, from whose edges the
     vehicle's centre keeps half the gate's `margin`.
 
-    Raises:
-        ConfigError: a missing or malformed file, or a problem of another kind.
+    Raises ConfigError: a missing or malformed file, or a problem of another kind.
     """
     problem = load(path, _Problem)
     quads = sorted(Path(path).parent.glob("quad_*.yaml"))

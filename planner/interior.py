@@ -17,27 +17,11 @@ Arrays are contiguous; their types are in the signature of `minimise`.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from math import inf, log, sqrt
-from typing import Any
 
 import numpy as np
 
-from gate_racer.planner.stages import (
-    BALL,
-    INPUT,
-    NX,
-    NZ,
-    TURN,
-    U,
-    apart,
-    bend,
-    curvature,
-    flow,
-    kernel,
-    moved,
-    spread,
-    stage_row,
-    state_row,
-)
+from gate_racer.planner import stages
+from gate_racer.planner.stages import BALL, INPUT, NX, NZ, TURN, U, kernel, stage_row, state_row
 
 PARTS = 8  # most parts of an interval
 WEIGHT = 1e-3  # s^2/rad^2, weight of commanded rates, which determines yaw
@@ -62,8 +46,8 @@ def values(X, V, T, legs, shares, parts, par, begins, kinds, at, given, ways, d,
     for k in range(N + 1):
         if k < N:
             h = T[legs[k]] * shares[k]
-            flow(X[k], V[k], h, parts[k], par, ways[k])
-            apart(ways[k, parts[k]], X[k + 1], d[k])
+            stages.flow(X[k], V[k], h, parts[k], par, ways[k])
+            stages.apart(ways[k, parts[k]], X[k + 1], d[k])
         for r in range(begins[k], begins[k + 1]):
             if kinds[r] >= INPUT:
                 g[r] = stage_row(kinds[r], given[r], X[k], V[k], h, shares[k], par, D)
@@ -144,9 +128,9 @@ def derivatives(
     for k in range(N + 1):
         if k < N:
             hk = T[legs[k]] * shares[k]
-            spread(X[k], V[k], hk, shares[k], parts[k], par, ways[k], S)
+            stages.spread(X[k], V[k], hk, shares[k], parts[k], par, ways[k], S)
             J[k] = S[parts[k]]
-            curvature(C[k], X[k], V[k], hk, shares[k], par, lam[k + 1])
+            stages.curvature(C[k], X[k], V[k], hk, shares[k], par, lam[k + 1])
             for i in range(U, U + 3):
                 h[k, i] += 2 * WEIGHT * hk * V[k, i - U]
                 H[k, i, i] += 2 * WEIGHT * hk
@@ -168,7 +152,7 @@ def derivatives(
                             total += gx[i] * S[at[r], i, m]
                         Gr[m] = total
             if kind in (TURN, BALL):
-                bend(C[k], kind, given[r], X[k], V[min(k, N - 1)], hk, shares[min(k, N - 1)], par, z[r])
+                stages.bend(C[k], kind, given[r], X[k], V[min(k, N - 1)], hk, shares[min(k, N - 1)], par, z[r])
             if equal[r]:
                 weight, push = STIFF, STIFF * g[r] + z[r]
             else:
@@ -235,22 +219,7 @@ def merit(T, d, g, s, equal, mu):
     "Tuple((b1, i8))(f8[:,::1], f8[:,::1], f8[::1], i8[::1], f8[::1], i8[::1], f8[::1], i8[::1], i8[::1], i8[::1], f8[:,::1],"
     " b1[::1], f8, i8)",
 )
-def minimise(
-    X: Any,
-    V: Any,
-    T: Any,
-    legs: Any,
-    shares: Any,
-    parts: Any,
-    par: Any,
-    begins: Any,
-    kinds: Any,
-    at: Any,
-    given: Any,
-    equal: Any,
-    mu: Any,
-    most: Any,
-) -> tuple[bool, int]:
+def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, mu, most):
     """Improve X (N + 1, 14), V (N, 4) and T (L,) in place; returns whether the tolerances are met, and the iterations.
 
     Args:
@@ -303,7 +272,7 @@ def minimise(
         alpha, beta = lengths(begins, legs, equal, mu, T, g, s, z, G, dx, du, dT, ds)
         for trial in range(TRIALS):
             for k in range(N + 1):
-                moved(X[k], dx[k], alpha, newX[k])
+                stages.moved(X[k], dx[k], alpha, newX[k])
             newV[:], newT[:] = V + alpha * du, T + alpha * dT
             values(newX, newV, newT, legs, shares, parts, par, begins, kinds, at, given, ways, newd, newg)
             news[:] = np.where(equal, 1.0, np.maximum(s + alpha * ds, newg))

@@ -63,20 +63,14 @@ class Duals:
     mesh_free: list[Array]  # per leg
 
     def stretch(self, nodes: slice, legs: slice) -> "Duals":
-        """Return the multipliers of a range of nodes and legs."""
         costate, x, u = (one[:, nodes] for one in (self.costate, self.x, self.u))
         return Duals(costate, x, u, self.durations[legs], self.mesh_free[legs])
 
     @staticmethod
     def joined(parts: Sequence["Duals"]) -> "Duals":
-        """Return the multipliers of consecutive stretches, concatenated."""
-        return Duals(
-            np.hstack([one.costate for one in parts]),
-            np.hstack([one.x for one in parts]),
-            np.hstack([one.u for one in parts]),
-            np.hstack([one.durations for one in parts]),
-            [row for one in parts for row in one.mesh_free],
-        )
+        columns = zip(*((one.costate, one.x, one.u, one.durations) for one in parts), strict=True)
+        costate, x, u, durations = map(np.hstack, columns)
+        return Duals(costate, x, u, durations, [row for one in parts for row in one.mesh_free])
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,6 @@ class Point:
     duals: Duals | None = None
 
     def stretch(self, mesh: Mesh, legs: slice) -> "Point":
-        """Return the part of it on these legs."""
         first, end, _ = legs.indices(len(mesh))
         a, b = (sum(map(len, mesh[:leg])) for leg in (first, end))
         duals = self.duals.stretch(slice(a, b), legs) if self.duals is not None else None
@@ -97,7 +90,6 @@ class Point:
 
     @staticmethod
     def joined(points: Sequence["Point"]) -> "Point":
-        """Concatenate points, each beginning in the final state of the previous one."""
         x = np.column_stack([points[0].x[:, 0], *(point.x[:, 1:] for point in points)])
         u, durations = np.hstack([point.u for point in points]), np.hstack([point.durations for point in points])
         known = [point.duals for point in points if point.duals is not None]

@@ -6,8 +6,6 @@ gain thrust.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,13 +21,8 @@ TURNING = 0.5
 P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w have the same indices in both models
 
 
-@dataclass(frozen=True)
 class Model(ABC):
     """Flight model of a vehicle, limited to the fraction `reserve` of its thrust and body rates, and to a speed."""
-
-    vehicle: Vehicle
-    reserve: float = 1.0
-    speed_m_s: float = np.inf
 
     name: ClassVar[str]
     x: ClassVar[Layout]
@@ -40,50 +33,18 @@ class Model(ABC):
     nearby: ClassVar[float]  # initial barrier on a finer mesh: larger blurs jumps, smaller takes more iterations
     weight_level: ClassVar[Array]  # (NU,) 1/unit^2, weight of the integral of u^2, which fixes free inputs
     weight_change: ClassVar[Array]  # (NU,) s/unit^2, weight of the squared change between intervals
+    parameters: Any  # third argument of `f`
+    u_low: Array  # (NU,) bounds of the inputs
+    u_high: Array
 
-    @property
-    @abstractmethod
-    def parameters(self) -> Any:
-        """Parameters, the third argument of `f`."""
-
-    @property
-    @abstractmethod
-    def u_low(self) -> Array:
-        """Lower bounds (NU,) of the inputs."""
-
-    @property
-    @abstractmethod
-    def u_high(self) -> Array:
-        """Upper bounds (NU,) of the inputs."""
-
-    @property
-    def x_high(self) -> Array:
-        """Upper bounds (NX,) of |x|; infinite where free."""
-        return np.full(self.x.size, np.inf)
-
-    @cached_property
-    def w_high(self) -> Array:
-        """Largest body rates (3,), rad/s."""
-        return self.reserve * np.array(self.vehicle.rate_max_rad_s)
-
-    @property
-    def speed_max(self) -> float:
-        """Largest speed, m/s; infinite if there is none."""
-        return min(self.vehicle.speed_max_m_s, self.speed_m_s)
-
-    @property
-    def thrust_rate_max(self) -> float:
-        """Largest rate of thrust, m/s^3; infinite if only the lag limits it."""
-        return self.vehicle.thrust_rate_max_m_s3 or np.inf
-
-    @property
-    def slew_max(self) -> Array:
-        """Angular accelerations (3,), rad/s^2, available at half thrust; infinite if unknown, or if rotor thrusts are limited."""
-        return np.full(3, np.inf)
-
-    def turning(self, c: Any) -> Any:
-        """Return the fraction of `slew_max` that a plan may use at a thrust c, m/s^2, summed over the axes."""
-        return TURNING * authority(c, self.vehicle.thrust_max)
+    def __init__(self, vehicle: Vehicle, reserve: float = 1.0, speed_m_s: float = np.inf):
+        self.w_high = reserve * np.array(vehicle.rate_max_rad_s)  # (3,) rad/s
+        self.x_high = np.full(self.x.size, np.inf)  # (NX,) bounds of |x|; infinite where free
+        self.speed_max = min(vehicle.speed_max_m_s, speed_m_s)  # m/s; infinite if there is none
+        self.thrust_rate_max = vehicle.thrust_rate_max_m_s3 or np.inf  # m/s^3; infinite if only the lag limits it
+        self.thrust_max = vehicle.thrust_max
+        # (3,) rad/s^2, angular accelerations available at half thrust; infinite if unknown, or if rotor thrusts are limited.
+        self.slew_max = np.full(3, np.inf)
 
     @abstractmethod
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
@@ -102,13 +63,16 @@ class Model(ABC):
         """Return inputs (NU, N) that hold body rates w (3, N) and thrust c (N,), m/s^2, regardless of limits."""
 
     def inputs(self, w: Array, c: Array) -> Array:
-        """Return inputs (NU, N) that hold body rates w (3, N) and thrust c (N,), m/s^2, clipped inside the limits."""
+        """Return the same inputs, clipped inside the limits."""
         span = self.u_high - self.u_low
         low, high = self.u_low + 0.01 * span, self.u_high - 0.01 * span
         return np.clip(self._holding(w, c), low[:, None], high[:, None])
 
+    def turning(self, c: Any) -> Any:
+        """Return the fraction of `slew_max` that a plan may use at a thrust c, m/s^2, summed over the axes."""
+        return TURNING * authority(c, self.thrust_max)
+
     def derivative(self, x: Any, u: Any) -> Any:
-        """Return dx/dt; rows of x and u may be arrays."""
         return self.f(x, u, self.parameters)
 
     def integrate(self, x: Array, u: Array, dt: Array, steps: int) -> Array:
@@ -131,21 +95,11 @@ class RatesModel(Model):
     # Yaw is almost free, so the weight on rates determines it, which costs 1 % of time and halves the yaw rate.
     weight_level, weight_change = np.array([1e-3, 1e-3, 1e-3, 0.0]), np.full(4, 1e-5)
 
-    @property
-    def parameters(self) -> Any:
-        return self.vehicle.rates_parameters
-
-    @cached_property
-    def u_low(self) -> Array:
-        return np.array([*-self.w_high, self.vehicle.thrust_min])
-
-    @cached_property
-    def u_high(self) -> Array:
-        return np.array([*self.w_high, self.reserve * self.vehicle.thrust_max])
-
-    @property
-    def slew_max(self) -> Array:
-        return np.array(self.vehicle.slew_max)
+    def __init__(self, vehicle: Vehicle, reserve: float = 1.0, speed_m_s: float = np.inf):
+        super().__init__(vehicle, reserve, speed_m_s)
+        self.parameters, self.slew_max = vehicle.rates_parameters, np.array(vehicle.slew_max)
+        self.u_low = np.array([*-self.w_high, vehicle.thrust_min])
+        self.u_high = np.array([*self.w_high, reserve * vehicle.thrust_max])
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
         """Return the mean rates of thrust (1, N), m/s^3, over each interval."""
@@ -164,7 +118,7 @@ class RatesModel(Model):
 
 
 class RotorsModel(Model):
-    """Model with state p, q, v, w and the thrusts of four rotors, N, as inputs (CPC)."""
+    """Model with state p, q, v, w and the thrusts of four rotors, N, as inputs (CPC). Raises UserError without rotor data."""
 
     name = "rotors"
     x, u = ROTORS_X, ROTORS_U
@@ -172,29 +126,13 @@ class RotorsModel(Model):
     substeps, jump, nearby = 1, 0.07, 3e-6
     weight_level, weight_change = np.zeros(4), np.full(4, 1e-7)
 
-    def __post_init__(self) -> None:
-        """Raise UserError for a vehicle without rotor data."""
-        _ = self.vehicle.rotors_parameters
-
-    @property
-    def parameters(self) -> Any:
-        return self.vehicle.rotors_parameters
-
-    @cached_property
-    def x_high(self) -> Array:
-        high = np.full(self.x.size, np.inf)
-        high[W] = self.w_high
-        return high
-
-    @property
-    def u_low(self) -> Array:
-        assert self.vehicle.rotors is not None
-        return np.full(4, self.vehicle.rotors.thrust_min_n)
-
-    @cached_property
-    def u_high(self) -> Array:
-        assert self.vehicle.rotors is not None
-        return np.full(4, self.reserve * self.vehicle.rotors.thrust_max_n)
+    def __init__(self, vehicle: Vehicle, reserve: float = 1.0, speed_m_s: float = np.inf):
+        super().__init__(vehicle, reserve, speed_m_s)
+        self.parameters = vehicle.rotors_parameters
+        assert vehicle.rotors is not None
+        self.x_high[W] = self.w_high
+        self.u_low = np.full(4, vehicle.rotors.thrust_min_n)
+        self.u_high = np.full(4, reserve * vehicle.rotors.thrust_max_n)
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
         """Return rates (NU, N - 1), m/s^3, between successive intervals, for each rotor as if all four changed at its rate."""

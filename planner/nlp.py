@@ -1,15 +1,12 @@
 """Nonlinear programmes: assembly from compiled blocks, and solution by IPOPT within a time limit.
 
-`Deadline`: every solve has a limit of iterations. A limit of CPU time, independent of the machine's load, is a second one, since
-an iteration on an ill-conditioned matrix may take a hundred times as long as another. It ends the whole search with an error, so
-a faster machine may find a plan where a slower one finds none, but never a different plan.
+`Deadline`: a limit of CPU time, since an iteration on an ill-conditioned matrix may take a hundred times as long as another. It
+ends the whole search with an error, so a faster machine may find a plan where a slower one finds none, but never another plan.
 
-`compiled`: derivatives take nine tenths of an optimisation's time in CasADi's virtual machine; compiled, once per function and
-machine, they take a tenth of that. Without a C compiler the function itself is used, which is slower.
+`compiled`: derivatives take nine tenths of an optimisation's time in CasADi's virtual machine, compiled a tenth of that.
 
-`Blocks`: a small function of few variables, applied many times in a programme. CasADi differentiates a programme by graph
-colouring; the derivatives of blocks are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A
-selects each block's variables.
+`Blocks`: a small function of few variables, applied many times in a programme. Its derivatives are assembled,
+J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A selects each block's variables.
 """
 
 import contextlib
@@ -60,7 +57,6 @@ class Deadline:
         return left
 
     def error(self) -> OutOfTimeError:
-        """Return the error that the limit has passed."""
         return OutOfTimeError(
             f"no plan within {self.limit_s:g} s of CPU time; a gate may be nearly unreachable; limit_s allows more time"
         )
@@ -74,37 +70,34 @@ COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O1", "-shared", "-fPIC")  # -O2 takes twice as long to compile and is no faster
 
 
-def compiled(*functions: ca.Function) -> tuple[ca.Function, ...]:
-    """Return the functions from a shared library named after the first, or unchanged if they cannot be compiled."""
-    if (compiler := find_compiler()) is None:
-        return functions
-    text = repr(([one.serialize() for one in functions], ca.CasadiMeta.version(), FLAGS))
-    name = f"{functions[0].name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    try:
-        folder = entry(name, lambda draft: _build(functions, compiler, draft))
-        return tuple(ca.external(one.name(), str(folder / LIBRARY)) for one in functions)
-    except (FileError, subprocess.CalledProcessError, RuntimeError):  # no cache, no compilation, or no loading
-        return functions
-
-
 def find_compiler() -> str | None:
     """Return the path of a C compiler, or None; always None on Windows, where its libraries cannot be loaded."""
     return next((path for name in COMPILERS if os.name != "nt" and (path := shutil.which(name))), None)
 
 
-def _build(functions: tuple[ca.Function, ...], compiler: str, folder: Path) -> None:
-    """Generate and compile the functions in a folder. Raises CalledProcessError if that fails."""
-    generator = ca.CodeGenerator(f"{functions[0].name()}.c")
-    for one in functions:
-        generator.add(one)
-    generator.generate(f"{folder}/")
-    source = folder / f"{functions[0].name()}.c"
-    subprocess.run([compiler, *FLAGS, str(source), "-o", str(folder / LIBRARY)], capture_output=True, check=True)
-    source.unlink()
+def compiled(*functions: ca.Function) -> tuple[ca.Function, ...]:
+    """Return the functions from a shared library named after the first, or unchanged if they cannot be compiled."""
+    compiler, first = find_compiler(), functions[0].name()
+    if compiler is None:
+        return functions
+    text = repr(([one.serialize() for one in functions], ca.CasadiMeta.version(), FLAGS))
+
+    def build(folder: Path) -> None:
+        generator, source = ca.CodeGenerator(f"{first}.c"), folder / f"{first}.c"
+        for one in functions:
+            generator.add(one)
+        generator.generate(f"{folder}/")
+        subprocess.run([compiler, *FLAGS, source, "-o", folder / LIBRARY], capture_output=True, check=True)
+        source.unlink()
+
+    try:
+        folder = entry(f"{first}-{hashlib.sha256(text.encode()).hexdigest()[:16]}", build)
+        return tuple(ca.external(one.name(), str(folder / LIBRARY)) for one in functions)
+    except (FileError, subprocess.CalledProcessError, RuntimeError):  # no cache, no compilation, or no loading
+        return functions
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Function and derivatives: values (z, p) -> (M), jacobian (z, p) -> (M, NZ), hessian (z, p, multipliers (M)) -> (NZ, NZ)."""
 
     values: ca.Function
@@ -114,7 +107,7 @@ class Block:
     @staticmethod
     def of(name: str, z: Any, p: Any, values: Any) -> "Block":
         """Build a block from SX expressions (M, 1) of variables z and parameters p."""
-        return _plain(name, z, p, values).compiled()
+        return Block(*compiled(*_plain(name, z, p, values)))
 
     @staticmethod
     def integration(name: str, x: Any, u: Any, dt: Any, p: Any, end: Any, steps: int) -> "Block":
@@ -139,15 +132,12 @@ class Block:
             of_step = step.hessian(ca.vertcat(states[k], held), p, adjoint)
             hessian += sensitivities[k].T @ of_step @ sensitivities[k]
             adjoint = jacobians[k][:, :nx].T @ adjoint
-        return Block(
+        functions = (
             ca.Function(f"{name}{steps}", [z, p], [states[-1]]),
             ca.Function(f"{name}{steps}_jacobian", [z, p], [sensitivities[-1][:nx, :]]),
             ca.Function(f"{name}{steps}_hessian", [z, p, costate], [hessian]),
-        ).compiled()
-
-    def compiled(self) -> "Block":
-        """Return the block with its functions compiled."""
-        return Block(*compiled(self.values, self.jacobian, self.hessian))
+        )
+        return Block(*compiled(*functions))
 
 
 def _plain(name: str, z: Any, p: Any, values: Any) -> Block:
@@ -170,7 +160,6 @@ class Blocks:
 
     @property
     def values(self) -> Any:
-        """Values (M N, 1)."""
         return ca.vec(self.block.values.map(self.z.shape[1])(self.z, self.p))
 
     def selection(self, w: Any) -> Any:
@@ -178,7 +167,6 @@ class Blocks:
         return ca.Function("selection", [w], [ca.jacobian(ca.vec(self.z), w)])(0)
 
     def jacobian(self, selection: Any) -> Any:
-        """Return the Jacobian (M N, W)."""
         return self._diagonal(self.block.jacobian, self.z, self.p) @ selection
 
     def hessian(self, selection: Any, multipliers: Any) -> Any:
@@ -207,13 +195,11 @@ class Rows(NamedTuple):
 
     @staticmethod
     def not_negative(expression: Any) -> "Rows":
-        """Return expression >= 0."""
         size = expression.numel()
         return Rows(ca.vec(expression), np.zeros(size), np.full(size, np.inf))
 
     @staticmethod
     def zero(expression: Any, blocks: Blocks | None = None) -> "Rows":
-        """Return expression + blocks = 0."""
         size = expression.numel()
         return Rows(ca.vec(expression), np.zeros(size), np.zeros(size), blocks)
 
@@ -254,34 +240,25 @@ class Nlp:
 
     @property
     def size(self) -> int:
-        """Number of constraints so far."""
         return sum(len(rows.low) for rows in self.rows)
 
-    def minimise(
-        self,
-        objective: Any,
-        settings: dict,
-        duals: dict[str, Array],
-        deadline: Deadline,
-    ) -> Minimum:
+    def minimise(self, objective: Any, settings: dict, duals: dict[str, Array], deadline: Deadline) -> Minimum:
         """Minimise an objective subject to the constraints.
 
         Args:
             settings: options of IPOPT.
             duals: initial multipliers, by CasADi's names.
 
-        Raises:
-            KeyboardInterrupt: on Ctrl-C.
-            OutOfTimeError: the deadline has passed.
+        Raises KeyboardInterrupt: on Ctrl-C. OutOfTimeError: the deadline has passed.
         """
         w, plain = ca.veccat(*self.variables), ca.veccat(*(rows.expression for rows in self.rows))
-        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
-        quiet |= {"ipopt.mumps_pivot_order": AMF}
         blocks = ca.vertcat(*(rows.blocks.values if rows.blocks else ca.MX(len(rows.low), 1) for rows in self.rows))
         problem = {"x": w, "f": objective, "g": plain + blocks}
-        derivatives = self._derivatives(w, objective, plain, problem["g"])
-        limit = {"ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
-        solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings, **derivatives, **limit})
+        options = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
+        options |= {"ipopt.mumps_pivot_order": AMF, **settings}
+        options |= self._derivatives(w, objective, plain, problem["g"])
+        options |= {"ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
+        solver = ca.nlpsol("plan", "ipopt", problem, options)
         with contextlib.redirect_stderr(_WithoutInterrupt(sys.stderr)):
             result = solver(
                 x0=np.concatenate(self.guesses),
@@ -292,19 +269,14 @@ class Nlp:
                 **duals,
             )
         stats = solver.stats()
+        status = stats["return_status"]
         # CasADi converts a Ctrl-C while IPOPT runs into a status; raise it again.
-        if stats["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
+        if status in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
             raise KeyboardInterrupt
-        if stats["return_status"] == "Maximum_CpuTime_Exceeded":
+        if status == "Maximum_CpuTime_Exceeded":
             raise deadline.error()
-        return Minimum(
-            result["x"],
-            result["lam_x"],
-            result["lam_g"].full().ravel(),
-            stats["success"],
-            stats["return_status"],
-            int(stats["iter_count"]),
-        )
+        lam_g = result["lam_g"].full().ravel()
+        return Minimum(result["x"], result["lam_x"], lam_g, stats["success"], status, int(stats["iter_count"]))
 
     def _derivatives(self, w: Any, objective: Any, plain: Any, g: Any) -> dict[str, ca.Function]:
         """Return constraint Jacobian and Hessian of the Lagrangian: CasADi's for plain expressions, plus those of the blocks."""
@@ -325,7 +297,6 @@ class Nlp:
         }
 
     def values(self, expressions: list, w: Any) -> list[Array]:
-        """Evaluate expressions of the variables at values w in the order of the programme."""
         return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
 
 

@@ -34,8 +34,6 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class SolverStatistics:
-    """Solver statistics of a plan."""
-
     solver_status: str
     success: bool
     iterations: int
@@ -109,16 +107,15 @@ class Plan:
 
     def require(self, track: Track, vehicle: Vehicle) -> None:
         """Check that the plan is of this vehicle and track and begins at rest on the pad. Raises PlanError if not."""
-        if self.track_hash != track.hash:
-            raise PlanError(
-                f"the plan was made for track {self.track_name} ({self.track_hash}), not for {track.name} ({track.hash});"
-                f" run plan-track again"
-            )
-        if self.vehicle_hash != vehicle.hash:
-            raise PlanError(
-                f"the plan was made for vehicle {self.vehicle_name} ({self.vehicle_hash}), not for {vehicle.name}"
-                f" ({vehicle.hash}); run plan-track --vehicle {vehicle.name}"
-            )
+        for what, name, own, given in (
+            ("track", self.track_name, self.track_hash, track),
+            ("vehicle", self.vehicle_name, self.vehicle_hash, vehicle),
+        ):
+            if own != given.hash:
+                raise PlanError(
+                    f"the plan was made for {what} {name} ({own}), not for {given.name} ({given.hash});"
+                    f" run plan-track {track.name} --vehicle {vehicle.name}"
+                )
         p, v = self.x[0, RATES_X["p"].at], self.x[0, RATES_X["v"].at]
         if np.linalg.norm(p - track.start.p_wb) > AT_PAD or np.linalg.norm(v) > AT_PAD:
             raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be flown from there")
@@ -177,18 +174,12 @@ def seal(about: dict[str, Any]) -> str:
 
 
 def require_certified(path: str | Path, plan: Plan) -> None:
-    """Check that a plan read from this path is the one that was certified.
-
-    Raises:
-        PlanError: rows or certificate were changed, or it was never certified; the message says how to make a new plan.
-    """
+    """Check that a plan read from this path is the one that was certified. Raises PlanError if not."""
     about = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
     if about.get("status") != "certified":
         why = f"its status is {str(about.get('status'))[:200]!r}, not 'certified'"
-    elif about.get("plan_hash") != plan.hash:
-        why = "its rows differ from those that were certified"
-    elif about.get("seal") != seal(about):
-        why = f"its certificate {Path(path).with_suffix('.json').name} was changed after it was written, or is outdated"
+    elif about.get("plan_hash") != plan.hash or about.get("seal") != seal(about):
+        why = "its rows or its certificate were changed after it was certified"
     else:
         return
     vehicle = "" if plan.vehicle_name == "dcl" else f" --vehicle {plan.vehicle_name}"
@@ -229,26 +220,24 @@ def numbers(rows: list[list[str]], least: int) -> Array:
         ValueError: a row of wrong length, a cell that is no number, time that does not increase, or fewer than `least` rows.
     """
     names, table = rows[0], np.empty((len(rows) - 1, len(rows[0])))
-    for k, row in enumerate(rows[1:], start=1):
-        if len(row) != len(names):
-            raise ValueError(f"row {k}: has {len(row)} columns, but the header has {len(names)}")
-        for i, cell in enumerate(row):
-            try:
-                table[k - 1, i] = float(cell)
-                sane = abs(table[k - 1, i]) <= NUMBER_MOST
-            except ValueError:
-                sane = False
-            if not sane:
-                raise ValueError(
-                    f"row {k}: {names[i]} is {cell[:40]!r}, must be a number from {-NUMBER_MOST:g} to {NUMBER_MOST:g}"
-                )
     if len(table) < least:
         raise ValueError(f"the table has {len(table)} rows, at least {least} are needed")
-    late = np.flatnonzero(np.diff(t := table[:, names.index("t")]) <= 0)
+    for k, row in enumerate(rows[1:]):
+        if len(row) != len(names):
+            raise ValueError(f"row {k + 1}: has {len(row)} columns, but the header has {len(names)}")
+        for i, cell in enumerate(row):
+            try:
+                table[k, i] = float(cell)
+            except ValueError:
+                table[k, i] = np.nan
+            if not abs(table[k, i]) <= NUMBER_MOST:
+                most = f"{-NUMBER_MOST:g} to {NUMBER_MOST:g}"
+                raise ValueError(f"row {k + 1}: {names[i]} is {cell[:40]!r}, must be a number from {most}")
+    t = table[:, names.index("t")]
+    late = np.flatnonzero(np.diff(t) <= 0)
     if len(late):
-        raise ValueError(
-            f"row {late[0] + 2}: t is {t[late[0] + 1]:g}, must be later than the {t[late[0]]:g} of the row before"
-        )
+        k = late[0]
+        raise ValueError(f"row {k + 2}: t is {t[k + 1]:g}, must be later than the {t[k]:g} of the row before")
     return table
 
 
@@ -268,26 +257,18 @@ def read_plan(path: str | Path) -> Plan:
         rows, about = read_csv(path), read_json(path.with_suffix(".json"))
     except FileError as error:
         raise PlanError(str(error)) from None
-    model = next((name for name, columns in COLUMNS.items() if rows and tuple(rows[0]) == columns), None)
-    if model is None:
-        raise PlanError(f"{path}: the header must be {' or '.join(map(','.join, COLUMNS.values()))}")
     try:
+        models = {columns: name for name, columns in COLUMNS.items()}
+        if not rows or tuple(rows[0]) not in models:
+            raise ValueError(f"the header must be {' or '.join(map(','.join, models))}")
         table = numbers(rows, least=2)
         nodes = tuple(int(node) for node in about["gate_nodes"])
         if not all(0 <= node < len(table) for node in nodes):
             raise ValueError(f"gate_nodes must lie within the {len(table)} rows")
-        return Plan(
-            track_name=str(about["track"]),
-            track_file=str(about["track_file"]),
-            track_hash=str(about["track_hash"]),
-            vehicle_name=str(about["vehicle"]),
-            vehicle_hash=str(about["vehicle_hash"]),
-            model=model,
-            laps=int(about["laps"]),
-            t=table[:, 0],
-            x=np.hstack([table[:, 1 : 1 + BODY], table[:, 4 + BODY : -4]]),
-            u=table[:, -4:],
-            gate_nodes=nodes,
-        )
+        keys = ("track", "track_file", "track_hash", "vehicle", "vehicle_hash")
+        track, file, track_hash, vehicle, vehicle_hash = (str(about[key]) for key in keys)
+        model, laps, t, u = models[tuple(rows[0])], int(about["laps"]), table[:, 0], table[:, -4:]
+        x = np.hstack([table[:, 1 : 1 + BODY], table[:, 4 + BODY : -4]])
+        return Plan(track, file, track_hash, vehicle, vehicle_hash, model, laps, t, x, u, nodes)
     except CAUSES as error:
         raise PlanError(f"{path}: malformed ({error})") from None

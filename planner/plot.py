@@ -66,7 +66,6 @@ def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollect
 
 
 def add_speed_bar(axes: Axes, lines: LineCollection) -> None:
-    """Add the colour bar of `draw_path`."""
     axes.figure.colorbar(lines, cax=axes.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
 
 
@@ -76,7 +75,13 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
     axes.plot(*np.vstack([outline, outline[:1]]).T, color="tab:red", linewidth=2.0)
     angle = np.linspace(0, 2 * np.pi, 120)
     ring = np.column_stack([np.cos(angle), np.sin(angle)])
-    axes.fill(*(crossed_m + risk.drawn_m + SIGMAS * risk.spread.tube(ring)).T, color="tab:blue", alpha=0.35)
+    cov, short = np.array(risk.cov_m2), np.array(risk.short_m)
+    one_sided = np.maximum(ring @ short.T, 0.0)
+    variance = ((ring @ cov) * ring).sum(axis=1) + (one_sided**2).sum(axis=1)
+    sigma = (ring @ cov + one_sided @ short) / np.sqrt(variance)[
+        :, None
+    ]  # of the one-sigma set, where `ring` is normal to it
+    axes.fill(*(crossed_m + risk.drawn_m + SIGMAS * sigma).T, color="tab:blue", alpha=0.35)
     axes.plot(*(crossed_m + radius_m * ring).T, color="black", linewidth=0.8)
     axes.plot(*crossed_m, "k+")
     axes.set_aspect("equal")
@@ -85,7 +90,6 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
 
 
 def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: FlightRisk, radius_m: float) -> None:
-    """Draw all crossings of a flight, with the risk of each."""
     figure.suptitle(
         f"{SIGMAS:g} sigma ellipses of the predicted gate crossings, total risk {risk.total:.1e}", fontsize=10
     )

@@ -8,7 +8,7 @@ Robotics 2021); the Hessian is exact and banded.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -48,8 +48,6 @@ SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # -, the same for a leg within a g
 
 @dataclass(frozen=True, eq=False)
 class NodeBounds:
-    """Bounds on states and durations of a course."""
-
     course: Course
 
     def states(self, mesh: Mesh, durations: Array) -> tuple[Array, Array]:
@@ -120,21 +118,15 @@ class LevelLiftOff(Term):
 
 
 def _upright(q_x: Any, q_y: Any) -> Any:
-    """Return the cosine of the tilt of an attitude."""
     return 1 - 2 * (q_x**2 + q_y**2)
 
 
 NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored on a mesh
-
-
-# Called after each solve with its iterations and the flight time, s.
-Progress = Callable[[int, float], None]
+Progress = Callable[[int, float], None]  # called after each solve with its iterations and the flight time, s
 
 
 @dataclass(frozen=True)
 class Solved:
-    """Point on a mesh returned by the solver, with its status."""
-
     mesh: Mesh
     point: Point
     success: bool
@@ -144,12 +136,10 @@ class Solved:
 
     @property
     def total_time(self) -> float:
-        """Flight time, s."""
         return float(self.point.durations.sum())
 
     @property
     def cost(self) -> float:
-        """Flight time, s, infinite without success."""
         return self.total_time if self.success else math.inf
 
 
@@ -183,11 +173,14 @@ class TimeOptimalProblem:
         nlp.variable(X, start.x[:, 1:], *self._bounds.states(mesh, start.durations))
         nlp.variable(U, start.u, model.u_low[:, None], model.u_high[:, None])
         nlp.variable(T, start.durations[:, None], *(one[:, None] for one in self._bounds.durations(start.durations)))
-        slack = None
+        change = U[:, 1:] - U[:, :-1]
+        level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
+        nodes = self._nodes(mesh, start, X, U, T)
+        cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
         if slack_cost is not None:
-            slack = ca.MX.sym("slack")
-            nlp.variable(slack, np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.inf))
-        nodes = self._nodes(mesh, start, X, U, T, slack)
+            nodes = replace(nodes, slack=ca.MX.sym("slack"))
+            nlp.variable(nodes.slack, np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.inf))
+            cost += slack_cost * nodes.slack
         facts = ca.repmat(ca.DM(flat(model.parameters)), 1, n)
         flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), facts)
         nlp.rows.append(Rows.zero(-X, flown))
@@ -196,10 +189,6 @@ class TimeOptimalProblem:
             nlp.rows += rows
             if term.mesh_free:
                 mesh_free = [begin + at for at in _of_legs(rows, X, nodes.legs)]
-        change = U[:, 1:] - U[:, :-1]
-        level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
-        cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
-        cost += slack_cost * slack if slack is not None else 0.0
         duals = _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
         found = nlp.minimise(ca.sum1(T) + cost, settings, duals, self.deadline)
         x, u, durations = nlp.values([X, U, T], found.w)
@@ -217,7 +206,7 @@ class TimeOptimalProblem:
         """Return for each interval, (N,), whether the candidate violates bounds or a term between its nodes."""
         return self._bounds.strays(sampled(mesh, point)) | strays(self.terms, mesh, point)
 
-    def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any, slack: Any) -> Nodes:
+    def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
         return Nodes(
             mesh=mesh,
@@ -228,17 +217,12 @@ class TimeOptimalProblem:
             u=U,
             dt=ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T,
             velocity=V,
-            slack=slack,
             still=ca.vertcat(X[Q, :][1:3, :], X[W, :]),  # hover is level, with free yaw
         )
 
 
 def step(model: type[Model], like: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Return SX symbols x, u, dt and the parameters, `flat`, and the state one Runge-Kutta step later.
-
-    Args:
-        like: parameters of the same shape.
-    """
+    """Return SX symbols x, u, dt and parameters, `flat`, shaped as those of `like`, and the state one Runge-Kutta step later."""
     x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
     p = ca.SX.sym("p", len(flat(like)))
     end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), shaped(ca.vertsplit(p), like), dt))

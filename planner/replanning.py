@@ -54,7 +54,6 @@ class ReplanResult:
 
     @property
     def ok(self) -> bool:
-        """Whether a new plan was found."""
         return not self.status
 
 
@@ -64,7 +63,10 @@ def replan(rest: Remainder) -> ReplanResult:
     plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
     try:
         task = _task(rest)
-        course = replace(resolve(task), flown_share=_flown_share(rest))
+        assert task.x0 is not None, "a rest has a start"
+        ends = np.append(0.0, plan.gate_times_s)
+        k = int(ends.searchsorted(rest.from_s, side="right"))
+        course = replace(resolve(task), flown_share=float((rest.from_s - ends[k - 1]) / (ends[k] - ends[k - 1])))
         mesh, point = _coarse(course, _led(_rest_of(rest, task.x0), task.gates))
         solved = settled(course, mesh, point, MU_NEARBY)
         iterations, status = solved.iterations, "" if solved.success else f"the solver stopped with {solved.status}"
@@ -79,7 +81,6 @@ def replan(rest: Remainder) -> ReplanResult:
 
 
 def _task(rest: Remainder) -> Task:
-    """Return the task of a request. Raises UserError if no plan is possible from such a state."""
     first = int(rest.plan.gate_times_s.searchsorted(rest.from_s, side="right"))
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
     p_w, v_w, omega_b = (as_vector(rest.x[part]) for part in (P, V, W))
@@ -89,16 +90,8 @@ def _task(rest: Remainder) -> Task:
     return Task(rest.track, rest.vehicle, replace(options, see_by_gate=views and views[first:]))
 
 
-def _flown_share(rest: Remainder) -> float:
-    """Return the fraction in time of the way to the next gate that the plan has already flown."""
-    ends = np.append(0.0, rest.plan.gate_times_s)
-    k = int(ends.searchsorted(rest.from_s, side="right"))
-    return float((rest.from_s - ends[k - 1]) / (ends[k] - ends[k - 1]))
-
-
-def _rest_of(rest: Remainder, x0: Array | None) -> Plan:
+def _rest_of(rest: Remainder, x0: Array) -> Plan:
     """Return the rest of the plan, with initial state x0 (14,) and quaternions in its hemisphere."""
-    assert x0 is not None, "a rest has a start"
     plan, k = rest.plan, int(rest.plan.t.searchsorted(rest.from_s, side="right"))
     return replace(
         plan,
@@ -110,11 +103,7 @@ def _rest_of(rest: Remainder, x0: Array | None) -> Plan:
 
 
 def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
-    """Shift the plan to the centre of each gate that it does not pass: an initial guess, not necessarily feasible.
-
-    Without the shift, a gate moved by 1.3 m is not reached
-    within the allowed iterations.
-    """
+    """Shift the plan to the centre of each gate that it does not pass: else one moved by 1.3 m is not reached in time."""
     steps = np.zeros((len(plan.gate_nodes) + 1, 3))
     for i, (gate, node) in enumerate(zip(gates, plan.gate_nodes, strict=False)):
         p_w = plan.x[node, P]
@@ -128,7 +117,6 @@ def _led(plan: Plan, gates: tuple[Gate, ...]) -> Plan:
 
 
 def _coarse(course: Course, plan: Plan) -> tuple[Mesh, Point]:
-    """Return the first mesh of a course, and a plan interpolated on it."""
     fine, point = of_plan(plan, course)
     ends = np.append(0.0, np.cumsum(point.durations))
     paths = [_at(plan, np.linspace(a, b, len(part) + 1))[P] for a, b, part in zip(ends, ends[1:], fine, strict=False)]
@@ -163,7 +151,6 @@ def _signed(x: Array, like: Array) -> Array:
 
 
 def _joined(plan: Plan, from_s: float, part: Plan) -> Plan:
-    """Join a plan up to `from_s` with another from there on."""
     k = int(plan.t.searchsorted(from_s, side="left"))
     return replace(
         part,

@@ -1,16 +1,13 @@
 """Search: several guesses in parallel, each refined mesh by mesh.
 
-Refinement: solve, halve the intervals that need it, solve again from there. Time-optimal inputs jump, and a jump inside an
-interval costs time; between jumps long intervals are accurate enough. So the intervals are halved that lie beside a jump of the
-inputs, exceed the integration error, or violate constraints between nodes. On the 7-gate Split-S with rotor thrusts this gives
-7.391 s in 2 CPU s; a uniform mesh needs steps of 10 ms and 11 CPU s for the same time.
+Refinement: time-optimal inputs jump, and a jump inside an interval costs time. So the intervals are halved that lie beside a jump
+of the inputs, exceed the integration error, or violate constraints between nodes: 7.391 s in 2 CPU s on the 7-gate Split-S with
+rotor thrusts, where a uniform mesh needs steps of 10 ms and 11 CPU s.
 
-Stretches: both the number of iterations and the time of each grow with the number of gates, since all legs wait for the slowest
-to converge. So a long course is first solved in stretches of some gates. Each begins in the final state of the previous one and
-extends a few gates beyond its end, which are solved again with the next; the whole then starts close to its solution.
+Stretches: number and time of the iterations grow with the number of gates. So a long course is first solved in stretches, each
+from the final state of the one before to a few gates beyond its end, which are solved again with the next.
 
-Multistart: local optima differ by up to 0.1 % on the published courses and 0.5 % on VQ1, and their order on coarse meshes is not
-that of the refined plans, so all are refined.
+Multistart: local optima differ by up to 0.5 %, and their order on coarse meshes is not that of the refined plans.
 """
 
 import multiprocessing
@@ -67,30 +64,25 @@ WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a s
 
 
 def refined(problem: TimeOptimalProblem, optimum: Solved, levels: int) -> Solved:
-    """Refine an optimum up to a level; on the last level it is solved to the full tolerance."""
-    model = problem.model
-    while optimum.level < levels:
+    """Refine an optimum up to a level; on the last level it is solved to the full tolerance.
+
+    The last mesh is halved again where its path violates constraints between nodes.
+    """
+    model, mended = problem.model, 0
+    while True:
         strays = problem.strays(optimum.mesh, optimum.point)
+        if optimum.level >= levels:
+            if levels < LEVELS or mended == MENDED or not (optimum.success and strays.any()):
+                return optimum
+            mended += 1
         finer, point = _halved(model, optimum.mesh, optimum.point, strays)
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
-        last = done or optimum.level + 1 == LEVELS
+        last = done or optimum.level + 1 >= LEVELS
         settings = LAST if last else from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
         solved = problem.solve(finer, point, settings)
         done = done and not _inexact(model, finer, solved.point, STILL_EXACT).any()
         level = LEVELS if done else optimum.level + 1
         optimum = replace(solved, iterations=optimum.iterations + solved.iterations, level=level)
-    return _mended(problem, optimum) if levels == LEVELS else optimum
-
-
-def _mended(problem: TimeOptimalProblem, optimum: Solved) -> Solved:
-    """Halve the last mesh where its path violates constraints between nodes, and solve again."""
-    for _ in range(MENDED):
-        strays = problem.strays(optimum.mesh, optimum.point)
-        if not (optimum.success and strays.any()):
-            break
-        solved = problem.solve(*_halved(problem.model, optimum.mesh, optimum.point, strays), LAST)
-        optimum = replace(solved, iterations=optimum.iterations + solved.iterations, level=LEVELS)
-    return optimum
 
 
 def _halved(model: Model, mesh: Mesh, point: Point, split: Array) -> tuple[Mesh, Point]:
@@ -160,25 +152,18 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Solved:
     """Solve on the first mesh; for a far gate or a slot in three steps: without, with soft and with hard visibility constraint.
 
     At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
-    visibility constraint diverge. The linear penalty bounds them: plans to gates 500 m and 1 km away take 9 and 23 s. With the
-    hard constraint at once, or from the unconstrained optimum with a small barrier, 500 m do not converge within 60 s; from there
-    without the penalty, one course of 500 m converges and another does not.
+    visibility constraint diverge. The linear penalty bounds them: plans to gates 500 m and 1 km away take 9 and 23 s.
     """
     course, options = problem.course, problem.course.task.options
     if not options.gates_in_view or (course.longest_section_m <= FAR_M and not course.has_slots):
         return problem.solve(mesh, start, FIRST)
     legs = tuple(replace(leg, see=0.0) for leg in course.legs)
     blind = replace(course, legs=legs, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
-    done = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
-    iterations, settings = done.iterations, FIRST
-    if done.success:
-        start = replace(done.point, duals=None)
-    done = problem.solve(mesh, start, FIRST, LOOKING_AWAY_S)
-    iterations += done.iterations
-    if done.success:
-        start, settings = done.point, WARM
-    done = problem.solve(mesh, start, settings)
-    return replace(done, iterations=done.iterations + iterations)
+    unseen = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
+    start = replace(unseen.point, duals=None) if unseen.success else start
+    soft = problem.solve(mesh, start, FIRST, LOOKING_AWAY_S)
+    done = problem.solve(mesh, soft.point, WARM) if soft.success else problem.solve(mesh, start, FIRST)
+    return replace(done, iterations=unseen.iterations + soft.iterations + done.iterations)
 
 
 def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Solved | None:
@@ -222,8 +207,7 @@ def plans(
         progress: called after each solve.
         warm: a plan of the same legs, for a warm start instead of guesses.
 
-    Raises:
-        UserError: there is no way through the course, the warm plan is of another course, or the deadline has passed.
+    Raises UserError: there is no way through the course, the warm plan is of another course, or the deadline has passed.
     """
     begin = time.perf_counter()
     problem, bound = TimeOptimalProblem(course, deadline, progress), None
@@ -237,9 +221,8 @@ def plans(
         ready = time.perf_counter()
         optima = {f"plan of {warm.track_name}": problem.solve(mesh, point, WARM)}
     times = {name: one.total_time if one.success else None for name, one in optima.items()}
-    ranked = sorted(optima.values(), key=lambda one: one.cost)
-    spent = sum(one.iterations for one in ranked)
-    for one in ranked:
+    spent = sum(one.iterations for one in optima.values())
+    for one in sorted(optima.values(), key=lambda one: one.cost):
         final = refined(problem, one, LEVELS) if one.success else one
         spent += final.iterations - one.iterations
         solve_s = time.perf_counter() - ready
@@ -252,19 +235,16 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, S
 
     Each is refined on all meshes: optima on coarse ones rank otherwise (6.397 and 6.414 s became 6.381 and 6.363 s on VQ1).
     """
-    options = problem.course.task.options
-    count = options.guesses or (
-        SLOT_GUESSES if problem.course.has_slots else 1 if len(problem.course.sections) > LONG else 2
-    )
-    variants = guesses(options.gates_in_view and not problem.course.has_slots)
+    course, options, deadline = problem.course, problem.course.task.options, problem.deadline
+    count = options.guesses or (SLOT_GUESSES if course.has_slots else 1 if len(course.sections) > LONG else 2)
+    variants = guesses(options.gates_in_view and not course.has_slots)
     near = [way for way in ways[1:] if way.total_time < PROMISING * ways[0].total_time][:OTHER_WAYS]
     chosen = [(one.name, ways[0], one) for one in variants[:count]]
     chosen += [(f"{variants[0].name}, way {k}", way, variants[0]) for k, way in enumerate(near, 2)]
     if len(chosen) == 1:
         return {chosen[0][0]: from_guess(problem, *chosen[0][1:], LEVELS)}
     optima = {}
-    deadline = problem.deadline
-    task = partial(_explore_afresh, problem.course, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
+    task = partial(_explore_afresh, course, deadline.limit_s, EXPLORE_SHARE * deadline.left_s)
     with shielded():
         left_to_the_parent = signal.SIGINT, signal.SIG_IGN
         crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), signal.signal, left_to_the_parent)
@@ -304,14 +284,13 @@ def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
 def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
     """Return the nodes between two passages that are nearest to the planes on which these legs end.
 
-    Raises:
-        UserError: there are fewer nodes than legs.
+    Raises UserError: there are fewer nodes than legs.
     """
     nodes = []
+    if last - first <= len(parts):
+        raise UserError(f"warm: the plan of {plan.track_name} has too few rows between two of its gates")
     for left, leg in zip(range(len(parts), 0, -1), parts, strict=True):
         assert leg.gate is not None
-        if last - left <= first:
-            raise UserError(f"warm: the plan of {plan.track_name} has too few rows between two of its gates")
         off = np.abs(leg.gate.local(plan.x[first + 1 : last - left + 1, P])[:, 0] - leg.plane_m)
         first += 1 + int(off.argmin())
         nodes.append(first)
@@ -319,7 +298,6 @@ def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
 
 
 def as_plan(course: Course, solved: Solved) -> Plan:
-    """Convert a point of the optimiser to a plan, not yet certified."""
     task, point, u = course.task, solved.point, solved.point.u.T
     ends = np.cumsum([len(fractions) for fractions in solved.mesh])
     t = np.append(0.0, np.cumsum(intervals(solved.mesh, point.durations)))

@@ -19,18 +19,8 @@ from gate_racer.vehicle import dynamics, rotation
 from gate_racer.vehicle.dynamics import translation
 from gate_racer.vehicle.rotation import Array, Scalars, conjugate, product, rotate, turn
 
-kernel = partial(
-    compiled,
-    folder=code_folder(
-        lambda: [
-            Path(__file__),
-            Path(__file__).with_name("interior.py"),
-            Path(dynamics.__file__),
-            Path(rotation.__file__),
-        ]
-    ),
-    error_model="numpy",
-)
+SOURCES = (__file__, str(Path(__file__).with_name("interior.py")), dynamics.__file__, rotation.__file__)
+kernel = partial(compiled, folder=code_folder(lambda: [Path(file) for file in SOURCES]), error_model="numpy")
 
 NX, NZ, U = 13, 18, 14  # tangent of a state, that of a stage with T and input, index of the input
 NP = 18  # parameters of a row
@@ -50,13 +40,11 @@ def axes(q: Scalars, R: Array) -> None:
 
 @inlined
 def slope(q, c, v, par):
-    """Return dv/dt (3)."""
     return translation(q, v, c, (par[4], par[5], par[6]), par[7])
 
 
 @inlined
 def ahead(v, dt, a):
-    """Return v + dt a (3)."""
     return (v[0] + dt * a[0], v[1] + dt * a[1], v[2] + dt * a[2])
 
 

@@ -1,6 +1,6 @@
 """Options of a plan, and its task, shared by optimiser and certificate: the gates in order, the start, and the clearances."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, radians
 
@@ -44,11 +44,6 @@ class Initial:
     def q_wb(self) -> Array:
         """Attitude (4,), wxyz, body to world."""
         return from_euler(radians(self.roll_deg), radians(self.pitch_deg), radians(self.yaw_deg))
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether the velocity is zero."""
-        return not np.any(self.velocity_m_s)
 
 
 @dataclass(frozen=True)
@@ -104,15 +99,7 @@ class PlanOptions:
     guesses: int | None = key(None, "initial guesses, solved in parallel; else 2, or 1 on a long course", least=1)
 
     @property
-    def stated(self) -> str:
-        """The options that differ from the defaults, as text."""
-        usual = PlanOptions(laps=self.laps)
-        differing = [one.name for one in fields(self) if getattr(self, one.name) != getattr(usual, one.name)]
-        return ", ".join(f"{name} {getattr(self, name)}" for name in differing) or "the default options"
-
-    @property
     def gates_in_view(self) -> bool:
-        """Whether gates must be in view at all."""
         return max(self.see_by_gate or (self.see,)) > 0 or self.sight_s > 0
 
     def __post_init__(self) -> None:
@@ -138,57 +125,45 @@ class Task:
 
     def __post_init__(self) -> None:
         count = len(self.track.course(self.options.laps))
-        if self.options.flying_lap and not self.track.closed:
-            raise UserError(f"{self.track.name}: flying_lap needs a closed course")
+        name, options = self.track.name, self.options
+        if options.flying_lap and not self.track.closed:
+            raise UserError(f"{name}: flying_lap needs a closed course")
         if self.end_m is not None:
-            self.track.bounds.require(self.end_m, f"{self.track.name}: the end")
-        if not 0 <= self.first < count:
-            raise UserError(f"{self.track.name}: next_gate {self.first}: must be a gate from 0 to {count - 1}")
+            self.track.bounds.require(self.end_m, f"{name}: the end")
+        if not 0 <= self._first < count:
+            raise UserError(f"{name}: next_gate {self._first}: must be a gate from 0 to {count - 1}")
         for option in ("fast", "risk"):
-            if getattr(self.options, option) and any(map(self.is_slot, self.gates)):
-                raise UserError(
-                    f"{self.track.name}: {option}: takes the body for a sphere, which a slot does not let pass"
-                )
-        views = self.options.see_by_gate
-        if views is not None and not (len(views) == len(self.gates) and all(0 <= see <= MOST_VIEW for see in views)):
-            raise UserError(
-                f"{self.track.name}: see_by_gate: must be a share from 0 to {MOST_VIEW:g} for each of {len(self.gates)} gates"
-            )
-        if self.options.start is not None:
-            self._require_possible(self.options.start)
+            if getattr(options, option) and any(map(self.is_slot, self.gates)):
+                raise UserError(f"{name}: {option}: takes the body for a sphere, which a slot does not let pass")
+        views, gates = options.see_by_gate, len(self.gates)
+        if views is not None and not (len(views) == gates and all(0 <= see <= MOST_VIEW for see in views)):
+            raise UserError(f"{name}: see_by_gate: must be a share from 0 to {MOST_VIEW:g} for each of {gates} gates")
+        if options.start is not None:
+            self._require_possible(options.start)
 
     def _require_possible(self, start: Initial) -> None:
         name, vehicle = self.track.name, self.vehicle
         self.track.bounds.require(start.position_m, f"{name}: the start")
-        speed, turn = float(np.linalg.norm(start.velocity_m_s)), np.abs(start.rates_rad_s) / vehicle.rate_max_rad_s
-        if speed > self.model.speed_max:
-            raise UserError(
-                f"{name}: the speed of the start is {speed:g} m/s,"
-                f" {vehicle.name} flies {self.model.speed_max:g} m/s at most"
-            )
-        if turn.max() > TURNING:
-            raise UserError(
-                f"{name}: the body rates of the start are {turn.max():.3g} times the limits of {vehicle.name}"
-            )
-        if start.thrust_m_s2 > vehicle.thrust_max:
-            raise UserError(
-                f"{name}: the thrust of the start is {start.thrust_m_s2:g} m/s^2,"
-                f" {vehicle.name} has {vehicle.thrust_max:.1f} m/s^2 at most"
-            )
+        turning = np.abs(start.rates_rad_s) / vehicle.rate_max_rad_s
+        for what, value, most in (
+            ("speed, in m/s,", float(np.linalg.norm(start.velocity_m_s)), self.model.speed_max),
+            ("thrust, in m/s^2,", start.thrust_m_s2, vehicle.thrust_max),
+            ("body rate, over the vehicle's greatest,", float(turning.max()), TURNING),
+        ):
+            if value > most:
+                raise UserError(f"{name}: the {what} of the start is {value:g}; {vehicle.name} allows {most:g} at most")
 
     @property
-    def first(self) -> int:
-        """Number in the course of the first gate to pass."""
+    def _first(self) -> int:
         return self.options.start.next_gate if self.options.start is not None else 0
 
     @cached_property
     def gates(self) -> tuple[Gate, ...]:
-        """Gates of the flight, in order."""
-        return self.track.course(self.options.laps)[self.first :]
+        return self.track.course(self.options.laps)[self._first :]
 
     def number(self, i: int) -> int:
         """Return the index in the track's list of the i-th gate of the flight."""
-        return (self.first + i) % len(self.track.gates)
+        return (self._first + i) % len(self.track.gates)
 
     @cached_property
     def landmarks(self) -> tuple[int, ...]:
@@ -216,12 +191,12 @@ class Task:
     @cached_property
     def x0(self) -> Array | None:
         """Initial state (NX,) of the plan; None for a flying lap."""
-        model = self.model
-        if self.begin is None:
+        model, begin = self.model, self.begin
+        if begin is None:
             return None
-        parts = (self.begin.position_m, self.begin.q_wb, self.begin.velocity_m_s, self.begin.rates_rad_s)
+        parts = (begin.position_m, begin.q_wb, begin.velocity_m_s, begin.rates_rad_s)
         p, q, v, w = (np.array(part)[:, None] for part in parts)
-        return model.state(p, q, v, w, np.array([self.begin.thrust_m_s2])).ravel()
+        return model.state(p, q, v, w, np.array([begin.thrust_m_s2])).ravel()
 
     def view_range_m(self, gate: Gate) -> float:
         """Return the range, m, beyond which a gate is too small to detect, so that visibility is not evaluated."""
@@ -229,7 +204,6 @@ class Task:
 
     @property
     def limit_s(self) -> float:
-        """CPU time limit of the search, s."""
         return self.options.limit_s or max(LIMIT_S, LIMIT_PER_GATE_S * len(self.gates))
 
     @property
@@ -248,7 +222,6 @@ class Task:
         return MARGIN_M if self.options.margin_m is None else self.options.margin_m
 
     def opening_margin_m(self, gate: Gate) -> float:
-        """Return the distance, m, from the body to the edges of an opening."""
         if self.options.margin_m is not None:
             return self.options.margin_m
         return float(np.clip(ROOM_SHARE * (gate.half - self.radius_m), TIGHT_M, MARGIN_M))
@@ -280,7 +253,6 @@ class Task:
         return self.is_tight(gate) and self.thinnest_m < gate.half
 
     def slot_margin_m(self, gate: Gate) -> float:
-        """Return the distance, m, from the body's box to the edges of a slot."""
         return min(self.margin_m, SLOT_SHARE * (gate.half - self.thinnest_m))
 
     @property
@@ -290,8 +262,7 @@ class Task:
 
     def clear_m(self, solid: str) -> float:
         """Return the distance in m from the vehicle's centre to the named solid."""
-        margin = dict(self.options.solid_margins_m).get(solid, self.margin_m)
-        return self.radius_m + margin
+        return self.radius_m + dict(self.options.solid_margins_m).get(solid, self.margin_m)
 
     @property
     def passage_m(self) -> float:

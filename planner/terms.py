@@ -1,13 +1,8 @@
 """Constraint terms of the time-optimal problem, which holds a list of them.
 
-    LegEnds          each leg ends in its gate's opening or ball, or at rest; all legs at once, since few long expressions are
-                     differentiated faster than many short ones
-    ClearOfSolids    clearance to solids, also between nodes
-    WithinPrisms     the body stays within the prism of a gate that it passes, also between nodes
-    GatesInView      each gate stays in the image over the requested fraction of the way to it, or a requested time
-    SpeedLimit, ThrustRateLimit, TurnLimit
+    LegEnds, ClearOfSolids, WithinPrisms, GatesInView, SpeedLimit, ThrustRateLimit, TurnLimit
 
-Between nodes the path is the cubic Hermite interpolant.
+Between nodes the path is the cubic Hermite interpolant. Few long expressions are differentiated faster than many short ones.
 """
 
 from abc import ABC, abstractmethod
@@ -62,13 +57,7 @@ class Nodes:
 
     @property
     def legs(self) -> np.ndarray:
-        """Leg (N,) of each interval."""
         return leg_numbers(self.mesh)
-
-    @property
-    def last(self) -> list[int]:
-        """Last interval (L,) of each leg."""
-        return (np.cumsum([len(fractions) for fractions in self.mesh]) - 1).tolist()
 
 
 class Term(ABC):
@@ -91,8 +80,6 @@ class Term(ABC):
 
 @dataclass(frozen=True)
 class SpeedLimit(Term):
-    """Speed limit, if the vehicle has one."""
-
     model: Model
 
     def rows(self, nodes: Nodes) -> list[Rows]:
@@ -112,8 +99,6 @@ class SpeedLimit(Term):
 
 @dataclass(frozen=True)
 class ThrustRateLimit(Term):
-    """Limit of the rate of thrust, if the vehicle has one besides its lag."""
-
     model: Model
 
     def rows(self, nodes: Nodes) -> list[Rows]:
@@ -152,13 +137,18 @@ class LegEnds(Term):
         self.course = course
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        _, _, p, v = (end[:, nodes.last] for end in nodes.ends)
-        legs, still = self.course.legs, nodes.still[:, nodes.last]
+        last = (np.cumsum([len(fractions) for fractions in nodes.mesh]) - 1).tolist()
+        _, _, p, v = (end[:, last] for end in nodes.ends)
+        legs, still = self.course.legs, nodes.still[:, last]
         flat = [i for i, leg in enumerate(legs) if leg.gate is not None and not leg.gate.is_ball]
         balls = [i for i, leg in enumerate(legs) if leg.gate is not None and leg.gate.is_ball]
         rows: list[Rows] = []
         if balls:
-            rows.append(_balls([legs[i] for i in balls], p[:, balls]))
+            radii = np.array(
+                [leg.gate.half - leg.keep_m[0] for leg in legs if leg.gate is not None and leg.gate.is_ball]
+            )
+            off = p[:, balls] - np.column_stack([legs[i].target for i in balls])
+            rows.append(Rows((ca.sum1(off**2) / radii[None]).T, [0.0] * len(balls), radii))
         if flat:
             rows += _planes([legs[i] for i in flat], p[:, flat], v[:, flat])
         for i, leg in enumerate(legs):
@@ -167,17 +157,10 @@ class LegEnds(Term):
         return rows
 
 
-def _balls(legs: list[Leg], p: Any) -> Rows:
-    radii = np.array([leg.gate.half - leg.keep_m[0] for leg in legs if leg.gate is not None])
-    off = p - np.column_stack([leg.target for leg in legs])
-    return Rows((ca.sum1(off**2) / radii[None]).T, [0.0] * len(legs), radii)
-
-
 def _planes(legs: list[Leg], p: Any, v: Any) -> list[Rows]:
-    """Return constraints of legs that end on a plane: inside the opening's prism, and with the margin on the gate's own plane.
+    """Return constraints of legs that end on a plane: inside the opening's prism, and with the margin on the gate's own plane:
 
-    The distance to each edge of an opening, measured across the path, is at least `keep`:
-    (h - n p) cos(slope) >= keep, so that an oblique passage narrows the window as it does in reality; in a tunnel, at both ends.
+    (h - n p) cos(slope) >= keep, so that an oblique passage narrows the window; in a tunnel, at both ends.
     """
     gates = [leg.gate for leg in legs if leg.gate is not None]
     turn = ca.diagcat(*[ca.DM(gate.R_wg.T) for gate in gates])
@@ -195,26 +178,25 @@ def _planes(legs: list[Leg], p: Any, v: Any) -> list[Rows]:
             sides += [(k, n_y, n_z, h, end) for end in ends]
             keeps += [keep] * len(ends)
             coasts += [(k, n_y, n_z, h - leg.wall_m, leg.coast_m)] if leg.coast_m else []
+
+    def at_edges(edges: list[tuple[int, float, float, float, float]]) -> tuple[Any, Any, Any, Any]:
+        """Return rows (1, E): distance inside each edge, speeds along the gate's axis and towards the edge, given length."""
+        k, (n_y, n_z, h, end) = [edge[0] for edge in edges], (row[None] for row in np.array(edges).T[1:])
+        inside = h - n_y * p_g[1, k] - n_z * p_g[2, k]
+        return inside, v_g[0, k], n_y * v_g[1, k] + n_z * v_g[2, k], end
+
     rows = [Rows(ca.vec(p_g[0, :]), planes, planes)]
     if passed:
         rows.append(Rows(ca.vec(v_g[0, passed]), [CROSSING_SPEED_MIN] * len(passed), [ca.inf] * len(passed)))
     if portals:
-        inside, *_ = _at_edges(portals, p_g, v_g)
-        rows.append(Rows.not_negative(inside))
+        rows.append(Rows.not_negative(at_edges(portals)[0]))
     if sides:
-        inside, along, out, end = _at_edges(sides, p_g, v_g)
+        inside, along, out, end = at_edges(sides)
         rows.append(Rows.not_negative(inside * along - end * out - ca.DM(keeps).T * ca.sqrt(along**2 + out**2 + 1e-6)))
     if coasts:
-        inside, along, out, end = _at_edges(coasts, p_g, v_g)
+        inside, along, out, end = at_edges(coasts)
         rows.append(Rows.not_negative(inside * along - end * out))
     return rows
-
-
-def _at_edges(edges: list[tuple[int, float, float, float, float]], p_g: Any, v_g: Any) -> tuple[Any, Any, Any, Any]:
-    """Return rows (1, E): distance inside each edge, speeds along the gate's axis and towards the edge, and the given length."""
-    k, (n_y, n_z, h, end) = [edge[0] for edge in edges], (row[None] for row in np.array(edges).T[1:])
-    inside = h - n_y * p_g[1, k] - n_z * p_g[2, k]
-    return inside, v_g[0, k], n_y * v_g[1, k] + n_z * v_g[2, k], end
 
 
 ALONG = (0.25, 0.5, 0.75, 1.0)  # -, points of an interval at which clearance to solids is imposed
@@ -224,14 +206,13 @@ STRAY_M = 1e-3  # m, violation of a clearance between nodes above which the inte
 STRAY_SPEED = 8e-4  # -, likewise of the speed limit, relative: a little less than the certificate tolerates
 
 
-def cubic(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
+def cubic(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: Any) -> Any:
     """Return the position at the fraction s of an interval of length dt, s, by cubic Hermite interpolation; CasADi or NumPy."""
     ends = (1 + 2 * s) * (1 - s) ** 2 * p0 + s**2 * (3 - 2 * s) * p1
     return ends + dt * (s * (1 - s) ** 2 * v0 - s**2 * (1 - s) * v1)
 
 
 def cubic_rate(p0: Any, v0: Any, p1: Any, v1: Any, dt: Any, s: float) -> Any:
-    """Return the velocity of that interpolation."""
     return 6 * s * (1 - s) * (p1 - p0) / dt + (1 - s) * (1 - 3 * s) * v0 - s * (2 - 3 * s) * v1
 
 
@@ -250,9 +231,8 @@ def _ends() -> tuple[Any, Any, Any, Any, Any]:
 def outside(thin: bool) -> Block:
     """Build (p_k, v_k, p_k+1, v_k+1, dt; centre, axes, half, keep) -> values, nonnegative if the cubic is clear of a box.
 
-    Each is a smooth maximum of the distances to the box's faces, minus `keep`, with a nonzero gradient inside the box too. The
-    corners of {max = keep} are farther away than `keep`, which outweighs the smoothing error there. For a `thin` box it is the
-    squared distance, so that the inflated edges are rounded with radius `keep`.
+    Each is a smooth maximum of the distances to the box's faces, minus `keep`; for a `thin` box the squared distance, so that the
+    inflated edges are rounded with radius `keep`.
     """
     ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
     keep, values = ca.SX.sym("keep"), []
@@ -293,7 +273,6 @@ class ClearOfSolids(Term):
     """Clearance to every solid near the present path, except the frame of the gate being passed."""
 
     def __init__(self, course: Course, near_m: float):
-        """`near_m`: m, distance from the present path above which a solid is ignored."""
         self.space, self._near_m = course.space, near_m
         self._frames = np.array([leg.frame for leg in course.legs])
 
@@ -399,6 +378,7 @@ def view_normals(camera: Camera) -> Array:
     return np.array([[-1, 0, kx], [1, 0, kx], [0, -1, ky], [0, 1, ky]]) @ camera.R_bc.T
 
 
+@cache
 def sight_past_box() -> Block:
     """Build (p; target, centre, axes, half, faces) -> 2 values, nonnegative if the line from p to the target clears a box.
 
@@ -438,8 +418,6 @@ def lines_of_sight(p_w: Array, targets: Array, boxes: Sequence[SolidBox]) -> lis
 
 
 class Window(NamedTuple):
-    """Part of a trajectory on which a gate stays in view."""
-
     gate: Gate
     way: np.ndarray  # intervals on which its time in view counts
     at: np.ndarray  # intervals at whose ends it is constrained to be in view
@@ -450,8 +428,7 @@ class GatesInView(Term):
     """Visibility of the next gate's centre, or of its four corners, until the last part of the way to it.
 
     The constraint holds at the end of each interval in the window; for corners, which enter the image last, also at its
-    beginning. Obstacles hide gates: where one is in the present line of sight, the line passes aside of it. The mesh has nodes
-    at or near the window's ends (`first_mesh`), and the first interval is halved while the fraction is too small.
+    beginning. Where an obstacle is in the present line of sight, the line passes aside of it.
     """
 
     def __init__(self, course: Course):
@@ -472,23 +449,18 @@ class GatesInView(Term):
                 targets += [target] * len(window.at)
         if not at:
             return []
-        rows = Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))
-        far = np.linalg.norm(nodes.path[1:][at] - np.array(targets), axis=1)
-        parts = [(rows, far)]
-        if hidden := lines_of_sight(nodes.path[1:][at], np.array(targets), self._obstacles):
+        parts, eyes_w = [(self._seen, Q.stop, list(range(len(at))), np.column_stack(targets))], nodes.path[1:][at]
+        if hidden := lines_of_sight(eyes_w, np.array(targets), self._obstacles):
             lines, given = [k for k, _ in hidden], np.column_stack([one for _, one in hidden])
-            p = nodes.after[P, [at[k] for k in lines]]
-            parts.append((Rows.not_negative_blocks(self._past, p, ca.DM(given)), far[lines]))
-        if nodes.slack is None:
-            return [rows for rows, _ in parts]
-        return [
-            rows._replace(expression=nodes.slack * ca.DM(np.repeat(far, len(rows.low) // len(far))))
-            for rows, far in parts
-        ]
-
-    @cached_property
-    def _past(self) -> Block:
-        return sight_past_box()
+            parts.append((sight_past_box(), P.stop, lines, given))
+        found, far = [], np.linalg.norm(eyes_w - np.array(targets), axis=1)
+        for block, size, lines, given in parts:
+            rows = Rows.not_negative_blocks(block, nodes.after[:size, [at[k] for k in lines]], ca.DM(given))
+            if nodes.slack is not None:
+                each = np.repeat(far[lines], block.values.size1_out(0))
+                rows = rows._replace(expression=nodes.slack * ca.DM(each))
+            found.append(rows)
+        return found
 
     @cached_property
     def _obstacles(self) -> list[SolidBox]:
@@ -551,10 +523,7 @@ class GatesInView(Term):
 
 
 def _interpolated(q: Array, count: int) -> Array:
-    """Interpolate attitudes (4, N + 1) at `count` = S points of each interval, both ends included; returns (4, S, N).
-
-    Normalised linear interpolation of all intervals at once; `vehicle.rotation.between` follows the arc between two attitudes.
-    """
+    """Interpolate attitudes (4, N + 1) linearly at `count` = S points of each interval, both ends included; returns (4, S, N)."""
     before, after = q[:, None, :-1], q[:, None, 1:]
     after = np.where((before * after).sum(axis=0) < 0, -after, after)
     s = np.linspace(0.0, 1.0, count)[:, None]

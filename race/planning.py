@@ -14,14 +14,13 @@ from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import given_fields
 from gate_racer.mpc.names import CONTOURING, TRACKING
-from gate_racer.planner.certificate.certificate import Certificate, certify
+from gate_racer.planner.certificate.certificate import Certificate, Trial, certify
 from gate_racer.planner.certificate.replay import clearances
 from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan, read_problem
 from gate_racer.planner.models import V
 from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import PlanOptions, Task
-from gate_racer.planner.trial import Trial, needed_m
 from gate_racer.race.plan_track import PlanSettings
 from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import Track, load_track
@@ -125,6 +124,10 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
 
 SEEDS = (7001, 7002, 7003)  # of the flights by camera; those of campaigns and tests begin at 0 (chosen)
 SPACING_M = 0.02  # m, largest spacing of the points of a path whose distance to solids is taken
+KEPT, KEPT_M = (
+    1 / 3,
+    0.05,
+)  # -, m, share of the planned margin that has to be left, and distance that is enough (chosen)
 
 
 def fly_trial(plan: Plan, task: Task) -> Trial | None:
@@ -147,7 +150,8 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
     seen, controller = any(gate.visible for gate in task.gates) and not slots, TRACKING if slots else CONTOURING
     flights = [("3", NO_ESTIMATOR, 0)] + [("projected", DEFAULT, seed) for seed in SEEDS if seen]
     speed_m_s = float(np.linalg.norm(plan.x[:, V], axis=1).max())
-    trial = Trial(0, len(task.gates), needed_m(task), options.reserve, speed_m_s)
+    needed_m = task.radius_m + min(KEPT * task.margin_m, KEPT_M)
+    trial = Trial(0, len(task.gates), needed_m, options.reserve, speed_m_s)
     for number, (setting, estimator, seed) in enumerate(flights):
         if sys.stderr.isatty():
             print(f"\r  trial flight {number + 1} of {len(flights)}   ", end="", file=sys.stderr, flush=True)

@@ -63,7 +63,6 @@ class Gate:
 
     @property
     def is_ball(self) -> bool:
-        """Whether it is a ball to fly through instead of an opening."""
         return self.radius_m is not None
 
     @property
@@ -96,7 +95,9 @@ class Gate:
 
     @cached_property
     def edges(self) -> Array:
-        """Edges (E, 3) of the opening, n_y, n_z, h: a point (y, z) lies h - n_y y - n_z z inside an edge, m."""
+        """Edges (E, 3) of the opening, n_y, n_z, h: a point (y, z) lies h - n_y y - n_z z inside an edge, m; a ball has none."""
+        if self.is_ball:
+            return np.zeros((0, 3))
         corners = self.outline_m
         along = np.roll(corners, -1, axis=0) - corners
         turn = np.sign(along[0, 0] * along[1, 1] - along[0, 1] * along[1, 0])  # either orientation is accepted
@@ -120,8 +121,8 @@ class Gate:
         """Return the crossing of the gate's plane by the step from a to b (world, m) in the direction of flight, or None.
 
         The plane is half-open, so that a point on it belongs to exactly one of two successive steps. A ball is crossed where the
-        distance to its centre ceases to fall: by the velocities v_a and v_b (world, m/s), else by the step, which on a path that
-        turns may never be normal to the centre's direction. In a tunnel the margin is the least over its length.
+        distance to its centre ceases to fall, by the velocities v_a and v_b (world, m/s), else by the step. In a tunnel the
+        margin is the least over its length.
         """
         a, b = self.local(a_w), self.local(b_w)
         if self.is_ball:

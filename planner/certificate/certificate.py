@@ -4,7 +4,8 @@ The check shares nothing with the problem's constraints: `replay` integrates wit
 its geometry is its own, and everything is checked between the nodes too.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from gate_racer.planner.certificate.replay import (
     beyond,
     broken_ends,
     broken_limits,
-    broken_turns,
     defect_rates,
     hidden,
+    out_of_turn,
     passages,
     replay,
     scraped,
@@ -28,7 +29,6 @@ from gate_racer.planner.course import BLIND
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.plan import Plan, PlanError, SolverStatistics
 from gate_racer.planner.task import Task
-from gate_racer.planner.trial import Trial
 from gate_racer.planner.uncertainty.risk import FlightRisk, flight_risk
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import Camera
@@ -40,7 +40,7 @@ def seen(
 ) -> list[tuple[float | None, float | None]]:
     """Return per gate, once within detection range, in which part of the time on the leg to it, and for how many seconds on that
     leg and the one before, it is in view; None where that does not apply."""
-    begins, found = [float(path.t[0])] * 2 + times, list[tuple[float | None, float | None]]()
+    begins, found = [float(path.t[0])] * 2 + times, []
     for i, (gate, crossed) in enumerate(zip(course, times, strict=False)):
         leg, both = (_seen(path, gate, begin, crossed, camera, task) for begin in (begins[i + 1], begins[i]))
         found.append((leg and leg[0] / leg[1], both and both[0]))
@@ -83,6 +83,65 @@ VIEW_TOLERANCE = 0.02  # -, s, tolerated shortfall of the visible fraction or ti
 
 
 @dataclass(frozen=True)
+class Trial:
+    """Flights of a plan on the vehicle's own plant: on the true state, then by camera, until one fails."""
+
+    gates: int  # passed by the last flight
+    gates_total: int
+    needed_m: float  # m, distance of the centre from an edge or an obstacle that is enough on the true state
+    reserve: float  # of the plan
+    speed_m_s: float  # m/s, largest of the plan
+    flights: int = 0
+    margin_m: float | None = None  # of the centre from an edge, at the least; None before the first gate, or for balls
+    clearance_m: float | None = None  # m, of the centre from an obstacle, at the least; None without obstacles
+    cause: str = ""  # why the last flight is not good enough; empty if it is
+    because: str = ""  # failure of the first plan; empty if this is it
+
+    @property
+    def ok(self) -> bool:
+        return not self.cause
+
+    def then(
+        self, gates: int, margins_m: Sequence[float], clearance_m: float | None, cause: str, by: str = ""
+    ) -> "Trial":
+        """Return the trial with a further flight, whose margins count only on the true state: `by` is empty."""
+        near = _least(*margins_m, clearance_m)
+        if not cause and not by and near is not None and near < self.needed_m:
+            cause = f"less than {self.needed_m:.2f} m from an edge or an obstacle"
+        return replace(
+            self,
+            gates=gates,
+            flights=self.flights + 1,
+            margin_m=_least(self.margin_m, *margins_m),
+            clearance_m=_least(self.clearance_m, clearance_m),
+            cause=cause and cause + by,
+        )
+
+    @property
+    def failure(self) -> str:
+        """What went wrong, and in which plan."""
+        return f"flown on the vehicle's own plant {self._passed}: {self.cause}"
+
+    @property
+    def sentence(self) -> str:
+        """The trial of a plan that is good enough, and why it is not the first one."""
+        why = f", because the first plan was {self.because}" if self.because else ""
+        seen = f" and {self.flights - 1} times by camera" if self.flights > 1 else ""
+        return f"flown on the vehicle's own plant, on the true state{seen}: {self._passed}{why}"
+
+    @property
+    def _passed(self) -> str:
+        margin = f", least margin {self.margin_m:.2f} m" if self.margin_m is not None else ""
+        clear = f", {self.clearance_m:.2f} m from an obstacle" if self.clearance_m is not None else ""
+        limits = f"reserve {self.reserve:.2g}, at most {self.speed_m_s:.1f} m/s"
+        return f"{self.gates} of {self.gates_total} gates{margin}{clear} ({limits})"
+
+
+def _least(*values: float | None) -> float | None:
+    return min((one for one in values if one is not None), default=None)
+
+
+@dataclass(frozen=True)
 class Certificate:
     """Result of the certification. `status` is "certified" or lists what failed."""
 
@@ -111,12 +170,10 @@ class Certificate:
 
     @property
     def ok(self) -> bool:
-        """Whether all checks are passed."""
         return self.status == "certified"
 
     @property
     def verdict(self) -> str:
-        """Status shortened to its first three causes."""
         causes = self.status.split("; ")
         return "; ".join(causes[:3]) + (f"; and {len(causes) - 3} more" if len(causes) > 3 else "")
 
@@ -130,26 +187,19 @@ class Certificate:
 def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     """Check a plan, solved or read from a file, against its task.
 
-    Raises:
-        PlanError: the plan holds numbers that are not finite.
+    Raises PlanError: the plan holds numbers that are not finite.
     """
     if not all(np.isfinite(part).all() for part in (plan.t, plan.x, plan.u)) or (np.diff(plan.t) <= 0).any():
         raise PlanError("the plan holds numbers that are not finite, or times that do not increase")
     failures = [] if effort.success else [f"solver stopped with {effort.solver_status}"]
     path, camera = replay(plan, task.vehicle), task.vehicle.camera
     defects = state_errors(path.off)
-    failures += _broken_intervals(plan, defects) + _broken_form(plan, task)
-    failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
     drifts = defect_rates(plan.t, defects)
-    failures += [
-        f"its inputs lead away from its rows by {rate:.2g} {_unit(name)} per s in {name.split('_')[0]},"
-        f" the tolerance is {TOLERANCES[name].drift_per_s:g}"
-        for name, rate in drifts.items()
-        if not rate <= TOLERANCES[name].drift_per_s
-    ]
+    failures += _broken_rows(plan, defects, drifts) + _broken_form(plan, task)
+    failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
     t, p_w = beyond(path, task)
     passed, failed = passages(t, p_w, plan, task)
-    failures += failed + scraped(path, task) + broken_turns(t, p_w, passed, task)
+    failures += failed + scraped(path, task) + out_of_turn(t, p_w, passed, task)
     near, failed = too_near(t, p_w, task)
     failures += failed
     times = [one.t for one in passed]
@@ -190,38 +240,37 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     )
 
 
-def _unit(name: str) -> str:
-    """Return the unit in the name of a state such as `velocity_m_s`."""
-    return name.split("_", 1)[1].replace("_s", "/s").replace("s2", "s^2")
-
-
-def _broken_intervals(plan: Plan, defects: dict[str, Array]) -> list[str]:
-    """Return a sentence per state whose defect exceeds its tolerance, with the first such interval's leg."""
+def _broken_rows(plan: Plan, defects: dict[str, Array], drifts: dict[str, float]) -> list[str]:
+    """Return sentences on states whose defects exceed their tolerances, with the first such interval's leg."""
     failures = []
     for name, values in defects.items():
-        broken = ~(values <= TOLERANCES[name].defect)
+        (state, unit), most = name.split("_", 1), TOLERANCES[name]
+        unit, broken = unit.replace("_s", "/s").replace("s2", "s^2"), ~(values <= most.defect)
         if broken.any():
             leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
             failures.append(
-                f"an interval on leg {leg} has a defect of {np.max(values):.1e} {_unit(name)}"
-                f" in {name.split('_')[0]}, the tolerance is {TOLERANCES[name].defect:g}"
+                f"an interval on leg {leg} has a defect of {np.max(values):.1e} {unit} in {state},"
+                f" the tolerance is {most.defect:g}"
+            )
+        if not drifts[name] <= most.drift_per_s:
+            failures.append(
+                f"its inputs lead away from its rows by {drifts[name]:.2g} {unit} per s in {state},"
+                f" the tolerance is {most.drift_per_s:g}"
             )
     return failures
 
 
 def _broken_form(plan: Plan, task: Task) -> list[str]:
     """Return sentences on metadata that do not match the plan or the task."""
-    failures, options = [], task.options
+    options, nodes = task.options, np.array(plan.gate_nodes)
     count = len(task.gates) + (task.end_m is not None)
-    nodes = np.array(plan.gate_nodes)
-    if len(nodes) != count or (np.diff(nodes, prepend=0) < 0).any() or nodes[-1] != len(plan.t) - 1:
-        failures.append(f"gate_nodes {list(plan.gate_nodes)} do not mark the ends of the course's {count} legs")
-    if plan.laps != options.laps or plan.model != options.model:
-        failures.append(
-            f"it has {plan.laps} laps of the {plan.model} model instead of {options.laps} of {options.model}"
-        )
-    if plan.track_hash != task.track.hash or plan.vehicle_hash != task.vehicle.hash:
-        failures.append("it was made for another track or vehicle")
-    if not np.array_equal(plan.u[-1], plan.u[-2]):
-        failures.append("the inputs of the last row differ from those of the row before")
-    return failures
+    unmarked = len(nodes) != count or (np.diff(nodes, prepend=0) < 0).any() or nodes[-1] != len(plan.t) - 1
+    own, asked = (plan.laps, plan.model), (options.laps, options.model)
+    faults = {
+        f"gate_nodes {list(plan.gate_nodes)} do not mark the ends of the course's {count} legs": unmarked,
+        f"it has {own[0]} laps of the {own[1]} model instead of {asked[0]} of {asked[1]}": own != asked,
+        "it was made for another track or vehicle": (plan.track_hash, plan.vehicle_hash)
+        != (task.track.hash, task.vehicle.hash),
+        "the inputs of the last row differ from those of the row before": not np.array_equal(plan.u[-1], plan.u[-2]),
+    }
+    return [fault for fault, found in faults.items() if found]

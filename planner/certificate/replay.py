@@ -7,7 +7,7 @@ The geometry shares nothing with the problem's constraints: a frame is a square 
 signed distances to its sides, and gate axes come from the track file's angles.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -58,11 +58,9 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
     outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie outside these
     span = limits.u_high - limits.u_low
     rate = np.abs(np.array(limits.thrust_rates(plan.x[:-1].T, plan.u[:-1].T, np.diff(plan.t)[None]))).max(initial=0.0)
+    outside_inputs = np.maximum((limits.u_low - plan.u) / span, (plan.u - limits.u_high) / span)
     excesses = {  # limit: (excess, tolerance)
-        "input, relative to its range": (
-            np.maximum((limits.u_low - plan.u) / span, (plan.u - limits.u_high) / span),
-            LIMIT_TOLERANCE,
-        ),
+        "input, relative to its range": (outside_inputs, LIMIT_TOLERANCE),
         "body rate, relative": (np.abs(x[:, W]) / limits.x_high[W] - 1, LIMIT_TOLERANCE),
         "speed, relative": (np.linalg.norm(x[:, V], axis=1) / limits.speed_max - 1, SPEED_TOLERANCE),
         "thrust rate, relative": (rate / limits.thrust_rate_max - 1, SPEED_TOLERANCE),
@@ -73,43 +71,39 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
         turn = np.abs(np.diff(plan.x[:, W], axis=0) / np.diff(plan.t)[:, None] / limits.slew_max).sum(axis=1)
         room = limits.turning(np.maximum(plan.x[:-1, C], plan.x[1:, C]).ravel())
         excesses["angular acceleration, relative to that at half thrust"] = (turn - room, TURN_TOLERANCE)
-    largest = {name: (float(np.max(excess)), tolerance) for name, (excess, tolerance) in excesses.items()}
     if "c" in limits.x:
-        thrust = x[:, C] / vehicle.thrust_max - 1
-        largest["thrust, relative"] = (float(thrust.max()), LIMIT_TOLERANCE)
+        excesses["thrust, relative"] = (x[:, C] / vehicle.thrust_max - 1, LIMIT_TOLERANCE)
     return [
-        f"limit exceeded by {size:.2g}: {name}" for name, (size, tolerance) in largest.items() if not size <= tolerance
+        f"limit exceeded by {np.max(excess):.2g}: {name}"
+        for name, (excess, tolerance) in excesses.items()
+        if not np.max(excess) <= tolerance
     ]
 
 
 def broken_ends(plan: Plan, task: Task) -> list[str]:
     """Return sentences on a start or an end that deviates from the task in any state."""
+    first, last = plan.x[:1], plan.x[-1:]
     if task.x0 is None:
-        far = _apart(plan.x[0], plan.x[-1])
-        return [f"the lap does not end in its initial state: {far}"] if far else []
-    failures = []
-    if far := _apart(plan.x[0], task.x0):
-        failures.append(f"the plan does not begin in the requested initial state: {far}")
+        return _apart("the lap does not end in its initial state", first - _in_hemisphere(last, first))
+    begin = task.x0[None]
+    failures = _apart("the plan does not begin in the requested initial state", first - _in_hemisphere(begin, first))
     if task.end_m is not None:
-        off = np.linalg.norm(plan.x[-1, P] - task.end_m), np.linalg.norm(plan.x[-1, V])
-        if not (off[0] <= TOLERANCES["position_m"].end and off[1] <= TOLERANCES["velocity_m_s"].end):
-            failures.append("the plan does not come to rest at its end")
-        elif not np.linalg.norm(plan.x[-1, W]) <= TOLERANCES["rates_rad_s"].end:
-            failures.append("the plan still turns at its end")
-        elif (tilt := 2 * np.arcsin(min(np.hypot(*plan.x[-1, Q][1:3]), 1.0))) > TOLERANCES["attitude_rad"].end:
-            failures.append(f"the plan ends tilted by {np.degrees(tilt):.0f} deg, in which no vehicle rests")
+        off = last.copy()
+        off[:, P] -= task.end_m
+        off[:, [Q.start, Q.stop - 1]], off[:, W.stop :] = 0.0, 0.0  # free: yaw, thrust
+        failures += _apart("the plan does not end at rest and level in its place", off)
     return failures
 
 
-def _apart(a: Array, b: Array) -> str:
-    """Return the blocks in which two states (NX,) differ, with the differences; "" if none."""
-    off = state_errors(a[None] - _in_hemisphere(b[None], a[None]))
-    return ", ".join(f"{name} by {one[0]:.2g}" for name, one in off.items() if not one[0] <= TOLERANCES[name].end)
+def _apart(what: str, off: Array) -> list[str]:
+    """Return a sentence with the blocks in which a difference of states (1, NX) is not tolerated, if there are any."""
+    far = [(name, one[0]) for name, one in state_errors(off).items() if not one[0] <= TOLERANCES[name].end]
+    return [f"{what}: " + ", ".join(f"{name} by {size:.2g}" for name, size in far)] if far else []
 
 
 TOLERANCE = 1e-11  # relative and absolute tolerance of the integrator, for the RMS over all intervals
 SPACING_M = 0.02  # m, largest spacing of points of the path, subject to
-POINTS_LEAST, POINTS_MOST = 8, 8192  # points per interval
+POINTS_LEAST, POINTS_MOST = 8, 2**22  # points of an interval; of the whole path
 WINDOW_S = 0.1  # s, least length of a window over which defects are summed
 
 
@@ -125,51 +119,33 @@ class ReplayedPath:
 def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
     """Integrate every interval from its node, with points at most about SPACING_M apart.
 
-    Intervals of similar length are integrated together.
-
-    Raises:
-        PlanError: rows too far apart for that.
+    Raises PlanError: rows too far apart for that.
     """
-    dt = np.diff(plan.t)
-    ends, rough = _integrated(plan, vehicle, np.arange(len(dt)), POINTS_LEAST)
-    steps = np.diff(np.concatenate([rough, ends[:, None]], axis=1)[:, :, P], axis=1)
-    lengths = np.linalg.norm(steps, axis=2).sum(axis=1)
-    if not np.isfinite(ends).all():
-        return ReplayedPath(plan.t, plan.x, np.full(ends.shape, np.inf))
-    needed = np.maximum(lengths / SPACING_M, POINTS_LEAST)
-    if needed.max() > POINTS_MOST:
-        k = int(needed.argmax())
-        raise PlanError(
-            f"rows {k} and {k + 1} of the plan are {lengths[k]:.0f} m apart: at most {POINTS_MOST * SPACING_M:g} m can be checked"
-        )
-    points = 2 ** np.ceil(np.log2(needed)).astype(int)
-    t, x = [np.empty(0)] * len(dt), [np.empty(0)] * len(dt)
-    for count in set(points.tolist()):
-        these = np.flatnonzero(points == count)
-        fine = rough[these] if count == POINTS_LEAST else _integrated(plan, vehicle, these, count)[1]
-        for i, path in zip(these, fine, strict=True):
-            t[i], x[i] = plan.t[i] + dt[i] * np.arange(count) / count, path
-    off = ends - _in_hemisphere(plan.x[1:], ends)
-    return ReplayedPath(np.append(np.concatenate(t), plan.t[-1]), np.vstack([*x, plan.x[-1:]]), off)
-
-
-def _integrated(plan: Plan, vehicle: Vehicle, these: np.ndarray, points: int) -> tuple[Array, Array]:
-    """Return of K intervals the ends (K, NX), and states (K, points, NX) from each beginning on; inf where it fails."""
     from scipy.integrate import solve_ivp  # takes half a second to load, and is not needed to fly a plan
 
-    dt, start, u = np.diff(plan.t)[these], plan.x[these].T, list(plan.u[these].T)
-    model = plan.flight_model(vehicle)
+    dt, start, u, model = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T), plan.flight_model(vehicle)
 
     def slope(_: float, flat: Array) -> Array:
         return (dt * np.array(model.derivative(list(flat.reshape(start.shape)), u))).ravel()
 
-    grid = np.linspace(0.0, 1.0, points + 1)
     with np.errstate(all="ignore"):
-        done = solve_ivp(slope, (0.0, 1.0), start.ravel(), "DOP853", grid, rtol=TOLERANCE, atol=TOLERANCE)
-    if not done.success:
-        return np.full(start.T.shape, np.inf), np.full((len(these), points, len(start)), np.inf)
-    fine = done.y.reshape(*start.shape, points + 1).transpose(1, 2, 0)
-    return fine[:, -1], fine[:, :-1]
+        done = solve_ivp(slope, (0.0, 1.0), start.ravel(), "DOP853", dense_output=True, rtol=TOLERANCE, atol=TOLERANCE)
+    if not done.success or not np.isfinite(done.y[:, -1]).all():
+        return ReplayedPath(plan.t, plan.x, np.full(start.T.shape, np.inf))
+
+    def path(points: int) -> Array:
+        """Return the states (N, points + 1, NX) along all intervals."""
+        return done.sol(np.linspace(0.0, 1.0, points + 1)).reshape(*start.shape, -1).transpose(1, 2, 0)
+
+    lengths = np.linalg.norm(np.diff(path(POINTS_LEAST)[..., P], axis=1), axis=2).sum(axis=1)
+    points = max(int(np.ceil(lengths.max() / SPACING_M)), POINTS_LEAST)
+    if points * len(dt) > POINTS_MOST:
+        k = int(lengths.argmax())
+        raise PlanError(f"rows {k} and {k + 1} of the plan are {lengths[k]:.0f} m apart: too far to be checked")
+    fine = path(points)
+    t = plan.t[:-1, None] + dt[:, None] * np.arange(points) / points
+    x = np.vstack([fine[:, :-1].reshape(-1, len(start)), plan.x[-1:]])
+    return ReplayedPath(np.append(t, plan.t[-1]), x, fine[:, -1] - _in_hemisphere(plan.x[1:], fine[:, -1]))
 
 
 def defect_rates(t: Array, defects: dict[str, Array]) -> dict[str, float]:
@@ -205,25 +181,26 @@ def _in_hemisphere(x: Array, like: Array) -> Array:
     return result
 
 
-@dataclass(frozen=True)
-class Near:
-    """Least distance from a path to a solid."""
-
+class Near(NamedTuple):
     distance_m: float
-    solid: str
     at: int  # index of the nearest point of the path
+    solid: str
     frame: bool  # whether the solid is a gate's frame
 
+    @staticmethod
+    def of(distances: Array, solid: str, frame: bool = False) -> "Near":
+        at = int(distances.argmin())
+        return Near(float(distances[at]), at, solid, frame)
 
-@dataclass(frozen=True)
-class Passage:
-    """Passage of a gate."""
 
+class Passage(NamedTuple):
     t: float  # s
-    margin_m: float  # m, from the vehicle's centre to the nearest side of the opening
-    at: int  # index of the path's point before the crossing
+    edges_m: Array  # (E,) m, from the vehicle's centre to each side of the opening, or to the ball's surface
     fault: str = ""  # violation; empty if there is none
-    edges_m: tuple[float, ...] = ()  # m, from the vehicle's centre to each side of the opening, at the crossing
+
+    @property
+    def margin_m(self) -> float:
+        return float(self.edges_m.min())
 
 
 def local(gate: Gate, p_w: Array) -> Array:
@@ -246,11 +223,6 @@ def frame_distance(gate: Gate, p_g: Array) -> Array:
     return np.hypot(across, np.maximum(x - gate.depth_m / 2, 0.0))
 
 
-def inside(gate: Gate, p_g: Array) -> Array:
-    """Return distances (M,), m, from points (M, 3) to the nearest side of the opening, in its plane; negative outside."""
-    return np.asarray(from_sides(gate, p_g).min(axis=1))
-
-
 def from_sides(gate: Gate, p_g: Array) -> Array:
     """Return distances (M, E), m, from points (M, 3) to each side of the opening, in its plane; negative outside."""
     h = gate.opening_m / 2
@@ -271,15 +243,13 @@ def clearances(track: Track, p_w: Array) -> list[Near]:
         gate = track.gates[i]
         if gate.is_ball or gate.polygon_m is not None or gate.outer_m <= gate.opening_m:
             continue
-        close = _close(gate, p_w)
-        near = _near(frame_distance(gate, local(gate, p_w[close])), f"the frame of gates[{i}]", True)
-        found.append(replace(near, at=int(close[near.at])))
+        found.append(Near.of(frame_distance(gate, local(gate, p_w)), f"the frame of gates[{i}]", True))
         if gate.stand_m > 0 and (post := _stand_distance(track, gate, p_w)) is not None:
-            found.append(_near(post, f"the stand of gates[{i}]", False))
+            found.append(Near.of(post, f"the stand of gates[{i}]"))
     for i, obstacle in enumerate(track.obstacles):
         centre, half = (np.add(obstacle.low_m, obstacle.high_m)) / 2, np.subtract(obstacle.high_m, obstacle.low_m) / 2
         distance = np.sqrt((np.maximum(np.abs(p_w - centre) - half, 0.0) ** 2).sum(axis=1))
-        found.append(_near(distance, f"obstacles[{i}]", False))
+        found.append(Near.of(distance, f"obstacles[{i}]"))
     return found
 
 
@@ -294,31 +264,20 @@ def hidden(track: Track, p_w: Array, point_w: Array) -> np.ndarray:
     return result
 
 
-def _close(gate: Gate, p_w: Array) -> np.ndarray:
-    """Return indices of points that may be the nearest to a frame: at most its size farther from its centre than the nearest."""
-    off = np.linalg.norm(p_w - np.array(gate.centre_m), axis=1)
-    size = float(np.linalg.norm([gate.outer_m, gate.outer_m, gate.depth_m]))
-    return np.flatnonzero(off <= off.min() + size)
-
-
-def _near(distance: Array, name: str, frame: bool) -> Near:
-    at = int(distance.argmin())
-    return Near(float(distance[at]), name, at, frame)
-
-
 def _stand_distance(track: Track, gate: Gate, p_w: Array) -> Array | None:
     """Return distances (M,), m, to the post below a frame; None if another frame or the floor carries it."""
     floor, top = track.bounds.high_m[2], gate.centre_m[2] + gate.outer_m / 2 * np.cos(np.radians(gate.pitch_deg))
     lower = [g for g in track.gates if g.outer_m > 0 and g.centre_m[2] - gate.centre_m[2] > SAME_LEVEL * gate.outer_m]
     if top >= floor or any(np.hypot(*np.subtract(g.centre_m, gate.centre_m)[:2]) < gate.outer_m / 2 for g in lower):
         return None
-    off = p_w - np.array(gate.centre_m)
+    north, east = (p_w - np.array(gate.centre_m)).T[:2]
     cos, sin = np.cos(np.radians(gate.yaw_deg)), np.sin(np.radians(gate.yaw_deg))
-    along, across = np.abs(cos * off[:, 0] + sin * off[:, 1]), np.abs(cos * off[:, 1] - sin * off[:, 0])
-    beside = np.maximum(along - gate.depth_m / 2, 0.0), np.maximum(across - gate.stand_m / 2, 0.0)
-    return np.sqrt(
-        beside[0] ** 2 + beside[1] ** 2 + np.maximum(np.maximum(top - p_w[:, 2], p_w[:, 2] - floor), 0.0) ** 2
+    off = (
+        np.abs(cos * north + sin * east) - gate.depth_m / 2,
+        np.abs(cos * east - sin * north) - gate.stand_m / 2,
+        np.maximum(top - p_w[:, 2], p_w[:, 2] - floor),
     )
+    return np.linalg.norm(np.maximum(off, 0.0), axis=0)
 
 
 def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_m: float, body_m: float) -> Passage:
@@ -331,10 +290,11 @@ def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_
         after: s, crossings up to this time are ignored.
     """
     p_g = local(gate, p_w)
-    x, room = p_g[:, 0], inside(gate, p_g)
+    x, sides = p_g[:, 0], from_sides(gate, p_g)
+    room = sides.min(axis=1)
     forward = np.flatnonzero((x[:-1] < 0) & (x[1:] >= 0) & (t[1:] > after))
     if not len(forward):
-        return Passage(when, -np.inf, int(np.searchsorted(t, when)), "is not passed")
+        return Passage(when, np.array([-np.inf]), "is not passed")
     k = int(forward[np.abs(t[forward] - when).argmin()])
     s = -x[k] / (x[k + 1] - x[k])
     first, last = k, k + 1
@@ -342,45 +302,25 @@ def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_
         first -= 1
     while last < len(x) - 1 and 0 <= x[last] < length_m and room[last] >= body_m:
         last += 1
-    within = np.abs(x[first : last + 1]) <= gate.tunnel_m / 2
-    margin = float(min((1 - s) * room[k] + s * room[k + 1], room[first : last + 1][within].min(initial=np.inf)))
+    within = sides[first : last + 1][np.abs(x[first : last + 1]) <= gate.tunnel_m / 2]
+    edges = np.vstack([(1 - s) * sides[k] + s * sides[k + 1], within]).min(axis=0)
     fault = ""
-    if margin < 0:
+    if edges.min() < 0:
         fault = "is not passed"
     elif room[first] < body_m or room[last] < body_m:
         side, off = ("before", x[first]) if room[first] < body_m else ("behind", x[last])
         fault = f"is not passed straight: the body leaves the prism of the opening {abs(off):.2f} m {side} its plane"
     elif x[first] >= 0 or x[last] < length_m:
         fault = "is not passed straight: the path does not lead from its near side to its far side"
-    edges = (1 - s) * from_sides(gate, p_g[k : k + 1])[0] + s * from_sides(gate, p_g[k + 1 : k + 2])[0]
-    return Passage(float(t[k] + s * (t[k + 1] - t[k])), margin, k, fault, tuple(edges.tolist()))
+    return Passage(float(t[k] + s * (t[k + 1] - t[k])), edges, fault)
 
 
-def touched(ball: Gate, t: Array, p_w: Array, low: int, high: int) -> Passage:
-    """Return the passage of a path (M, 3) at a ball, between its points `low` and `high`."""
-    distance = np.linalg.norm(p_w[low : high + 1] - np.array(ball.centre_m), axis=1)
-    at = low + int(distance.argmin())
-    return Passage(float(t[at]), ball.half - float(distance.min()), at)
-
-
-def out_of_turn(track: Track, t: Array, p_w: Array, passages: list[tuple[int, float]]) -> list[str]:
-    """Return sentences on openings that are passed out of order, or backwards.
-
-    Args:
-        passages: (landmark, s) of each passage of the course.
-    """
-    faults = []
-    for i in sorted(set(track.landmarks)):
-        gate = track.gates[i]
-        if gate.is_ball:
-            continue
-        before = local(gate, p_w)[:, 0] < 0
-        through = np.flatnonzero(before[:-1] != before[1:])
-        for k in through[inside(gate, local(gate, p_w[through])) > 0]:
-            meant = any(mark == i and t[k] - 1e-3 <= when <= t[k + 1] + 1e-3 for mark, when in passages)
-            if not meant:
-                faults.append(f"gates[{i}] is passed out of order at {t[k]:.2f} s")
-    return faults
+def _touched(ball: Gate, t: Array, p_w: Array) -> Passage:
+    distance = np.linalg.norm(p_w - np.array(ball.centre_m), axis=1)
+    margin = ball.half - float(distance.min())
+    return Passage(
+        float(t[distance.argmin()]), np.array([margin]), "" if margin >= -MARGIN_TOLERANCE else "is not passed"
+    )
 
 
 COAST_MOST_M = 5.0  # m, longest straight extension behind the last gate, on which leaving it is checked
@@ -409,26 +349,22 @@ def beyond(path: ReplayedPath, task: Task) -> tuple[Array, Array]:
 
 def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage], list[str]]:
     """Return the passages of the gates, in order, and sentences on violations."""
-    found, failures, before = list[Passage](), list[str](), -1.0
+    found, failures, before, end = list[Passage](), list[str](), -1.0, len(plan.t) - 1
     for i, (gate, node) in enumerate(zip(task.gates, plan.gate_nodes, strict=False)):
-        when, planned = float(plan.t[min(max(node, 0), len(plan.t) - 1)]), task.keeps_m(i)
+        when, planned = float(plan.t[min(max(node, 0), end)]), task.keeps_m(i)
         if gate.is_ball:
-            ends = plan.t[[max(node - 1, 0), min(node + 1, len(plan.t) - 1)]]
-            one = touched(gate, t, p_w, *np.searchsorted(t, ends).tolist())
+            low, high = np.searchsorted(t, plan.t[[max(node - 1, 0), min(node + 1, end)]])
+            one = _touched(gate, t[low : high + 1], p_w[low : high + 1])
         else:
             wall = planned.min() if task.is_slot(gate) else task.body_m
             one = passage(gate, t, p_w, before, when, task.passage_m, wall)
             if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
                 failures.append(f"gate {i} is passed {one.t - when:+.3f} s from the time of its row")
-        if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):
-            failures.append(f"gate {i} {one.fault or 'is not passed'}")
-        elif len(short := np.flatnonzero(np.array(one.edges_m) < planned - MARGIN_TOLERANCE)):
+        if one.fault:
+            failures.append(f"gate {i} {one.fault}")
+        elif len(short := np.flatnonzero(one.edges_m < planned - MARGIN_TOLERANCE)):
             off, needed = one.edges_m[short[0]], planned[short[0]]
-            failures.append(f"gate {i} is passed with {off:.3f} m to an edge instead of {needed:.3f} m")
-        elif one.margin_m < planned.min(initial=np.inf) - MARGIN_TOLERANCE and len(planned):
-            failures.append(
-                f"gate {i} is passed with a margin of {one.margin_m:.3f} m instead of {planned.min():.3f} m"
-            )
+            failures.append(f"gate {i} is passed with a margin of {off:.3f} m instead of {needed:.3f} m")
         found.append(one)
         before = one.t
     return found, failures
@@ -443,13 +379,13 @@ def scraped(path: ReplayedPath, task: Task) -> list[str]:
         if not task.is_slot(gate):
             continue
         p_g = local(gate, path.x[:, P])
-        half = gate.tunnel_m / 2
-        near = np.flatnonzero((np.abs(p_g[:, 0]) < half + task.vehicle.half_diagonal) & (inside(gate, p_g) > 0))
+        half, opening = gate.tunnel_m / 2, from_sides(gate, p_g).min(axis=1) > 0
+        near = np.flatnonzero((np.abs(p_g[:, 0]) < half + task.vehicle.half_diagonal) & opening)
         turned = Rotation.from_quat(path.x[near][:, Q], scalar_first=True)
         corners_w = np.stack([turned.apply(sign * task.vehicle.body_m) for sign in signs], 1) + path.x[near][:, None, P]
         corners_g = local(gate, corners_w.reshape(-1, 3)).reshape(-1, 8, 3)
         through = (corners_g[..., 0].min(1) < half) & (corners_g[..., 0].max(1) > -half)
-        room = inside(gate, corners_g[through].reshape(-1, 3)).min(initial=np.inf)
+        room = from_sides(gate, corners_g[through].reshape(-1, 3)).min(initial=np.inf)
         if not room >= (need := task.slot_margin_m(gate)) - MARGIN_TOLERANCE:
             failures.append(
                 f"gate {i} is passed with {room:.3f} m from the body's corners to an edge instead of {need:.3f} m"
@@ -457,15 +393,24 @@ def scraped(path: ReplayedPath, task: Task) -> list[str]:
     return failures
 
 
-def broken_turns(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:
-    """Return sentences on openings that are passed out of order."""
-    begin = float(t[0])
+def out_of_turn(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:
+    """Return sentences on openings that are passed out of order, or backwards."""
     meant = [(mark, one.t) for mark, one in zip(task.landmarks, passed, strict=False)]
     if task.begin is None:
-        meant.append((task.landmarks[-1], begin))
+        meant.append((task.landmarks[-1], float(t[0])))
     if task.options.start is not None:  # the start may lie within any gate
-        meant += [(mark, begin) for mark in set(task.track.landmarks)]
-    return out_of_turn(task.track, t, p_w, meant)
+        meant += [(mark, float(t[0])) for mark in set(task.track.landmarks)]
+    faults = []
+    for i in sorted(set(task.track.landmarks)):
+        gate = task.track.gates[i]
+        if gate.is_ball:
+            continue
+        p_g = local(gate, p_w)
+        through = np.flatnonzero((p_g[:-1, 0] < 0) != (p_g[1:, 0] < 0))
+        for k in through[from_sides(gate, p_g[through]).min(axis=1) > 0]:
+            if not any(mark == i and t[k] - 1e-3 <= when <= t[k + 1] + 1e-3 for mark, when in meant):
+                faults.append(f"gates[{i}] is passed out of order at {t[k]:.2f} s")
+    return faults
 
 
 def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:

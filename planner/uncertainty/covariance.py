@@ -69,8 +69,6 @@ PARTS = 4  # points per interval of the plan, between which states are interpola
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """Motion at M times, world NED, body FRD."""
-
     t: Array  # (M,) s
     p_w: Array  # (M, 3) m
     v_w: Array  # (M, 3) m/s
@@ -112,8 +110,6 @@ SHORT = 0.98  # -, fraction of a line of sight on which it may be cut: a gate's 
 
 
 class Screens:
-    """Frames and obstacles of a track."""
-
     def __init__(self, track: Track):
         frames = [gate for gate in track.gates if gate.has_frame]
         self._p_wg = np.reshape([gate.p_wg for gate in frames], (-1, 3))
@@ -154,14 +150,8 @@ class Sighting:
     seen: np.ndarray  # (4,) bool, whether each corner is in the image
     range_m: float  # m, from the camera to the mean of the corners
 
-    def sigmas_px(self, known: Doubt) -> Array:
-        """Return the standard deviations (M,), px, of the coordinates of the seen corners."""
-        return np.full(2 * int(self.seen.sum()), known.corner_px if self.seen.all() else known.cut_px)
-
 
 class Sights:
-    """Sightings of a track's gates by a vehicle's camera."""
-
     def __init__(self, track: Track, camera: Camera):
         self.track, self.camera = track, camera
         marks = sorted(set(track.landmarks))
@@ -171,15 +161,14 @@ class Sights:
 
     def at(self, motion: Motion, k: int) -> list[Sighting]:
         """Return unobstructed gates with at least two corners in the image of sample k, the nearest first."""
-        p_c = ((self._corners_w - motion.p_w[k]) @ motion.R_wb[k] - self.camera.p_bc) @ self.camera.R_bc
-        eye_w = motion.p_w[k] + motion.R_wb[k] @ self.camera.p_bc
-        ahead = (p_c[..., 2] > NEAR_M).all(axis=1)
-        found, camera = [], self.camera
-        for i in np.flatnonzero(ahead):
+        camera = self.camera
+        p_c = ((self._corners_w - motion.p_w[k]) @ motion.R_wb[k] - camera.p_bc) @ camera.R_bc
+        eye_w, high = motion.p_w[k] + motion.R_wb[k] @ camera.p_bc, np.array([camera.width_px, camera.height_px])
+        found = []
+        for i in np.flatnonzero((p_c[..., 2] > NEAR_M).all(axis=1)):
             px = camera.project(p_c[i])
             sides = np.linalg.norm(px - np.roll(px, -1, axis=0), axis=1)
-            low, high = np.array([BORDER_PX, BORDER_PX]), np.array([camera.width_px, camera.height_px]) - BORDER_PX
-            seen = np.asarray(((px > low) & (px < high)).all(axis=1))
+            seen = np.asarray(((px > BORDER_PX) & (px < high - BORDER_PX)).all(axis=1))
             shown = seen.sum() >= 2 and sides.min() >= LEAST_SIDE_PX and sides.max() < SLANT * sides.min()
             if shown and not self._screens.hide(eye_w, self._corners_w[i]):
                 found.append(Sighting(self._marks[i], seen, float(np.linalg.norm(p_c[i].mean(axis=0)))))
@@ -210,35 +199,23 @@ REST_SAMPLES = 120  # IMU samples at rest on the pad
 AHEAD = 3  # number of gates, from the next one, whose position relative to the vehicle is predicted
 
 
-def noise_of(vehicle: Vehicle, known: Doubt) -> Noise:
-    """Return the filter's noise under an uncertainty model, without random walks but those of velocity and attitude."""
-    noise = Noise.of(vehicle, known)
-    kept = {name: one if name in ("v", "theta") else one._replace(walk=0.0) for name, one in noise.states.items()}
-    return replace(noise, states=kept)
-
-
 def transitions(motion: Motion) -> Array:
     """Return F (M - 1, 9, n): derivatives of p, v, theta at the next sample with respect to the n errors in `MOVING`."""
     dt, R = np.diff(motion.t)[:, None, None], motion.R_wb[:-1]
     f, omega = motion.force_b, motion.omega_b[:-1]
     A = np.zeros((len(dt), MOVING.stop, MOVING.stop))
     A[:, P, V] = EYE3
-    A[:, V, THETA], A[:, V, B_A], A[:, V, S_A] = -R @ _cross(f[:-1]), -R, -R * f[:-1, None]
+    f_cross, omega_cross = ((a @ CROSS).reshape(-1, 3, 3) for a in (f[:-1], omega))
+    A[:, V, THETA], A[:, V, B_A], A[:, V, S_A] = -R @ f_cross, -R, -R * f[:-1, None]
     A[:, V, ACCEL_DELAY] = (R @ (np.diff(f, axis=0)[:, :, None] / dt))[..., 0]
-    A[:, THETA, THETA], A[:, THETA, B_G] = -_cross(omega), -EYE3
+    A[:, THETA, THETA], A[:, THETA, B_G] = -omega_cross, -EYE3
     A[:, THETA, S_G] = -EYE3 * omega[:, None]
     step = A * dt
     F = np.eye(MOVING.stop) + step + 0.5 * step @ step
     return np.ascontiguousarray(F[:, : THETA.stop])
 
 
-def _cross(a: Array) -> Array:
-    """Return the skew-symmetric matrices [a]x (M, 3, 3) of vectors (M, 3)."""
-    return np.asarray((a @ CROSS).reshape(-1, 3, 3))
-
-
 def growth(motion: Motion, noise: Noise) -> Array:
-    """Return the diagonals (M - 1, SIZE) of Q from sample to sample."""
     readings = [ImuReading(t, f, w) for t, f, w in zip(motion.t, motion.force_b, motion.omega_b, strict=True)]
     q = np.zeros((len(readings) - 1, SIZE))
     q[:, :N] = [noise.growth(a, b) for a, b in pairwise(readings)]
@@ -282,12 +259,10 @@ def on_the_pad(motion: Motion, noise: Noise, known: Doubt) -> Array:
     x, cov = motion.nominal(0), np.zeros((SIZE, SIZE))
     cov[:N, :N] = prior(noise, GateAppearance(edge_offset_px=known.edge_px), x.q_wb)
     measure, R = measurements.at_rest(np.zeros(3), np.zeros(3), REST_SAMPLES, noise.imu)
-    H = np.zeros((6, SIZE))
-    H[:, :N] = measure(x)[1]
-    return corrected(cov, H, R)
+    return _corrected(cov, np.pad(measure(x)[1], ((0, 0), (0, SIZE - N))), R)
 
 
-def corrected(cov: Array, H: Array, R: Array) -> Array:
+def _corrected(cov: Array, H: Array, R: Array) -> Array:
     """Return the covariance after a measurement with Jacobian H (M, SIZE) and covariance R (M, M), symmetric."""
     after = joseph(cov, H, R)[1]
     return np.asarray(0.5 * (after + after.T))
@@ -309,7 +284,9 @@ def estimate_covariance(
         images: gates recognised, by image, the nearest first.
         flown_to: (M,) number in the flight of the next gate at each sample.
     """
-    noise, pad_w = noise_of(task.vehicle, known), task.track.start.p_wb
+    noise, pad_w = Noise.of(task.vehicle, known), task.track.start.p_wb
+    kept_walks = {name: one if name in ("v", "theta") else one._replace(walk=0.0) for name, one in noise.states.items()}
+    noise = replace(noise, states=kept_walks)
     sights, slots = Sights(task.track, task.vehicle.camera), PredictedSlots(known, pad_w)
     F, q = transitions(motion), growth(motion, noise)
     cov = on_the_pad(motion, noise, known)
@@ -326,8 +303,8 @@ def estimate_covariance(
             for sighting in images[k // STEPS][:GATES_KEPT]:
                 own, cov = slots.admit(sighting.landmark, cov)
                 rows.append(sights.jacobian(sighting, own, motion, k))
-                sigmas.append(sighting.sigmas_px(known))
-            cov = corrected(cov, np.vstack(rows), np.diag(np.concatenate(sigmas) ** 2))
+                sigmas += [known.corner_px if sighting.seen.all() else known.cut_px] * len(rows[-1])
+            cov = _corrected(cov, np.vstack(rows), np.diag(np.array(sigmas) ** 2))
             kept, cov = slots.admit(target, cov)
             moved[k] = before - relative @ cov @ relative.T
         found[k] = relative @ cov @ relative.T

@@ -17,8 +17,7 @@ The dispersion of the estimated state about the plan is the covariance of a line
     dp' = dv,   dv' = da + s theta - z,   da' = (-w^2 dp - 2 zeta w dv - da) / lag,   z' = (s theta - z) / learn
 
 A second-order response behind the vehicle's lag. Unknown parameters theta of vehicle and air act through their sensitivities s
-along the plan; the controller's disturbance estimate z compensates them. The loop is driven by the corrections of the estimate
-(`covariance`), so that true dispersion = estimation error + this (Bry and Roy 2011).
+along the plan; the controller's disturbance estimate z compensates them. The loop is driven by the corrections of the estimate.
 
 Compensation needs thrust in reserve, of which a time-optimal plan leaves little. So a vehicle with less thrust or more drag than
 modelled falls short: it is displaced against its thrust, to one side, until it has slowed down.
@@ -77,16 +76,11 @@ SLOW_S = 0.5  # s, time constant with which a vehicle short of thrust slows down
 LINE_M, LINE_GREY_M = 0.02, 0.05
 
 
-def line_covariance(vehicle: Vehicle) -> Array:
-    """Return the covariance (3, 3), m^2, of the path error at gates without disturbances."""
-    return np.asarray((LINE_GREY_M if vehicle.grey_box else LINE_M) ** 2 * np.eye(3))
-
-
 def tracking_covariance(motion: Motion, estimate: EstimateCovariance, task: Task, doubt: Doubt) -> Array:
     """Propagate the closed loop along a motion, driven by the corrections of the estimate.
 
     Returns:
-        (M, 6, 6) covariance of the estimated position, m, and velocity, m/s, about the plan, NED, without `line_covariance`.
+        (M, 6, 6) covariance of the estimated position, m, and velocity, m/s, about the plan, NED, without `LINE_M`.
     """
     steps = transitions(motion, task.vehicle)
     sigma = np.zeros(LOOP.size)
@@ -133,13 +127,8 @@ def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
     s = np.zeros((n, 3, UNKNOWN.stop - UNKNOWN.start))
     v_b = (v[:, None] @ motion.R_wb)[:, 0]
     lifted = -(v_b[:, :2] ** 2).sum(axis=1)[:, None] * motion.R_wb[:, :, 2]
-    s[:, :, 0], s[:, :, 1], s[:, :, 2], s[:, :, 3], s[:, :, 4:] = (
-        motion.thrust_w,
-        resisted,
-        -jerk,
-        lifted,
-        by_air + linear,
-    )
+    s[:, :, :4] = np.stack([motion.thrust_w, resisted, -jerk, lifted], axis=-1)
+    s[:, :, 4:] = by_air + linear
     return s
 
 
@@ -163,7 +152,7 @@ HALVINGS = 60  # of the interval that holds a quantile, to below its rounding er
 class Tails:
     """Deviations towards J edges, a mixture of C cases, in each of which they are normal."""
 
-    weights: Array  # (C,), or (J, C): probabilities of the cases
+    weights: Array  # (C,) probabilities of the cases
     means_m: Array  # (J, C) m, towards the edge
     sigmas_m: Array  # (J, C) m
 
@@ -173,23 +162,17 @@ class Tails:
         return Tails(np.ones(1), np.zeros((len(sigmas_m), 1)), np.asarray(sigmas_m)[:, None])
 
     @staticmethod
-    def joined(parts: list["Tails"]) -> "Tails":
-        """Concatenate along the edges; missing cases have no probability."""
-        most = max(part.means_m.shape[1] for part in parts)
+    def joined(parts: Sequence["Tails"]) -> "Tails":
+        """Concatenate along the edges, in the same cases."""
+        means, sigmas = [one.means_m for one in parts], [one.sigmas_m for one in parts]
+        return Tails(parts[0].weights, np.concatenate(means), np.concatenate(sigmas))
 
-        def filled(values: Array, edges: int, by: float) -> Array:
-            values = np.broadcast_to(values, (edges, values.shape[-1]))
-            return np.pad(values, ((0, 0), (0, most - values.shape[1])), constant_values=by)
-
-        columns = [(part.weights, part.means_m, part.sigmas_m, len(part.means_m)) for part in parts]
-        return Tails(
-            np.concatenate([filled(weights, n, 0.0) for weights, _, _, n in columns]),
-            np.concatenate([filled(means, n, 0.0) for _, means, _, n in columns]),
-            np.concatenate([filled(sigmas, n, 1.0) for _, _, sigmas, n in columns]),
-        )
+    def and_normal(self, sigmas_m: Array) -> "Tails":
+        """Return these deviations, then those that are normal in every case, with standard deviations (K,), m, and zero mean."""
+        sigmas = np.tile(np.asarray(sigmas_m)[:, None], len(self.weights))
+        return Tails(self.weights, np.vstack([self.means_m, 0 * sigmas]), np.vstack([self.sigmas_m, sigmas]))
 
     def scaled(self, factors: Array) -> "Tails":
-        """Return the deviations multiplied by factors (J,)."""
         return Tails(self.weights, factors[:, None] * self.means_m, factors[:, None] * self.sigmas_m)
 
     @property
@@ -258,33 +241,6 @@ SPEED_MIN = 0.5  # m/s along a gate's axis, as in the planner's constraint
 FALLS_SHORT = ((0.5, 0.0, 0.0), (0.25, 0.324, 0.194), (0.25, 1.271, 0.492))
 
 
-def edges_of(gate: Gate) -> Array:
-    """Return `Gate.edges` (E, 3); a ball has none."""
-    return np.zeros((0, 3)) if gate.is_ball else gate.edges
-
-
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """Covariance with one-sided contributions s_k; its standard deviation depends on the direction d, a unit vector:
-
-    sigma(d)^2 = d' C d + sum_k max(0, d . s_k)^2
-    """
-
-    cov: Array  # (n, n) m^2
-    short: Array  # (K, n) m, one-sided contributions
-
-    def sigmas(self, directions: Array) -> Array:
-        """Return standard deviations (E,), m, towards unit vectors (E, n)."""
-        shortfall = np.maximum(directions @ self.short.T, 0.0)
-        return np.sqrt(np.einsum("ei,ij,ej->e", directions, self.cov, directions) + (shortfall**2).sum(axis=1))
-
-    def tube(self, directions: Array) -> Array:
-        """Return points (E, n), m, of the one-sigma surface with normals d, the gradient of sigma; an ellipsoid if nothing is
-        one-sided."""
-        shortfall = np.maximum(directions @ self.short.T, 0.0)
-        return np.asarray((directions @ self.cov + shortfall @ self.short) / self.sigmas(directions)[:, None])
-
-
 @dataclass(frozen=True, eq=False)
 class CrossingCase:
     """Crossing point in a gate's plane in one case of recognition, right and down.
@@ -303,8 +259,6 @@ class CrossingCase:
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Predicted passage of a gate."""
-
     gate: Gate
     t: float  # s of plan time
     p_w: Array  # (3,) m, planned position
@@ -323,14 +277,14 @@ class Crossing:
         return self._averaged([case.drawn_m for case in self.cases])
 
     @property
-    def across(self) -> Spread:
-        """Distribution of the crossing point about `planned_m` + `drawn_m`, right and down."""
+    def cov_across(self) -> Array:
+        """Covariance (2, 2), m^2, of the crossing point about `planned_m` + `drawn_m`, right and down, without `short_m`."""
         off = [case.drawn_m - self.drawn_m for case in self.cases]
         covs = [
             case.estimate_cov + case.line_cov + case.loop_cov + np.outer(m, m)
             for case, m in zip(self.cases, off, strict=True)
         ]
-        return Spread(self._averaged(covs), self.short_m)
+        return self._averaged(covs)
 
     @property
     def estimate_across(self) -> Array:
@@ -338,19 +292,18 @@ class Crossing:
         return self._averaged([case.estimate_cov for case in self.cases])
 
     def _averaged(self, parts: list[Array]) -> Array:
-        """Return the mean over the cases."""
         return np.asarray(np.tensordot([case.probability for case in self.cases], np.array(parts), axes=1))
 
     @cached_property
     def inside_m(self) -> Array:
         """Distances (E,), m, in the gate's plane from the planned crossing to each edge of the opening."""
-        edges = edges_of(self.gate)
+        edges = self.gate.edges
         return np.asarray(edges[:, 2] - edges[:, :2] @ self.planned_m)
 
     @cached_property
     def slants(self) -> Array:
         """Distances (E,) from the path to each edge, normal to both, over those in the gate's plane."""
-        v, edges = self.v_w @ self.gate.R_wg, edges_of(self.gate)
+        v, edges = self.v_w @ self.gate.R_wg, self.gate.edges
         return np.asarray(v[0] / np.hypot(v[0], edges[:, :2] @ v[1:]))
 
     @property
@@ -375,7 +328,7 @@ class Crossing:
 
     def _tails(self, most_m: float) -> Tails:
         """Return the deviations in the gate's plane, with displacements by the corridor towards an edge of at most most_m."""
-        normals = edges_of(self.gate)[:, :2]
+        normals = self.gate.edges[:, :2]
         short, parts = normals @ self.short_m.T, []
         for case in self.cases:
             moved = normals @ case.drawn_m
@@ -427,20 +380,20 @@ def predict(plan: Plan, task: Task, doubt: Doubt) -> Prediction:
         estimate = estimate_covariance(path, seen, flown_to, task, doubt)
         nominal = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
         tracked = tracking_covariance(path, estimate, task, doubt)[:, :3, :3]
-        assumed.append(_RecognitionCase(probability, estimate, nominal.across_m, tracked))
+        assumed.append(_RecognitionCase(probability, estimate.cov[:, :3, :3], nominal.across_m, tracked))
+    line_cov = (LINE_GREY_M if task.vehicle.grey_box else LINE_M) ** 2 * np.eye(3)
     crossings = tuple(
-        _crossing(number, gate, float(t), plan.x[node, PLAN_P], path, short_w, assumed, task)
+        _crossing(number, gate, float(t), plan.x[node, PLAN_P], path, short_w, assumed, line_cov, task)
         for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))
     )
-    line_cov = line_covariance(task.vehicle)
-    return Prediction(path, assumed[0].estimate.cov[:, :3, :3] + assumed[0].tracked + line_cov, short_w, crossings)
+    return Prediction(path, assumed[0].estimate + assumed[0].tracked + line_cov, short_w, crossings)
 
 
 class _RecognitionCase(NamedTuple):
     """Prediction along a whole flight in one case of recognition."""
 
     probability: float
-    estimate: EstimateCovariance
+    estimate: Array  # (M, 3, 3) m^2, world NED, of the estimate's error
     across_m: Array  # (M, G) m, as in `EstimateCovariance`, by the filter in flight, whose prior is the default `Doubt`
     tracked: Array  # (M, 3, 3) m^2, world NED, of the estimated position about the plan
 
@@ -453,6 +406,7 @@ def _crossing(
     path: Motion,
     short_w: Array,
     assumed: Sequence[_RecognitionCase],
+    line_cov: Array,
     task: Task,
 ) -> Crossing:
     """Return the crossing of gate `number` of a flight, planned at p_w (3,) m at t, s."""
@@ -462,12 +416,10 @@ def _crossing(
     in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
     horizon = slice(*path.t.searchsorted([t - HORIZON_S, t]))
     room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
-    cases, line_cov = [], line_covariance(task.vehicle)
+    cases = []
     for one in assumed:
         free_m = corridor.narrowed(room_m, one.across_m[horizon, number])
         drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m)
-        covs = (one.estimate.cov[k, :3, :3], line_cov, one.tracked[k])
-        cases.append(
-            CrossingCase(one.probability, drawn_m, float(free_m[-1]), *(in_plane @ C @ in_plane.T for C in covs))
-        )
+        covs = (in_plane @ C @ in_plane.T for C in (one.estimate[k], line_cov, one.tracked[k]))
+        cases.append(CrossingCase(one.probability, drawn_m, float(free_m[-1]), *covs))
     return Crossing(gate, t, p_w, path.v_w[k], short_w[k] @ in_plane.T, tuple(cases))

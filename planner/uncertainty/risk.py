@@ -7,9 +7,8 @@ A risk is allocated to edges: P(any collision) <= sum of P(collision with edge j
 Iterative risk allocation (Ono and Williams, "Iterative risk allocation: a new approach to robust model predictive control with a
 joint chance constraint", CDC 2008): edges with an inactive margin give most of their share to those with an active one.
 
-A plan's certificate states the risk by gate, edge and solid, from its actual distances, whatever margins were requested. The
-covariance is no state of the optimal control problem, since it hardly depends on the path: on VQ1 the active margins
-change by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and it would add 3160 states to 14.
+The covariance is no state of the optimal control problem, since it hardly depends on the path: on VQ1 the active margins
+change by 9, 2, 1 and 0.2 mm from round to round.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.planner.course import FreeSpace, Solid
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import RISK_MOST, PlanOptions, Task
-from gate_racer.planner.uncertainty.prediction import Crossing, Prediction, Spread, Tails, edges_of, predict
+from gate_racer.planner.uncertainty.prediction import Crossing, Prediction, Tails, predict
 from gate_racer.tracks import gate as corridor
 from gate_racer.vehicle.rotation import Array
 
@@ -114,11 +113,6 @@ class GateRisk:
     sigmas_m: list[float]  # m, standard deviation towards each edge, across the path
     risks: list[float]  # probability of a collision with each edge
 
-    @property
-    def spread(self) -> Spread:
-        """Distribution of the crossing point about the planned one plus `drawn_m`, right and down."""
-        return Spread(np.array(self.cov_m2), np.array(self.short_m))
-
 
 @dataclass(frozen=True)
 class FlightRisk:
@@ -135,7 +129,6 @@ def flight_risk(plan: Plan, task: Task) -> FlightRisk:
 
 
 def stated(prediction: Prediction, task: Task) -> FlightRisk:
-    """Return the risk of a prediction."""
     gates = [_gate(one, task.vehicle.contact_radius_m) for one in prediction.crossings if not one.gate.is_ball]
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     solids = {one.name: float(Tails.normal(np.array([one.sigma_m])).risks(np.array([one.room_m]))[0]) for one in near}
@@ -143,9 +136,9 @@ def stated(prediction: Prediction, task: Task) -> FlightRisk:
 
 
 def _gate(crossing: Crossing, radius_m: float) -> GateRisk:
-    across, seen, tails = crossing.across, np.sqrt(np.diag(crossing.estimate_across)), crossing.slanted
+    seen, tails = np.sqrt(np.diag(crossing.estimate_across)), crossing.slanted
     rooms = crossing.distances_m - radius_m
-    parts = crossing.drawn_m, across.cov, across.short, seen, rooms, tails.spread_m, tails.risks(rooms)
+    parts = crossing.drawn_m, crossing.cov_across, crossing.short_m, seen, rooms, tails.spread_m, tails.risks(rooms)
     return GateRisk(*(part.tolist() for part in parts))
 
 
@@ -183,8 +176,7 @@ def looking(task: Task, solve: Solve, warm: Plan | None) -> Plan:
     Plans with the same share of view on all legs tell leg by leg what a share costs, s, and which risk it leaves. At a price of
     risk each leg has a best share, as far as legs are independent; the price is raised until the plan of these shares is within.
 
-    Raises:
-        UserError: no plan was found.
+    Raises UserError: no plan was found.
     """
     base, count, asked = replace(task.options, risk=None), len(task.gates), task.options.risk or 0.0
     found = list[_Looked]()
@@ -220,23 +212,12 @@ class EdgeDistances:
     undrawn: Tails  # likewise, as in `Crossing`, for the margins of the next plan
     least_m: Array  # (J + K,) m, margin below which a plan would lie outside the controller's corridor, where it is not flown
 
-    @property
-    def edges(self) -> int:
-        """Number J of edges."""
-        return len(self.room_m) - len(self.solids)
-
-    @property
-    def total(self) -> float:
-        """Risk of the plan: the sum over edges and solids, an upper bound."""
-        return float(self.tails.risks(self.room_m).sum())
-
     def options(self, base: PlanOptions, margins_m: Array) -> PlanOptions:
         """Return options with the margins (J + K,), m, beyond the body's sphere."""
-        ends = np.cumsum([len(edges_of(one.gate)) for one in self.crossings])
-        parts = iter(np.split(margins_m[: self.edges], ends[:-1]))
-        by_gate = tuple(tuple(next(parts).tolist()) for _ in self.crossings)
-        by_solid = tuple(zip(self.solids, margins_m[self.edges :].tolist(), strict=True))
-        return replace(base, edge_margins_m=by_gate, solid_margins_m=by_solid)
+        ends = np.cumsum([len(one.gate.edges) for one in self.crossings])
+        *by_gate, by_solid = (part.tolist() for part in np.split(margins_m, ends))
+        solids = tuple(zip(self.solids, by_solid, strict=True))
+        return replace(base, edge_margins_m=tuple(map(tuple, by_gate)), solid_margins_m=solids)
 
 
 def plan_at_risk(task: Task, solve: Solve, first: Plan) -> Plan:
@@ -248,8 +229,7 @@ def plan_at_risk(task: Task, solve: Solve, first: Plan) -> Plan:
         solve: plans the same course under other options.
         first: plan from which the rounds start.
 
-    Raises:
-        UserError: an opening is too small for the uncertainty, or no plan was found within the risk.
+    Raises UserError: an opening is too small for the uncertainty, or no plan was found within the risk.
     """
     risk, base = task.options.risk, replace(task.options, risk=None)
     assert risk is not None
@@ -260,7 +240,7 @@ def plan_at_risk(task: Task, solve: Solve, first: Plan) -> Plan:
         parts = rooms.room_m, rooms.tails
         shares = reallocated(shares, *parts) if kept else allocated(risk, *parts)
         margins = np.maximum(rooms.undrawn.rooms(shares), rooms.least_m)
-        if rooms.total <= risk:
+        if rooms.tails.risks(rooms.room_m).sum() <= risk:  # the sum over edges and solids, an upper bound
             if best is not None and plan.total_time > best.total_time - FASTER_S:
                 break
             best = plan
@@ -288,45 +268,31 @@ def _rooms(plan: Plan, task: Task) -> EdgeDistances:
     crossings = prediction.crossings
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     room = np.concatenate([*(one.distances_m - radius for one in crossings), [one.room_m for one in near]])
-    beside = Tails.normal(np.array([one.sigma_m for one in near]))
+    beside = np.array([one.sigma_m for one in near])
     tails, undrawn = (
-        Tails.joined([*parts, beside])
+        Tails.joined(parts).and_normal(beside)
         for parts in ([one.slanted for one in crossings], [one.undrawn for one in crossings])
     )
     least = [np.full(len(one.inside_m), one.gate.half - radius - corridor.room(one.gate, radius)) for one in crossings]
-    names = tuple(one.name for one in near)
-    return EdgeDistances(
-        crossings, names, room, tails, undrawn, np.maximum(np.concatenate([*least, np.zeros(len(near))]), 0.0)
-    )
+    least_m = np.maximum(np.concatenate([*least, np.zeros(len(near))]), 0.0)
+    return EdgeDistances(crossings, tuple(one.name for one in near), room, tails, undrawn, least_m)
 
 
 def _require_room(task: Task, rooms: EdgeDistances, risk: float) -> None:
     """Check that passages through the middle of all openings fit the risk.
 
-    Raises:
-        UserError: they do not; the message names the gate at most risk, and gives a feasible risk.
+    Raises UserError: they do not; the message names the gate at most risk, and gives a feasible risk.
     """
-    radius, middles = task.vehicle.contact_radius_m, [_in_the_middle(one) for one in rooms.crossings]
-    parts = [
-        float(middle.risks(one.slants * one.gate.half - radius).sum())
-        for one, middle in zip(rooms.crossings, middles, strict=True)
-    ]
+    radius, parts = task.vehicle.contact_radius_m, []
+    for one in rooms.crossings:  # the controller is not drawn away from the middle
+        middle = replace(one.slanted, means_m=np.zeros_like(one.slanted.means_m))
+        parts.append(float(middle.risks(one.slants * one.gate.half - radius).sum()))
     least = OFFERED * sum(parts)
     if sum(parts) <= risk:
         return
     i = int(np.argmax(parts))
-    opening_m, middle = 2 * rooms.crossings[i].gate.half, middles[i]
-    edges = len(middle.means_m)
-    needed_m = 2 * (radius + float(middle.rooms(np.full(edges, risk * parts[i] / sum(parts) / edges)).max()))
     remedy = f"risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (doubt),"
     raise UserError(
-        f"{task.track.name}: gates[{task.number(i)}]: the opening of {opening_m:g} m is too small for risk {risk:g}:"
-        f" {needed_m:.2f} m are needed at a predicted standard deviation of {float(middle.spread_m.max()):.2f} m;"
-        f" {remedy} would fit"
+        f"{task.track.name}: gates[{task.number(i)}]: the opening of {2 * rooms.crossings[i].gate.half:g} m is too small"
+        f" for risk {risk:g}: {remedy} would fit"
     )
-
-
-def _in_the_middle(crossing: Crossing) -> Tails:
-    """Return the deviations of a passage through the middle of its opening, from which the controller is not drawn away."""
-    tails = crossing.slanted
-    return Tails(tails.weights, np.zeros_like(tails.means_m), tails.sigmas_m)

@@ -26,7 +26,7 @@ def flights(crossings, count, wider):
     """Rows that cross the gates as predicted, so many times as wide."""
     rng, rows = np.random.default_rng(5), []
     for seed in range(count):
-        off = [wider * rng.multivariate_normal([0, 0], one.across.cov) + one.drawn_m for one in crossings]
+        off = [wider * rng.multivariate_normal([0, 0], one.cov_across) + one.drawn_m for one in crossings]
         places = [one.planned_m + part for one, part in zip(crossings, off, strict=True)]
         margins = [
             float((one.gate.edges[:, 2] - one.gate.edges[:, :2] @ at).min())

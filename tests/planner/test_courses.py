@@ -14,7 +14,7 @@ from gate_racer.planner.plan import PlanError
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Bounds, Obstacle, load_track
+from gate_racer.tracks.track import Bounds, Obstacle, load_track, of_obstacle
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, refused
@@ -49,9 +49,9 @@ def test_the_path_goes_around_an_obstacle_and_takes_longer(what, fast, box, dcl)
     plan = planned(replace(TWO_GATES, obstacles=(obstacle,)), dcl, options)
     assert plan.total_time > free.total_time
     _, x, _ = plan.dense(dcl, 10)
-    assert obstacle.distance(x[:, P]).min() >= dcl.contact_radius_m + ONE.margin_m - 2e-3
+    assert of_obstacle(obstacle).distance(x[:, P]).min() >= dcl.contact_radius_m + ONE.margin_m - 2e-3
     _, through, _ = free.dense(dcl, 10)
-    assert obstacle.distance(through[:, P]).min() == 0
+    assert of_obstacle(obstacle).distance(through[:, P]).min() == 0
 
 
 def test_the_faster_side_of_a_wall_is_taken_though_longer(dcl):
@@ -182,28 +182,27 @@ def test_any_order_of_columns_and_of_the_quaternion_is_understood(tmp_path, dcl)
     assert again.x[5:-5, 13] == pytest.approx(x[5:-5, 13], abs=0.5)
 
 
-def test_a_repeated_position_passes_a_ball(tmp_path, dcl):
+HEADER = "t,p_x,p_y,p_z,q_w,q_x,q_y,q_z,v_x,v_y,v_z,w_x,w_y,w_z"
+
+
+def test_a_repeated_position_passes_a_ball_and_an_end_near_it_too(tmp_path, dcl):
     x = np.array([0.0, 0.0, 6.0, 12.0, 12.0, 18.0])
     rows = np.zeros((len(x), 14))
-    rows[:, 0], rows[:, 1], rows[:, 4] = 0.1 * np.arange(len(x)), x, 1.0
-    header = "t,p_x,p_y,p_z,q_w,q_x,q_y,q_z,v_x,v_y,v_z,w_x,w_y,w_z"
-    np.savetxt(tmp_path / "peer.csv", rows, delimiter=",", header=header, comments="")
-    balls = straight(*(Gate((at, 0.0, 0.0), radius_m=0.3, visible=False) for at in (12.0, 18.0)))
+    rows[:, 0], rows[:, 1], rows[:, 4], rows[:, 8] = 0.1 * np.arange(len(x)), x, 1.0, 60.0
+    np.savetxt(tmp_path / "peer.csv", rows, delimiter=",", header=HEADER, comments="")
+    balls = straight(*(Gate((at, 0.0, 0.0), radius_m=0.3, visible=False) for at in (12.0, 18.05)))
     assert read_peer_plan(tmp_path / "peer.csv", Task(balls, dcl, ONE)).gate_nodes == (3, 5)
 
 
-def test_a_row_without_attitude_is_named_as_all_rows_are(tmp_path, dcl):
-    rows = np.zeros((4, 14))
-    rows[:, 0], rows[[0, 1, 3], 4] = 0.1 * np.arange(4), 1.0
-    header = "t,p_x,p_y,p_z,q_w,q_x,q_y,q_z,v_x,v_y,v_z,w_x,w_y,w_z"
-    np.savetxt(tmp_path / "peer.csv", rows, delimiter=",", header=header, comments="")
-    with refused("q_w to q_z of row 3 are zero", PlanError):
-        read_peer_plan(tmp_path / "peer.csv", Task(TWO_GATES, dcl, ONE))
+NO_TRAJECTORY = {
+    "column p_y is missing": "t,p_x\n0,1\n",
+    "column t is missing": "",
+    "q_w to q_z of row 2 are zero": f"{HEADER}\n0,0,0,0,1{',0' * 9}\n1{',0' * 13}\n2,0,0,0,1{',0' * 9}\n",
+}
 
 
-@pytest.mark.parametrize(("text", "words"), [("t,p_x\n0,1\n", "column p_y is missing"), ("", "column t is missing")])
+@pytest.mark.parametrize(("words", "text"), NO_TRAJECTORY.items(), ids=NO_TRAJECTORY)
 def test_a_file_that_is_no_trajectory_is_one_clear_line(text, words, tmp_path, dcl):
     (tmp_path / "peer.csv").write_text(text)
-    for name, says in (("peer.csv", words), ("none.csv", "cannot be read")):
-        with refused(says, PlanError):
-            read_peer_plan(tmp_path / name, Task(TWO_GATES, dcl, ONE))
+    with refused(words, PlanError):
+        read_peer_plan(tmp_path / "peer.csv", Task(TWO_GATES, dcl, ONE))

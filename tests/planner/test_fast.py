@@ -20,18 +20,12 @@ from tests.planner.test_planner import gate, mirrored, straight
 BLIND = PlanOptions(see=0.0, fast=True, guesses=1)
 
 
-def test_a_random_course_is_certified_and_not_faster_than_the_point_mass(dcl):
-    track = random_track(0)
+@pytest.mark.parametrize("track", [random_track(0), winding(40, 1)], ids=["random", "forty gates"])
+def test_a_course_is_certified_and_not_faster_than_the_point_mass(track, dcl):
     _, certificate = make_plan(track, dcl, BLIND)
     assert certificate.ok, certificate.verdict
     mass = solve_point_mass(resolve(Task(track, dcl, BLIND)))
-    assert mass.solved
-    assert certificate.total_time_s > (1 - 1e-3) * mass.total_time
-
-
-def test_forty_gates_are_certified(dcl):
-    _, certificate = make_plan(winding(40, 1), dcl, BLIND)
-    assert certificate.ok, certificate.verdict
+    assert mass.solved and certificate.total_time_s > (1 - 1e-3) * mass.total_time
 
 
 def test_it_is_within_three_percent_of_the_optimum(vq1, dcl):

@@ -68,23 +68,17 @@ def test_a_curve_within_a_frame_is_clear_without_a_margin(track, small, dcl):
 
 
 TWO = gate(10.0), gate(30.0)
+WALL, BEHIND = Obstacle((20.0, -60.0, -40.0), (20.5, 60.0, 3.0)), Obstacle((10.2, -9, -9), (10.4, 9, 2))
 IMPOSSIBLE = [
     (course(gate(0.0, 1.05)), {}, "the start lies .* from the frame of gates"),
-    (course(gate(10.0, z=2.9)), {}, r"gates\[0\]: no position in its opening"),
+    (course(gate(10.0, z=2.9)), {}, r"gates\[0\]: no position there"),
     (course(gate(10.0, opening=0.2)), {}, "is too small"),
-    (
-        course(*TWO, obstacles=(Obstacle((20.0, -60.0, -40.0), (20.5, 60.0, 3.0)),)),
-        {},
-        r"gates\[1\]: cannot be reached: no path .* clear of obstacles and gates",
-    ),
-    (
-        course(*TWO, obstacles=(Obstacle((10.2, -9, -9), (10.4, 9, 2)),)),
-        {},
-        r"gates\[0\]: no position in its opening .* clear of obstacles\[0\]",
-    ),
+    (course(*TWO, obstacles=(WALL,)), {}, r"gates\[1\]: cannot be reached: no path .* clear of obstacles and gates"),
+    (course(*TWO, obstacles=(BEHIND,)), {}, r"gates\[0\]: no position there .* clear of obstacles\[0\]"),
     (course(gate(10.0), gate(10.7)), {}, r"gates\[0\]: no position .* the frame of gates\[1\]"),
     (course(*TWO), {"flying_lap": True}, "flying_lap needs a closed course"),
-    (course(*TWO), {"stop_m": (80.0, 0.0, 2.9)}, "the end position: no position at it"),
+    (course(*TWO), {"model": "rotors"}, "no `rotors` section"),
+    (course(*TWO), {"stop_m": (80.0, 0.0, 2.9)}, "the end position: no position there"),
 ]
 
 
@@ -111,9 +105,7 @@ def test_a_gate_of_several_passages_is_one_thing():
     assert np.isfinite([bar.half for bar in bars(track.gates[0])]).all() and straight(gate(1.0)).landmarks == (0,)
 
 
-@pytest.mark.parametrize("seed", [1001, 1004])
-def test_no_certified_plan_of_a_random_course_is_contradicted(seed, dcl):
+def test_no_certified_plan_of_a_random_course_is_contradicted(dcl):
     """Both controllers fly it without contact; `make fuzz-plans` tries many more."""
-    outcome = attempt(seed, dcl, ONE)
-    assert not outcome.contradicted, outcome
-    assert outcome.answer == "certified"
+    outcome = attempt(1001, dcl, ONE)
+    assert not outcome.contradicted and outcome.answer == "certified", outcome

@@ -8,19 +8,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gate_racer.common.errors import UserError
 from gate_racer.planner import problem
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import solve_point_mass
-from gate_racer.planner.models import P, Q, V
+from gate_racer.planner.models import P, V
 from gate_racer.planner.plan import COLUMNS, PlanError, SolverStatistics, read_plan, write_plan
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import refused
 
@@ -61,7 +59,7 @@ def test_vq1_is_certified_and_near_the_point_mass_bound(plan_folder):
     assert certificate["status"] == "certified"
     assert certificate["point_mass_bound_s"] < certificate["total_time_s"] < 1.2 * certificate["point_mass_bound_s"]
     assert len(certificate["gate_times_s"]) == 6 and sorted(certificate["gate_times_s"]) == certificate["gate_times_s"]
-    assert min(certificate["gate_margins_m"]) >= 0.449
+    assert min(certificate["gate_margins_m"]) >= 0.449 and min(certificate["seen_share"]) >= 0.18
 
 
 def test_a_point_mass_between_two_rests_needs_the_bang_bang_time():
@@ -88,13 +86,6 @@ def test_what_is_easier_is_never_slower(track, options, dcl):
 
 def test_a_mirrored_course_gives_the_mirrored_plan(dcl):
     assert planned(mirrored(TWO), dcl)[0].total_time == pytest.approx(planned(TWO, dcl)[0].total_time, abs=2e-3)
-
-
-def test_the_next_gate_is_in_the_image_over_a_fifth_of_each_leg(plan, vq1, dcl):
-    for gate, first, last in zip(vq1.gates, (0, *plan.gate_nodes), plan.gate_nodes, strict=False):
-        to_gate = [matrix(x[Q]).T @ (gate.p_wg - x[P]) @ dcl.camera.R_bc for x in plan.x[first:last]]
-        seen = [bool(p_c[2] > 0 and dcl.camera.sees(dcl.camera.project(p_c))) for p_c in to_gate]
-        assert np.mean(seen) >= 0.18
 
 
 def test_a_ball_and_a_stop_are_planned_too():
@@ -148,11 +139,6 @@ def test_both_models_plan_one_course_in_nearly_the_same_time():
         assert plan.flight_model(vehicle).commands(plan.x, plan.u)[:, 3].max() <= vehicle.thrust_max * 1.001
     times = [certificate.total_time_s for _, certificate in plans.values()]
     assert max(times) < 1.1 * min(times)
-
-
-def test_a_vehicle_without_rotors_has_no_rotor_plan(dcl):
-    with pytest.raises(UserError, match="no `rotors` section"):
-        make_plan(straight(gate(12.0)), dcl, PlanOptions(model="rotors"))
 
 
 def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):

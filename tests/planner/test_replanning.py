@@ -32,6 +32,7 @@ def crossing(plan, vehicle, gate):
 def test_with_beliefs_unchanged_the_rest_is_flown_as_before(rest, plan, dcl):
     again = replan(rest)
     assert again.ok, again.status
+    assert again.plan.hash == replan(rest).plan.hash
     left_s = plan.total_time - rest.from_s
     assert again.rest_s == pytest.approx(left_s, rel=0.015)
     assert again.plan.total_time == pytest.approx(rest.from_s + again.rest_s)
@@ -83,15 +84,11 @@ def test_less_drag_is_faster_and_planned_by_its_own_motion(rest, dcl):
     assert defect(slippery) < 0.2 * defect(dcl)
 
 
-def test_the_same_rest_gives_the_same_plan(rest, dcl):
-    assert replan(rest).plan.hash == replan(rest).plan.hash
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         (lambda x: x[P].__setitem__(2, 1e3), "outside the bounds"),
-        (lambda x: x[V].__imul__(100.0), "flies"),
+        (lambda x: x[V].__imul__(100.0), "allows"),
         (lambda x: x.__setitem__(slice(None), np.nan), ""),
     ],
 )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gate_racer.benchmarks.planner import winding
-from gate_racer.common.errors import UserError
 from gate_racer.planner import search as stretches
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import Guess, solve_point_mass
@@ -63,8 +62,7 @@ def test_a_search_ends_in_time_with_one_line(dcl):
         make_plan(winding(7, 1), dcl, replace(ONE_GUESS, limit_s=0.01))
 
 
-@pytest.mark.parametrize("metres", [2000.0, 5000.0])
-def test_a_leg_of_kilometres_is_refused_at_once(metres, dcl):
+def test_a_leg_of_kilometres_is_refused_at_once(dcl):
     bounds = replace(course(gate(10.0)).bounds, high_m=(6000.0, 60.0, 3.0))
-    with pytest.raises(UserError, match=r"gates\[1\]: lies \d+ m from the previous goal"):
-        make_plan(course(gate(10.0), gate(metres), bounds=bounds), dcl, ONE_GUESS)
+    with refused(r"gates\[1\]: lies \d+ m from the previous goal"):
+        make_plan(course(gate(10.0), gate(2000.0), bounds=bounds), dcl, ONE_GUESS)

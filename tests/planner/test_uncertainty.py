@@ -184,7 +184,7 @@ def test_a_mixture_has_the_shares_of_its_samples():
     room = tails.rooms(np.array([0.01, 0.2]))
     assert (samples > room[:, None]).mean(axis=1) == pytest.approx([0.01, 0.2], rel=0.1)
     assert samples.std(axis=1) == pytest.approx(tails.spread_m, rel=0.02)
-    joined = Tails.joined([tails, Tails.normal(np.array([0.05]))])
+    joined = Tails.joined([tails]).and_normal(np.array([0.05]))
     assert joined.risks(np.append(room, 0.05)) == pytest.approx([0.01, 0.2, 0.15866], rel=1e-3)
 
 
