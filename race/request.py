@@ -30,7 +30,7 @@ from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.gate import has_slot
 from gate_racer.tracks.plausible import remarks
-from gate_racer.tracks.track import Track, load_track, others, parse_place, place
+from gate_racer.tracks.track import Track, load_track, parse_place, place
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def _placed(settings: RunSettings, track: Track) -> tuple[Track, StartGrid | Non
     if not settings.race.grid:
         return track, None
     number, of, spacing_m = parse_place(settings.race.grid)
-    grid = StartGrid(number, Known(settings.race.rivals), others(track, number, of, spacing_m))
+    others = {k: place(track, k, of, spacing_m).start.position_m for k in range(1, of + 1) if k != number}
+    grid = StartGrid(number, Known(settings.race.rivals), others)
     return place(track, number, of, spacing_m), grid
 
 

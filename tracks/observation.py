@@ -39,7 +39,6 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, track: Track, vehicle: Vehicle) -> "Scaling":
-        """Return the scaling of a track and a vehicle."""
         low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
         limits = vehicle.speed_max_m_s, vehicle.thrust_max, np.array(vehicle.rate_max_rad_s)
         return cls((low + high) / 2, (high - low) / 2, *limits)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gate_racer.common.config import load, named_path, names
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name
-from gate_racer.tracks.gate import SAME_PLACE_M, Gate
+from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, matrix
 
 FRAME_MOST_M = 100.0  # m, largest length of a gate's frame (chosen)
@@ -55,11 +54,7 @@ class Bounds:
     high_m: Vector  # m
 
     def require(self, p_w: Vector, what: str) -> None:
-        """Check that a point (m) lies within.
-
-        Raises:
-            UserError: it does not; the message begins with `what`.
-        """
+        """Check that a point (m) lies within. Raises UserError: it does not; the message begins with `what`."""
         if not (np.less_equal(self.low_m, p_w) & np.less_equal(p_w, self.high_m)).all():
             raise UserError(f"{what} {_rounded(p_w)} lies outside the bounds {self.low_m} to {self.high_m}")
 
@@ -71,16 +66,9 @@ class Obstacle:
     low_m: Vector  # m
     high_m: Vector  # m
 
-    def distance(self, p_w: ArrayLike) -> Array:
-        """Return distances (...), m, from points (..., 3) to its surface; 0 inside."""
-        p = np.asarray(p_w, float)
-        return np.linalg.norm(np.maximum(np.maximum(self.low_m - p, p - self.high_m), 0.0), axis=-1)
-
 
 @dataclass(frozen=True)
 class GateFrame:
-    """Dimensions shared by all square gates of a course."""
-
     opening_m: float  # m, side of the opening
     outer_m: float  # m, outer side of the frame
     depth_m: float  # m
@@ -117,8 +105,6 @@ RaceClock = Literal["go", "first_gate"]  # what starts the time of a race
 
 @dataclass(frozen=True)
 class TrackFile:
-    """Schema of a track file."""
-
     name: str
     source: str
     start: Start
@@ -166,8 +152,7 @@ class Track:
     def course(self, laps: int) -> tuple[Gate, ...]:
         """Return the gates of a number of laps, in order.
 
-        Raises:
-            UserError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
+        Raises UserError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
         """
         if not 1 <= laps <= MOST_LAPS:
             raise UserError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
@@ -192,7 +177,7 @@ def load_track(name: str | Path) -> Track:
     file = load(path, TrackFile)
     file_name(file.name, f"{path}: name")
     if not file.gates:
-        raise UserError(f"{path}: gates: the list is empty: must have at least one gate")
+        raise UserError(f"{path}: gates: must have at least one gate")
     boxes: dict[str, Bounds | Obstacle] = {f"obstacles[{i}]": one for i, one in enumerate(file.obstacles)}
     for what, box in (boxes | {"bounds": file.bounds}).items():
         if not np.less(box.low_m, box.high_m).all():
@@ -202,13 +187,11 @@ def load_track(name: str | Path) -> Track:
     for what, point in points + ([("end_m", file.end_m)] if file.end_m else []):
         file.bounds.require(point, f"{path}: {what}:")
         for i, obstacle in enumerate(file.obstacles):
-            if obstacle.distance(point) == 0:
+            if of_obstacle(obstacle).distance(np.array(point)) == 0:
                 raise UserError(f"{path}: {what}: {_rounded(point)} lies inside obstacles[{i}]")
     _require_apart(gates, path)
-    file_path = str(path.resolve())
-    return Track(
-        file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles, file.clock
-    )
+    course = file.name, file.start, file.bounds, gates, file.closed, file.end_m
+    return Track(*course, str(path.resolve()), file.obstacles, file.clock)
 
 
 def _rounded(point: Vector) -> Vector:
@@ -219,69 +202,58 @@ def _rounded(point: Vector) -> Vector:
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:
     """Load the track named in a log, from the current folder, its folder `tracks`, or shipped; or `instead`, if given.
 
-    Raises:
-        UserError: as `load_track`, or there is no such track; the key `track` names its file.
+    Raises UserError: as `load_track`, or there is no such track; the key `track` names its file.
     """
-    if instead is not None:
-        return load_track(instead)
-    for folder in (Path("tracks"), Path()):
-        if (own := folder / f"{name}.yaml").exists():
-            return load_track(own)
-    if name not in names(FOLDER):
+    for own in (Path("tracks", f"{name}.yaml"), Path(f"{name}.yaml")):
+        instead = instead or (own if own.exists() else None)
+    if instead is None and name not in names(FOLDER):
         raise UserError(
             f"the log's track {name} has no file {name}.yaml here or in tracks/; name its file with --set track=FILE"
         )
-    return load_track(name)
+    return load_track(instead or name)
 
 
 def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
-    """Check that no gate stands inside another's opening; the same gate may be used several times, in either direction.
-
-    Raises:
-        UserError: one does.
-    """
+    """Check that no gate stands inside another's opening; the same gate may be used several times, in either direction."""
     for i, gate in enumerate(gates):
         for k, other in enumerate(gates[:i]):
-            if gate.is_ball or other.is_ball or gate.same_frame(other):
-                continue
             distance = float(np.linalg.norm(gate.p_wg - other.p_wg))
-            if distance <= SAME_PLACE_M:
-                raise UserError(f"{path}: gates[{i}]: is at the place of gates[{k}], but rotated")
-            if distance < min(gate.half, other.half):
+            apart = gate.is_ball or other.is_ball or gate.same_frame(other) or distance >= min(gate.half, other.half)
+            if not apart:
                 raise UserError(f"{path}: gates[{i}]: lies inside gates[{k}], {distance:.2f} m from its centre")
 
 
 def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:
-    if (entry.centre_m is None) == (entry.base_m is None):
-        raise UserError(f"{where}: needs either centre_m or base_m")
-    if entry.radius_m is not None:
-        if entry.radius_m <= 0 or entry.centre_m is None or entry.yaw_deg is not None:
-            raise UserError(f"{where}: a ball needs centre_m and a positive radius_m, and has no yaw_deg")
-        return Gate(entry.centre_m, radius_m=entry.radius_m, visible=False)
-    if entry.tunnel_m and not (entry.tunnel_m > 0 and entry.polygon_m):
-        raise UserError(f"{where}.tunnel_m: must be positive, and needs polygon_m: the cross-section of the prism")
-    if entry.yaw_deg is None:
-        raise UserError(f"{where}.yaw_deg: missing, the direction of flight through the gate in degrees")
-    if entry.polygon_m is not None:
-        if entry.centre_m is None or not _convex_around_origin(entry.polygon_m):
-            raise UserError(
-                f"{where}.polygon_m: needs centre_m and at least three corners (y right, z down) of a convex outline around it"
-            )
-        polygon, tunnel = entry.polygon_m, entry.tunnel_m
-        return Gate(entry.centre_m, entry.yaw_deg, entry.pitch_deg, visible=False, polygon_m=polygon, tunnel_m=tunnel)
-    if file.frame is None:
-        raise UserError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
+    def require(met: object, what: str) -> None:
+        if not met:
+            raise UserError(f"{where}{what}")
+
+    at, polygon, above, frame = entry.centre_m, entry.polygon_m, file.centre_above_base_m, file.frame
+    require((at is None) != (entry.base_m is None), ": needs either centre_m or base_m")
     if entry.base_m is not None:
-        if file.centre_above_base_m is None:
-            raise UserError(f"{where}.base_m: needs the course's centre_above_base_m")
+        require(above is not None, ".base_m: needs the course's centre_above_base_m")
         x, y, z = entry.base_m
-        centre = (x, y, z - file.centre_above_base_m)
-    else:
-        assert entry.centre_m is not None
-        centre = entry.centre_m
-    f = file.frame
-    sizes = f.opening_m, f.outer_m, f.depth_m
-    return Gate(centre, entry.yaw_deg, entry.pitch_deg, *sizes, None, entry.visible, stand_m=f.stand_m)
+        at = x, y, z - (above or 0.0)
+    assert at is not None
+    if entry.radius_m is not None:
+        lone = entry.base_m is None and entry.yaw_deg is None
+        require(lone and entry.radius_m > 0, ": a ball needs centre_m and a positive radius_m, and has no yaw_deg")
+        return Gate(at, radius_m=entry.radius_m, visible=False)
+    require(entry.yaw_deg is not None, ".yaw_deg: missing, the direction of flight through the gate in degrees")
+    prism = entry.tunnel_m > 0 and polygon is not None
+    require(prism or not entry.tunnel_m, ".tunnel_m: must be positive, and needs polygon_m: the prism's cross-section")
+    ways = entry.yaw_deg or 0.0, entry.pitch_deg
+    if polygon is not None:
+        convex = entry.base_m is None and _convex_around_origin(polygon)
+        require(
+            convex,
+            ".polygon_m: needs centre_m and three or more corners (y right, z down) of a convex outline around it",
+        )
+        return Gate(at, *ways, visible=False, polygon_m=polygon, tunnel_m=entry.tunnel_m)
+    require(frame, ": a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
+    assert frame is not None
+    sizes = frame.opening_m, frame.outer_m, frame.depth_m
+    return Gate(at, *ways, *sizes, None, entry.visible, stand_m=frame.stand_m)
 
 
 def _convex_around_origin(corners: tuple[tuple[float, float], ...]) -> bool:
@@ -319,7 +291,6 @@ class SolidBox(NamedTuple):
 
 
 def of_obstacle(obstacle: Obstacle) -> SolidBox:
-    """Return the box of an axis-aligned obstacle."""
     low, high = np.array(obstacle.low_m), np.array(obstacle.high_m)
     return SolidBox((low + high) / 2, np.eye(3), (high - low) / 2)
 
@@ -329,27 +300,21 @@ def bars(gate: Gate) -> list[SolidBox]:
     inner, outer, depth = gate.opening_m / 2, gate.outer_m / 2, gate.depth_m / 2
     middle, width = (outer + inner) / 2, (outer - inner) / 2
     parts = []
-    for sign in (-1, 1):
-        for centre, half in (
-            ((0, 0, sign * middle), (depth, outer, width)),
-            ((0, sign * middle, 0), (depth, width, inner)),
-        ):
-            parts.append(SolidBox(gate.p_wg + gate.R_wg @ np.array(centre, float), gate.R_wg, np.array(half, float)))
-    return parts
+    for side in (-middle, middle):
+        parts += [((0.0, 0.0, side), (depth, outer, width)), ((0.0, side, 0.0), (depth, width, inner))]
+    return [SolidBox(gate.p_wg + gate.R_wg @ np.array(at), gate.R_wg, np.array(half)) for at, half in parts]
 
 
 def stand(track: Track, index: int) -> SolidBox | None:
     """Return the vertical post below a gate's frame; None if the frame stands on another one or on the floor, or has no post."""
     gate, floor = track.gates[index], track.bounds.high_m[2]
-    if not gate.has_frame or gate.stand_m <= 0:
-        return None
     foot = gate.p_wg[2] + gate.outer_m / 2 * abs(gate.R_wg[2, 2])
+    if not gate.has_frame or gate.stand_m <= 0 or foot >= floor:
+        return None
     for other in track.gates:
         below = other.has_frame and other.p_wg[2] > gate.p_wg[2] + SAME_LEVEL * gate.outer_m
         if below and np.linalg.norm((other.p_wg - gate.p_wg)[:2]) < gate.outer_m / 2:
             return None
-    if foot >= floor:
-        return None
     centre = np.array([gate.p_wg[0], gate.p_wg[1], (foot + floor) / 2])
     upright = matrix(from_euler(0.0, 0.0, np.radians(gate.yaw_deg)))
     return SolidBox(centre, upright, np.array([gate.depth_m / 2, gate.stand_m / 2, (floor - foot) / 2]))
@@ -366,11 +331,7 @@ MOST = 8  # largest number of vehicles in a race (chosen)
 
 
 def parse_place(text: str) -> tuple[int, int, float]:
-    """Parse a place, "2/4" or "2/4:1.5", into number, number of vehicles and spacing, m.
-
-    Raises:
-        UserError: another format.
-    """
+    """Parse a place, "2/4" or "2/4:1.5", into number, number of vehicles and spacing, m. Raises UserError."""
     found = re.fullmatch(r"(\d+)/(\d+)(?::(\d+(?:\.\d+)?))?", text)
     if found is None:
         raise UserError(f"place {text!r}: expected NUMBER/PILOTS or NUMBER/PILOTS:SPACING, such as 2/2:{SPACING_M:g}")
@@ -380,15 +341,13 @@ def parse_place(text: str) -> tuple[int, int, float]:
 def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
     """Return the track with the start of vehicle `number` (1 to `of`, from left to right), ahead_m in front of the row.
 
-    Raises:
-        UserError: there is no such place, or it lies outside the bounds.
+    Raises UserError: there is no such place, or it lies outside the bounds.
     """
-    if not 1 <= number <= of <= MOST:
-        raise UserError(f"place {number} of {of}: must be one of 1 to N places, N at most {MOST}")
-    if not 0 < spacing_m < math.inf:
-        raise UserError(f"spacing {spacing_m:g} m: must be positive")
-    if not math.isfinite(ahead_m):
-        raise UserError(f"{ahead_m:g} m ahead: must be finite")
+    if not 1 <= number <= of <= MOST or not 0 < spacing_m < math.inf or not math.isfinite(ahead_m):
+        raise UserError(
+            f"place {number} of {of}, {spacing_m:g} m apart, {ahead_m:g} m ahead: must be one of 1 to N places, N at most {MOST},"
+            " at a positive spacing"
+        )
     if of == 1:
         return track
     beside = (number - (of + 1) / 2) * spacing_m
@@ -401,13 +360,3 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahea
         raise UserError(f"{track.name}: place {number} of {of}, {spacing_m:g} m apart, lies outside the bounds")
     start: Start = replace(track.start, position_m=position_m)
     return replace(track, start=start)
-
-
-def others(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> dict[int, Vector]:
-    """Return the start positions, m, world NED, of all vehicles but `number`, by number.
-
-    Raises:
-        UserError: as `place`.
-    """
-    starts = {k: place(track, k, of, spacing_m).start for k in range(1, of + 1) if k != number}
-    return {k: start.position_m for k, start in starts.items()}

@@ -81,11 +81,6 @@ class Camera:
         """Return the range, m, beyond which an opening of that side is too small for a detector."""
         return self.fx_px * side_m / LEAST_SIDE_PX
 
-    @property
-    def distorts(self) -> bool:
-        """Whether the lens differs from a pinhole."""
-        return self.lens.distorts
-
     @cached_property
     def lens(self) -> Lens:
         """Distortion of the tangents. Raises ValueError for a lens that folds the picture."""
@@ -113,7 +108,6 @@ class Camera:
         return np.array(self.p_bc_m)
 
     def zoomed(self, scale: float) -> "Camera":
-        """Return this camera with its focal lengths scaled."""
         return replace(self, fx_px=scale * self.fx_px, fy_px=scale * self.fy_px)
 
     def mounted(self, R_bc: ArrayLike) -> "Camera":
@@ -125,7 +119,7 @@ class Camera:
     def pinhole(self, px: ArrayLike) -> Array:
         """Undistort pixels (..., 2)."""
         px = np.asarray(px, float)
-        return self.rays(px) * [self.fx_px, self.fy_px] + [self.cx_px, self.cy_px] if self.distorts else px
+        return self.rays(px) * [self.fx_px, self.fy_px] + [self.cx_px, self.cy_px] if self.lens.distorts else px
 
     def pose(self, p_wb: ArrayLike, q_wb: ArrayLike) -> tuple[Array, Array]:
         """Return position p_wc (3,), m, and rotation R_wc (3, 3) of the camera on a body at p_wb (3,), m, q_wb (4,)."""
@@ -136,12 +130,13 @@ class Camera:
         """Project points p_c (..., 3), m, camera RDF, z > 0, to pixels (..., 2)."""
         p_c = np.asarray(p_c, float)
         xy = p_c[..., :2] / p_c[..., 2:]
-        return (self.lens.distort(xy) if self.distorts else xy) * [self.fx_px, self.fy_px] + [self.cx_px, self.cy_px]
+        xy = self.lens.distort(xy) if self.lens.distorts else xy
+        return xy * [self.fx_px, self.fy_px] + [self.cx_px, self.cy_px]
 
     def rays(self, px: ArrayLike) -> Array:
         """Return tangents (..., 2), x / z and y / z, of the rays through pixels (..., 2): the inverse of `project`."""
         distorted = (np.asarray(px, float) - [self.cx_px, self.cy_px]) / [self.fx_px, self.fy_px]
-        return self.lens.undistort(distorted) if self.distorts else distorted
+        return self.lens.undistort(distorted) if self.lens.distorts else distorted
 
     def sees(self, px: ArrayLike) -> np.ndarray:
         """Return (...) whether pixels (..., 2) lie inside the image."""

@@ -18,8 +18,6 @@ from gate_racer.vehicle.rotation import DOWN_W, Scalars, Scalars3, rate, rotate
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Named block of a vector."""
-
     at: slice
     columns: tuple[str, ...]  # names of its entries in CSV headers and logs, e.g. p_x
     unit: str
@@ -31,12 +29,10 @@ class Layout(dict[str, Field]):
 
     @cached_property
     def size(self) -> int:
-        """Number of entries of the vector."""
         return sum(len(field.columns) for field in self.values())
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Column names of all entries, in order."""
         return tuple(column for field in self.values() for column in field.columns)
 
 
@@ -74,8 +70,6 @@ ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
 
 
 class RatesParameters(NamedTuple):
-    """Parameters of the `rates` model, scalars."""
-
     rate_lag: tuple[float, float, float]  # s, per body axis
     thrust_lag: float  # s
     drag_linear: tuple[float, float, float]  # 1/s, per body axis
@@ -83,8 +77,6 @@ class RatesParameters(NamedTuple):
 
 
 class RotorsParameters(NamedTuple):
-    """Parameters of the `rotors` model, scalars."""
-
     mass: float  # kg
     inertia: tuple[float, float, float]  # kg m^2, principal
     rotor_x: tuple[float, float, float, float]  # m, forward of the centre

@@ -24,9 +24,7 @@ RADII = 256  # radii at which a lens is looked at
 OUTSIDE = np.sqrt(2.0)  # of the farthest corner's radius, up to which the polynomials are used, if ...
 FLAT = 0.2  # ... their slope over the angle exceeds this share of its mean until there: else a fold is near (chosen)
 DIRECTIONS = 8  # in which a decentred lens is looked at
-MOST_STRETCH = (
-    2.0  # of a ray's tangent within the picture's nearest edge; that of published lenses is below 1.2 (chosen)
-)
+MOST_STRETCH = 2.0  # of a ray's tangent within the picture's nearest edge; of published lenses below 1.2 (chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,6 @@ class Lens:
 
     @property
     def distorts(self) -> bool:
-        """Whether the lens differs from a pinhole."""
         return self.model == EQUIDISTANT or any((*self.k, *self.p))
 
     def with_excess(self, k: Array) -> "Lens":
@@ -82,11 +79,8 @@ class Lens:
         for _ in range(NEWTON_STEPS):
             at, by, _ = self.jacobian(found)
             (a, b), (c, d) = by[:, 0].T, by[:, 1].T
-            off = at - wanted
-            step = (
-                np.stack([d * off[:, 0] - b * off[:, 1], a * off[:, 1] - c * off[:, 0]], -1) / (a * d - b * c)[:, None]
-            )
-            before, found = found, found - step
+            x, y = (at - wanted).T
+            before, found = found, found - np.stack([d * x - b * y, a * y - c * x], -1) / (a * d - b * c)[:, None]
             found = found * np.minimum(most / np.maximum(np.linalg.norm(found, axis=-1), 1e-12), 1.0)[:, None]
             if np.nanmax(np.abs(found - before), initial=0.0) < NEWTON_END:
                 break
@@ -112,11 +106,10 @@ class Lens:
         stretch = float((at / radii)[: np.searchsorted(at[:last], edge) + 1].max())
         if stretch > MOST_STRETCH:
             raise ValueError(f"the lens ({self.model}: {self._named()}) stretches the picture {stretch:.3g} times")
-        if at[last] <= corner:
-            return replace(self, reach=float(radii[last]))
-        return replace(
-            self, reach=float(min(OUTSIDE * np.interp(corner, at[: last + 1], radii[: last + 1]), radii[last]))
-        )
+        reach = radii[last]
+        if at[last] > corner:
+            reach = min(OUTSIDE * np.interp(corner, at[: last + 1], radii[: last + 1]), reach)
+        return replace(self, reach=float(reach))
 
     def _least_area(self, r: Array) -> Array:
         """Return the least factors (n,) by which areas grow, over all directions, at radii (n,): not positive at a fold."""
@@ -149,23 +142,18 @@ class Lens:
         return factor, slope, np.concatenate([r2, r2**2], -1) / below
 
     def _decentred(self, xy: Array, r2: Array) -> Array:
-        """Return the displacements (..., 2) by the decentred lens."""
-        (p1, p2), product = self.p, 2 * xy[..., :1] * xy[..., 1:]
-        return np.concatenate(
-            [p1 * product + p2 * (r2 + 2 * xy[..., :1] ** 2), p2 * product + p1 * (r2 + 2 * xy[..., 1:] ** 2)], -1
-        )
+        (p1, p2), x, y = self.p, xy[..., :1], xy[..., 1:]
+        return np.concatenate([p1 * (2 * x * y) + p2 * (r2 + 2 * x**2), p2 * (2 * x * y) + p1 * (r2 + 2 * y**2)], -1)
 
     def _decentred_by(self, xy: Array) -> Array:
         """Return the Jacobian (n, 2, 2) of the same."""
         (p1, p2), (x, y) = self.p, xy.T
         mixed = 2 * (p1 * x + p2 * y)
-        return np.stack(
-            [np.stack([2 * p1 * y + 6 * p2 * x, mixed], -1), np.stack([mixed, 2 * p2 * x + 6 * p1 * y], -1)], 1
-        )
+        return np.array([[2 * p1 * y + 6 * p2 * x, mixed], [mixed, 2 * p2 * x + 6 * p1 * y]]).transpose(2, 0, 1)
 
     def _named(self) -> str:
-        named = dict(zip(("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2"), (*self.k, *self.p), strict=True))
-        return ", ".join(f"{name} {value:g}" for name, value in named.items() if value)
+        named = zip(("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2"), (*self.k, *self.p), strict=True)
+        return ", ".join(f"{name} {value:g}" for name, value in named if value)
 
 
 def _equidistant(r2: Array, k: tuple[float, float, float, float]) -> tuple[Array, Array, Array]:

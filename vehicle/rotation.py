@@ -68,7 +68,6 @@ def rate(q: Scalars, w: Scalars) -> Scalars4:
 
 @inlined
 def conjugate(q: Scalars) -> Scalars4:
-    """Return the conjugate, the inverse of a unit quaternion."""
     return (q[0], -q[1], -q[2], -q[3])
 
 
@@ -153,7 +152,6 @@ def log(q: ArrayLike) -> Array:
 
 
 def normalised(q: ArrayLike) -> Array:
-    """Return q / |q|."""
     q = np.asarray(q, float)
     return q / math.sqrt(q @ q)
 

@@ -13,8 +13,7 @@ Z95 = 1.959963984540054  # -, two-sided 95 % quantile of the normal distribution
 def mahalanobis2(r: Array, S: Array) -> float:
     """Return the squared Mahalanobis distance r' S^-1 r of a residual (M,), chi-square with M degrees of freedom.
 
-    Raises:
-        numpy.linalg.LinAlgError: S (M, M) is not positive definite.
+    Raises numpy.linalg.LinAlgError: S (M, M) is not positive definite.
     """
     whitened = np.linalg.solve(np.linalg.cholesky(S), r)
     return float(whitened @ whitened)
@@ -43,9 +42,9 @@ def chi2_limit(dof: int, false_alarm: float) -> float:
 def chi2_survival(dof: int, d2: float) -> float:
     """Return the chi-square survival function at d2, for `dof` degrees of freedom (Abramowitz and Stegun 1964, 26.4.4-5)."""
     h = d2 / 2
-    total, term = (
-        (0.0, math.exp(-h)) if dof % 2 == 0 else (math.erfc(math.sqrt(h)), math.exp(-h) * 2 * math.sqrt(h / math.pi))
-    )
+    total, term = 0.0, math.exp(-h)
+    if dof % 2:
+        total, term = math.erfc(math.sqrt(h)), term * 2 * math.sqrt(h / math.pi)
     for k in range(dof // 2):
         total, term = total + term, term * h / (k + 1 + dof % 2 / 2)
     return total

@@ -14,8 +14,7 @@ DEG = math.radians(1.0)  # rad per degree
 class Doubt:
     """Prior standard deviations, of vectors on each axis. The IMU's noise is in the vehicle's file.
 
-    Raises:
-        ValueError: a standard deviation is not positive.
+    Raises ValueError: a standard deviation is not positive.
     """
 
     # The pad, and the vehicle at rest on it.

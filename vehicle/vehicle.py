@@ -9,10 +9,9 @@ import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,6 @@ class ContactParameters:
     restitution: float  # -, 0..1
     friction: float  # -, coefficient
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.restitution <= 1 or self.friction < 0:
-            raise ValueError("restitution must lie between 0 and 1 and friction must not be negative")
-
 
 @dataclass(frozen=True)
 class Mixer:
@@ -44,12 +39,7 @@ class Mixer:
     lift_m_s2: float  # m/s^2, thrust up to which torque demand raises a lower commanded thrust
     thrust_yields: bool = False  # at the upper limit rates have priority over thrust, as with Betaflight's airmode
 
-    def __post_init__(self) -> None:
-        if min(self.slew_max_rad_s2) <= 0 or self.lift_m_s2 < 0:
-            raise ValueError("slew_max_rad_s2 must be positive and lift_m_s2 must not be negative")
-
     def scaled(self, by: float) -> "Mixer":
-        """Return the mixer with its angular accelerations scaled."""
         x, y, z = (by * one for one in self.slew_max_rad_s2)
         return replace(self, slew_max_rad_s2=(x, y, z))
 
@@ -79,12 +69,6 @@ class MotorParameters:
     power_cubic: float  # W per (rad/s)^3
     power_sixth: float  # W per (rad/s)^6
 
-    def __post_init__(self) -> None:
-        if min(self.thrust_n_s2, self.time_constant_s) <= 0 or self.inertia_kg_m2 < 0:
-            raise ValueError("thrust, lag and inertia must be positive")
-        if not 0 <= self.speed_min_rad_s < self.speed_max_rad_s:
-            raise ValueError("speed_min_rad_s must be below speed_max_rad_s")
-
 
 @dataclass(frozen=True)
 class Battery:
@@ -105,12 +89,6 @@ class Battery:
     slow_s: float  # s, time constant of the slow sag
     fast_s: float  # s, time constant of the ohmic drop
     resistance_ohm: float  # ohm, one cell
-
-    def __post_init__(self) -> None:
-        if min(self.cells, self.capacity_ah, self.slow_s, self.fast_s, self.nominal_v) <= 0:
-            raise ValueError("cells, capacity, voltages and time constants must be positive")
-        if not 0 < self.start_v <= self.full_v * self.cells:
-            raise ValueError("start_v must not exceed cells * full_v")
 
 
 @dataclass(frozen=True)
@@ -197,7 +175,17 @@ class Aero:
 
 
 FOLDER = Path(__file__).parent
-POSITIVE = ("contact_radius_m", "thrust_lag_s", "rate_max_rad_s", "rate_lag_s", "speed_max_m_s", "attitude_gain_1_s")
+POSITIVE = (  # fields, of the sections that a vehicle has
+    "contact_radius_m", "thrust_lag_s", "rate_max_rad_s", "rate_lag_s", "speed_max_m_s", "attitude_gain_1_s",
+    "thrust_rate_max_m_s3", "mixer.slew_max_rad_s2", "rotors.mass_kg", "rotors.inertia_kg_m2", "rotors.thrust_max_n",
+    "motors.thrust_n_s2", "motors.time_constant_s", "motors.speed_max_rad_s", "battery.cells", "battery.capacity_ah",
+    "battery.nominal_v", "battery.start_v", "battery.slow_s", "battery.fast_s",
+)  # fmt: skip
+NOT_NEGATIVE = (
+    "command_delay_s", "drag_linear_1_s", "drag_quadratic_1_m", "contact.restitution", "contact.friction", "mixer.lift_m_s2",
+    "rotors.thrust_min_n", "motors.inertia_kg_m2", "motors.speed_min_rad_s", "imu.accel_noise_m_s2", "imu.accel_bias_m_s2",
+    "imu.gyro_noise_rad_s", "imu.gyro_bias_rad_s", "imu.accel_delay_s", "imu.accel_loss_m_s2",
+)  # fmt: skip
 NARROWEST, WIDEST = 0.1, 6.0  # image width over focal length: fields of view of 5.7 and 143 deg
 MOST = {  # largest magnitude of each field in a file, several times that of any drone: beyond, the unit is another one (chosen)
     "body_m": 10.0,
@@ -215,6 +203,7 @@ MOST = {  # largest magnitude of each field in a file, several times that of any
     "camera.tilt_deg": 180.0,
     "camera.yaw_deg": 180.0,
     "camera.roll_deg": 180.0,
+    "contact.restitution": 1.0,
 }
 
 
@@ -264,10 +253,6 @@ class ImuParameters:
     accel_delay_s: float = 0.0  # s, age of the specific force relative to the sample's time
     accel_loss_m_s2: float = 0.0  # m/s^2 by which upward force reads low at full throttle, by vibration; as its square
 
-    def __post_init__(self) -> None:
-        if min(astuple(self)) < 0:
-            raise ValueError("standard deviations must not be negative")
-
 
 @dataclass(frozen=True)
 class Rotors:
@@ -280,12 +265,6 @@ class Rotors:
     torque_m: tuple[float, float, float, float]  # m, yaw torque per thrust, signed by the sense of rotation
     thrust_max_n: float  # N, one rotor
     thrust_min_n: float = 0.0  # N, one rotor
-
-    def __post_init__(self) -> None:
-        if min(self.mass_kg, self.thrust_max_n, *self.inertia_kg_m2) <= 0:
-            raise ValueError("mass, inertia and thrust must be positive")
-        if not 0 <= self.thrust_min_n < self.thrust_max_n:
-            raise ValueError("thrust_min_n must lie between 0 and thrust_max_n")
 
     @property
     def slew_max_rad_s2(self) -> Vector:
@@ -334,27 +313,30 @@ class Vehicle:
                 f"throttle: a thrust-to-weight ratio of {self.thrust_max / GRAVITY:.2f} is too low to hover"
             )
         for name in POSITIVE:
-            if min(_numbers(self, name)) <= 0:
+            if min(_numbers(self, name), default=1.0) <= 0:
                 raise ValueError(f"{name} must be positive")
-        for name in ("command_delay_s", "drag_linear_1_s", "drag_quadratic_1_m"):
-            if min(_numbers(self, name)) < 0:
+        for name in NOT_NEGATIVE:
+            if min(_numbers(self, name), default=0.0) < 0:
                 raise ValueError(f"{name} must not be negative")
-        if self.thrust_rate_max_m_s3 is not None and self.thrust_rate_max_m_s3 <= 0:
-            raise ValueError("thrust_rate_max_m_s3 must be positive")
-        if self.mixer and self.mixer.thrust_yields and not self.rotors:
-            raise ValueError("mixer: thrust_yields needs rotors, whose range turning takes")
-        parts = (self.motors, self.battery, self.flight_controller, self.aero)
-        if any(parts) and not (all(parts) and self.rotors):
+        rotors, motors, battery = self.rotors, self.motors, self.battery
+        if rotors and rotors.thrust_min_n >= rotors.thrust_max_n:
+            raise ValueError("rotors.thrust_min_n must be below thrust_max_n")
+        if motors and motors.speed_min_rad_s >= motors.speed_max_rad_s:
+            raise ValueError("motors.speed_min_rad_s must be below speed_max_rad_s")
+        if battery and battery.start_v > battery.full_v * battery.cells:
+            raise ValueError("battery.start_v must not exceed cells * full_v")
+        if self.mixer and self.mixer.thrust_yields and not rotors:
+            raise ValueError("mixer.thrust_yields needs rotors, whose range turning takes")
+        parts = (motors, battery, self.flight_controller, self.aero)
+        if any(parts) and not (all(parts) and rotors):
             raise ValueError("motors, battery, flight_controller, aero and rotors must be given together")
 
     @property
     def thrust_max(self) -> float:
-        """Largest specific thrust, m/s^2."""
         return self.throttle.thrust_m_s2[-1]
 
     @property
     def thrust_min(self) -> float:
-        """Smallest specific thrust, m/s^2."""
         return self.throttle.thrust_m_s2[0]
 
     def accel_loss(self, thrust: float) -> float:
@@ -388,11 +370,7 @@ class Vehicle:
         return self.motors is not None
 
     def require_grey_box(self) -> tuple[MotorParameters, Battery, FlightControllerParameters, Aero]:
-        """Return the sections of the grey-box model.
-
-        Raises:
-            UserError: the vehicle has none.
-        """
+        """Return the sections of the grey-box model. Raises UserError: the vehicle has none."""
         if self.motors is None or self.battery is None or self.flight_controller is None or self.aero is None:
             raise UserError(
                 f"vehicle {self.name}: has no `motors`, `battery`, `flight_controller` and `aero` sections,"
@@ -407,16 +385,11 @@ class Vehicle:
 
     @cached_property
     def rates_parameters(self) -> RatesParameters:
-        """Parameters of the `rates` model."""
         return RatesParameters(self.rate_lag_s, self.thrust_lag_s, self.drag_linear_1_s, self.drag_quadratic_1_m)
 
     @cached_property
     def rotors_parameters(self) -> RotorsParameters:
-        """Parameters of the `rotors` model.
-
-        Raises:
-            UserError: the vehicle has no `rotors` section.
-        """
+        """Parameters of the `rotors` model. Raises UserError: the vehicle has no `rotors` section."""
         r = self.rotors
         if r is None:
             raise UserError(f"vehicle {self.name}: has no `rotors` section, so only the `rates` model can be used")
@@ -474,6 +447,8 @@ def _require_focal(camera: Camera, where: str) -> None:
 
 
 def _numbers(vehicle: Vehicle, field: str) -> tuple[float, ...]:
-    """Return the value or values of a field, given by its path."""
-    value = attrgetter(field)(vehicle)
-    return value if isinstance(value, tuple) else (value,)
+    """Return the value or values of a field, given by its path; none of an optional one that is left out."""
+    value: Any = vehicle
+    for name in field.split("."):
+        value = None if value is None else getattr(value, name)
+    return value if isinstance(value, tuple) else () if value is None else (value,)

@@ -104,7 +104,7 @@ class RenderedCamera(Closing):
         self.camera, self.style = camera, style.varied(seed)
         self._pinhole: Camera = camera
         self._lookup: tuple[Floats, Floats] | None = None
-        if camera.distorts:
+        if camera.lens.distorts:
             self._pinhole, self._lookup = _lens_lookup(camera)
         self._context = ctx = _context()
         if style.samples > (limit := ctx.max_samples):

@@ -376,7 +376,7 @@ def test_time_waits_for_every_client(vq1, dcl):
         (["--set", "rivals.spacing_m=2"], "rivals: needs --pilots"),
         (["--set", "rivals.publish_states=true"], "rivals: needs --pilots"),
         (["--pilots", "2", "--set", "rivals.spacing_m=99"], "outside the bounds"),
-        (["--pilots", "2", "--set", "rivals.spacing_m=-1"], "spacing -1 m: must be positive"),
+        (["--pilots", "2", "--set", "rivals.spacing_m=-1"], "-1 m apart, 0 m ahead: must be"),
         (["--pilots", "2", "--set", "record=x.mcap"], "record: cannot be used with --pilots 2"),
         (["--pilots", "2", "--set", "link.vision_protocol=rflysim"], "link.vision_protocol: cannot be used"),
         (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m 2: must lie between"),

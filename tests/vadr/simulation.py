@@ -37,7 +37,7 @@ def environment() -> list[Row]:
         Row("3.8", "the image has 640 x 360 px", lambda: (CAMERA.width_px, CAMERA.height_px) == (640, 360)),
         Row("3.8", "cx, cy are 320, 180 px", lambda: (CAMERA.cx_px, CAMERA.cy_px) == (320, 180)),
         Row("3.8", "fx, fy are 320 px", lambda: (CAMERA.fx_px, CAMERA.fy_px) == (320, 320)),
-        Row("3.8", "the lens has no distortion", lambda: not CAMERA.distorts),
+        Row("3.8", "the lens has no distortion", lambda: not CAMERA.lens.distorts),
         Row("3.8", "the 90 deg are the horizontal view", lambda: math.isclose(far[0], 640) and math.isclose(far[1], 180)),
         Row("3.8", "body to IMU is the identity", lambda: np.allclose(_on_pad(), -GRAVITY * matrix(VQ1.start.q_wb)[2], atol=0.5)),
     ]  # fmt: skip

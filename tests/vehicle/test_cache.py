@@ -35,10 +35,7 @@ INJURIES = {
     "a file that is gone": (lambda place: (place / "a/library.so").unlink(), "is incomplete"),
     "a manifest that is no JSON": (lambda place: (place / MANIFEST).write_text("{"), "is incomplete"),
     "an empty manifest": (lambda place: (place / MANIFEST).write_text("{}"), "no manifest"),
-    "a manifest of others' files": (
-        lambda place: (place / MANIFEST).write_text('{"../../x": "0"}'),
-        "outside of its folder",
-    ),
+    "another's manifest": (lambda place: (place / MANIFEST).write_text('{"../x": "0"}'), "outside of its folder"),
     "a file that others can write": (lambda place: (place / "a/library.so").chmod(0o666), "can be written by others"),
     "a folder that others can write": (lambda place: (place / "a").chmod(0o777), "can be written by others"),
 }
@@ -80,16 +77,15 @@ def _hurry(barrier, pipe) -> None:
 
 def test_builders_at_once_do_no_harm(folder):
     context = multiprocessing.get_context("fork")
-    for _ in range(5):
+    for _ in range(2):
         barrier, (ours, theirs) = context.Barrier(4), context.Pipe()
         crew = [context.Process(target=_hurry, args=(barrier, theirs)) for _ in range(4)]
         for process in crew:
             process.start()
         for process in crew:
             process.join()
-        assert [process.exitcode for process in crew] == [0] * 4
+        assert [process.exitcode for process in crew] == [0] * 4 and kept(folder) == ["many"]
         assert [ours.recv() for _ in crew] == [TEXT] * 4
-        assert kept(folder) == ["many"]
         (folder / "many" / "a/library.so").write_text("x")
 
 

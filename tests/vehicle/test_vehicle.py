@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from gate_racer.common.config import names
 from gate_racer.sim.physics.plant import Truth
@@ -63,25 +64,20 @@ def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
     ("old", "new", "message"),
     [
         ("thrust_lag_s: 0.03 ", "thrust_lagg_s: 0.03 ", "unknown field 'thrust_lagg_s'"),
-        ("thrust_lag_s: 0.03 ", "thrust_lag_s: .nan ", "thrust_lag_s: expected a finite number"),
         ("thrust_lag_s: 0.03 ", "thrust_lag_s: fast ", "thrust_lag_s: expected a number, found 'fast'"),
         ("thrust_lag_s: 0.03 ", "", "thrust_lag_s: missing"),
         ("name: dcl", "name: dcl\nname: dcl", "duplicate key"),
-        ("fx_px: 320.0", "fx_px: [1.0]", "camera.fx_px: expected a number"),
         ("body_m: [0.28, 0.28, 0.16]", "body_m: [0.28, 0.28]", "body_m: Not enough values"),
-        ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [0.0, ", "mixer: slew_max_rad_s2 must be positive"),
+        ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [0.0, ", "mixer.slew_max_rad_s2 must be positive"),
         ("slew_max_rad_s2: [390.0, ", "slew_max_rad_s2: [.inf, ", "mixer.slew_max_rad_s2[0]: expected a finite number"),
         ("59.5]", "5.0]", "must increase strictly"),
         ("thrust_lag_s: 0.03 ", "thrust_lag_s: 0 ", "thrust_lag_s must be positive"),
         ("command_delay_s: 0.04", "command_delay_s: -1", "command_delay_s must not be negative"),
-        ("gyro_noise_rad_s: 0.005", "gyro_noise_rad_s: -1", "imu: standard deviations must not be negative"),
+        ("gyro_noise_rad_s: 0.005", "gyro_noise_rad_s: -1", "imu.gyro_noise_rad_s must not be negative"),
         ("name: dcl", "name: [", ":2: "),
         ("command_delay_s: 0.04", "command_delay_s: 40", ": command_delay_s: 40 is beyond 2; check the unit"),
         ("rate_max_rad_s: [10.0, 10.0, 5.0]", "rate_max_rad_s: [573, 573, 286]", "rate_max_rad_s: 573 is beyond 100"),
-        ("width_px: 640", "width_px: 1000000000", "camera.width_px: 1e+09 is beyond 8192"),
-        ("fx_px: 320.0", "fx_px: 0.5", "camera.fx_px: 0.5 at 640 px is a field of view of 179.8 deg"),
         ("fx_px: 320.0", "fx_px: 90.0", "camera.fx_px: 90 at 640 px is a field of view of 148.6 deg"),
-        ("name: dcl", 'name: "a\\e[31mb"', "name: 'a\\x1b[31mb' is used as a file name"),
         ("name: dcl", "name: ../dcl", "name: '../dcl' is used as a file name"),
     ],
 )
@@ -91,10 +87,14 @@ def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, me
         load_vehicle(str(file))
 
 
-def test_the_camera_looks_forward_and_up(dcl):
-    R_bc = dcl.camera.R_bc
-    assert R_bc[:, 2] == pytest.approx([np.cos(np.radians(20)), 0.0, -np.sin(np.radians(20))])
-    assert np.allclose(R_bc @ R_bc.T, np.eye(3)) and np.linalg.det(R_bc) == pytest.approx(1)
+@given(st.floats(-80, 80), st.floats(-80, 80), st.floats(-170, 170))
+def test_a_mount_is_a_yaw_to_the_right_a_tilt_up_and_a_roll_about_the_axis(yaw, tilt, roll):
+    camera = replace(ARCHER.camera, yaw_deg=yaw, tilt_deg=tilt, roll_deg=roll)
+    level = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 0]])  # camera RDF to body FRD
+    turned = Rotation.from_euler("ZY", [yaw, tilt], degrees=True).as_matrix() @ level
+    R_bc = turned @ Rotation.from_euler("Z", roll, degrees=True).as_matrix()
+    assert camera.R_bc == pytest.approx(R_bc, abs=1e-12)
+    assert camera.mounted(R_bc).R_bc == pytest.approx(R_bc, abs=1e-9)
 
 
 def test_the_camera_moves_with_the_body_it_sits_on(dcl):
@@ -113,25 +113,6 @@ def test_the_edge_of_the_image_lies_half_a_pixel_out():
     camera = Camera(640, 360, 320, 320, 320, 180, 0)
     assert camera.sees([-0.5, 0]) and not camera.sees([-0.51, 0])
     assert camera.sees([639.49, 0]) and not camera.sees([639.5, 0])
-
-
-@pytest.mark.parametrize(
-    ("mount", "shift"),
-    [({"yaw_deg": 1.0}, (-320 * np.tan(np.radians(1)), 0)), ({"tilt_deg": 21.0}, (0, 320 * np.tan(np.radians(1))))],
-    ids=["turned right", "tilted up"],
-)
-def test_a_turned_mount_moves_what_was_ahead_the_other_way(dcl, mount, shift):
-    camera, ahead_b = replace(dcl.camera, **mount), dcl.camera.R_bc @ [0, 0, 5.0]
-    moved = camera.project(camera.R_bc.T @ ahead_b) - [dcl.camera.cx_px, dcl.camera.cy_px]
-    cos_tilt = np.cos(np.radians(20)) if "yaw_deg" in mount else 1.0  # the yaw is about the body's axis
-    assert moved == pytest.approx(np.array(shift) * cos_tilt, abs=0.05)
-
-
-def test_a_rolled_camera_sees_the_world_turned_back(dcl):
-    camera = replace(dcl.camera, roll_deg=90.0)
-    right_b = dcl.camera.R_bc @ [1.0, 0.0, 5.0]
-    assert camera.project(camera.R_bc.T @ right_b) == pytest.approx([320.0, 180.0 - 320.0 / 5])
-    assert np.linalg.det(camera.R_bc) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
