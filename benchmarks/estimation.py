@@ -83,9 +83,6 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, RecordedFl
     """Fly one race of `dcl` at race speed, with the tracking controller on a slightly erroneous state, different per take.
 
     Integration errors due to sampling thus differ between takes as well.
-
-    Raises:
-        UserError: unknown track, or no plan could be made.
     """
     track, vehicle = load_track(name), load_vehicle("dcl")
     plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
@@ -385,7 +382,7 @@ def summary(own: list[dict[str, Any]]) -> dict[str, Any]:
     return row | {key: np.median([one[key] for one in own]) for key in ("IMU ms p99", "image ms p99")}
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
     parser.add_argument("--tracks", nargs="+", default=["vq1", "vq2"])
     parser.add_argument("--sources", nargs="+", choices=TROUBLES, default=list(TROUBLES), metavar="SOURCE")
@@ -407,7 +404,6 @@ def main() -> int:
     seeds = f"0 to {a.seeds - 1}"
     conclude(a.json, Result.of("Estimation errors by source of error", rows, "", seeds),
              *[Result.of(f"Filter states after flights with {PRIOR}", states, "", seeds)] * bool(states))  # fmt: skip
-    return 0
 
 
 if __name__ == "__main__":

@@ -108,11 +108,9 @@ def _matched(p: Array, places: Array) -> list[int]:
     return k
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
-    parser.add_argument(
-        "tracks", nargs="+", help="names or files; with the world unknown:N, the courses have the seeds N, N + 1, ..."
-    )
+    parser.add_argument("tracks", nargs="+", help="names or files; by the world unknown:N with seeds N, N + 1, ...")
     parser.add_argument("--vehicle", default="dcl")
     parser.add_argument("--profiles", nargs="+", default=["dcl"])
     parser.add_argument("--worlds", nargs="+", default=["as_believed"])
@@ -129,7 +127,6 @@ def main() -> int:
         rows.append(flown | mapped(log, vehicle, world, track))
         print(*rows[-1].values(), flush=True)
     conclude(a.json, Result.of("Explored courses and their maps", rows, ", ".join(a.worlds), f"from {a.seed}"))
-    return 0
 
 
 if __name__ == "__main__":

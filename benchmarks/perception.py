@@ -2,7 +2,6 @@
 
 python benchmarks/perception.py flights                      rendered images along the plans of all tracks
 python benchmarks/perception.py approaches --styles glowing   straight approaches to gates, uniform in log range
-python benchmarks/perception.py --labels FOLDER              a folder with images and labels.json (`detect-gates --json`)
 
 The truth of an opening is computed with the pinhole model and the depth of the rendered image. Its size is the smaller of
 projected width and height: area over longest side. An opening is
@@ -15,7 +14,6 @@ among true and false ones. NEES of corners under the reported covariance should 
 position fix computed from a detection by the associator: 3 in the mean. Times are those of one core.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -23,14 +21,13 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from itertools import product as product_of
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
 from gate_racer.benchmarks.tables import ROOT, Result, conclude, script
-from gate_racer.common.errors import UserError, exit_code
+from gate_racer.common.errors import exit_code
 from gate_racer.common.images import decode_image
 from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
@@ -97,12 +94,12 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkShot:
-    """Image with ground truth; the pose is None where it is unknown."""
+    """Image with ground truth."""
 
     jpeg: bytes
     openings: list[Opening]
     empty: bool  # no part of a gate's frame is in the image
-    pose: tuple[Array, Array] | None
+    pose: tuple[Array, Array]
 
 
 def flight(
@@ -155,7 +152,6 @@ class _Photographer:
         self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=style.depth_m))
 
     def shot(self, exposure: Exposure) -> BenchmarkShot:
-        """Return the image of an exposure with its ground truth."""
         camera, p_wb, q_wb = self._camera, exposure.p_wb, exposure.q_wb
         jpeg = self._feed.frame(exposure).jpeg
         self._depth.image(p_wb, q_wb, exposure.t)
@@ -211,17 +207,6 @@ def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
     return True
 
 
-def labelled(folder: Path) -> Iterator[BenchmarkShot]:
-    """Yield the images of a folder with its labels, all demanded. Raises UserError without labels."""
-    try:
-        labels = json.loads((folder / "labels.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / 'labels.json'}: {error}") from None
-    for name, gates in labels.items():
-        openings = [Opening(np.array(gate["corners"], float), np.ones(4, bool), True) for gate in gates]
-        yield BenchmarkShot((folder / name).read_bytes(), openings, not openings, None)
-
-
 class OpeningMatch(NamedTuple):
     """Opening and its detection, if any."""
 
@@ -271,7 +256,7 @@ class DetectionTally:
     ms: list[float] = field(default_factory=list)  # of images with a gate
     fixes: list[tuple[float, float]] = field(default_factory=list)  # relative range error, NEES
 
-    def look(self, shot: BenchmarkShot, associator: Associator | None) -> None:
+    def look(self, shot: BenchmarkShot, associator: Associator) -> None:
         """Run the detector on an image."""
         image = decode_image(shot.jpeg)
         start = time.thread_time()
@@ -288,10 +273,7 @@ class DetectionTally:
         self.false += len(left)
         self.empty += shot.empty
         self.false_in_empty += shot.empty * len(left)
-        if associator is not None and shot.pose is not None:
-            self._fix(found, *shot.pose, associator)
-
-    def _fix(self, found: list[Detection], p_wb: Array, q_wb: Array, associator: Associator) -> None:
+        p_wb, q_wb = shot.pose
         prior = p_wb + self.rng.normal(0, PRIOR_M, 3)
         q_prior = np.array(product(q_wb, exp(self.rng.normal(0, PRIOR_RAD, 3))))
         for fix in associator.associate(0.0, found, prior, PRIOR_M**2 * np.eye(3), q_prior, PRIOR_RAD)[0]:
@@ -299,7 +281,6 @@ class DetectionTally:
             self.fixes.append((float(-error @ along) / fix.range_m, float(error @ np.linalg.solve(fix.cov, error))))
 
     def row(self) -> dict[str, Any]:
-        """Return the figures over all sizes."""
         bias, nees = np.array(self.fixes or [(np.nan, np.nan)]).T
         found = [(one.opening.size_px, len(one.nees) > 0) for one in self.demanded]
         return (
@@ -329,11 +310,8 @@ def _mean(values: list[bool]) -> float:
     return float(np.mean(values)) if values else np.nan
 
 
-def image_sets(a: Any, vehicle: Vehicle) -> Iterator[tuple[str, str, Iterator[BenchmarkShot], Associator | None]]:
+def image_sets(a: Any, vehicle: Vehicle) -> Iterator[tuple[str, str, Iterator[BenchmarkShot], Associator]]:
     """Yield sets of images: course, style, images, and the associator for fixes."""
-    if a.labels is not None:
-        yield str(a.labels), "real", labelled(a.labels), None
-        return
     for style, course in product_of(a.styles, a.tracks):
         track = load_track(course)
         if a.what == "approaches":
@@ -344,16 +322,13 @@ def image_sets(a: Any, vehicle: Vehicle) -> Iterator[tuple[str, str, Iterator[Be
         yield course, style, shots, Associator(track.gates, vehicle.camera)
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
     parser.add_argument("what", choices=("flights", "approaches"), nargs="?", default="flights")
     parser.add_argument("--frames", type=int, default=150, help="number of images of each track and style")
     parser.add_argument("--tracks", nargs="+", default=sorted(path.stem for path in (ROOT / "tracks").glob("*.yaml")))
     parser.add_argument("--styles", nargs="+", default=["race"])
     parser.add_argument("--detectors", nargs="+", default=list(DETECTORS))
-    parser.add_argument(
-        "--labels", type=Path, help="folder of labelled images with labels.json instead of rendered ones"
-    )
     parser.add_argument("--seed", type=int, default=0)
     a, vehicle = parser.parse_args(), load_vehicle("dcl")
     cv2.setNumThreads(1)
@@ -376,7 +351,6 @@ def main() -> int:
     ]
     conclude(a.json, *(Result.of(f"Detectors, {kind}", found, "", f"{a.seed}")
                        for kind, found in (("all sizes", rows), ("by size of the opening", sizes))))  # fmt: skip
-    return 0
 
 
 if __name__ == "__main__":

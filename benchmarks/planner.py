@@ -68,8 +68,6 @@ def winding(gates: int, seed: int) -> Track:
 
 @dataclass(frozen=True)
 class FuzzResult:
-    """Result for one course."""
-
     seed: int
     gates: int
     answer: str  # "certified", or why there is no plan
@@ -162,9 +160,8 @@ def fuzz(first: int, courses: int, vehicle: Vehicle, options: PlanOptions) -> tu
     title = "Random courses that are not certified, or whose certificate a flight contradicts"
     rows = [asdict(one) for one in outcomes if one.answer != "certified" or one.contradicted]
     print(f"{sum(one.answer == 'certified' for one in outcomes)} of {courses} courses are certified")
-    return Result.of(title, rows, "as believed", f"{first} to {first + courses - 1}"), any(
-        o.contradicted for o in outcomes
-    )
+    result = Result.of(title, rows, "as believed", f"{first} to {first + courses - 1}")
+    return result, any(one.contradicted for one in outcomes)
 
 
 def main() -> int:
@@ -173,9 +170,7 @@ def main() -> int:
     parser.add_argument("--problems", type=Path, default=Path("problems"), help="folder of published planning problems")
     parser.add_argument("--courses", type=int, default=12, help="number of random courses")
     parser.add_argument("--first", type=int, default=0, help="seed of the first of them")
-    parser.add_argument(
-        "--see", type=float, default=0.0, help="share of each leg with the next gate in view, of fuzzed plans"
-    )
+    parser.add_argument("--see", type=float, default=0.0, help="as of plan-track, of fuzzed plans")
     a, wrong = parser.parse_args(), False
     if a.what == "fuzz":
         result, wrong = fuzz(a.first, a.courses, load_vehicle("dcl"), PlanOptions(see=a.see, guesses=1))

@@ -9,21 +9,28 @@ The others fly `run-mpc` as a user does, seed 0 in the world as believed: finish
 """
 
 import argparse
+import json
 import math
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import cache
+from itertools import combinations, product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.common.config import names
-from gate_racer.common.errors import exit_code
+from gate_racer.common.errors import UserError, exit_code
+from gate_racer.common.settings import keys_of, settings_of
 from gate_racer.link.messages import Telemetry
+from gate_racer.link.msp.profile import FOLDER as MSP_PROFILES
+from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.names import CONTROLLERS
@@ -38,9 +45,11 @@ from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.campaign import options
 from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import EmbeddedLink, LockstepPerception, open_perception
+from gate_racer.race.request import require_seen, require_wire
+from gate_racer.race.run_mpc import parser
+from gate_racer.race.settings import RunSettings
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.distribution import resolve
@@ -53,6 +62,7 @@ from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 MISHAPS = {"none": 0.0, "gate": 2.0, "video": 3.0, "standstill": 0.5}  # usual size, m or s
 PROJECTED, TOLD = "world.camera=projected", "perception.pose=true"
 BELIEVED = "as believed", "0"  # world and seed of the flights of `run-mpc`
+LIMIT_S = 600.0  # s, longest flight of `run-mpc`, its plan included, on a loaded machine (chosen)
 LATEST_S = 1.0  # s before the end of the plan, for the beginning of a mishap in flight
 
 
@@ -161,20 +171,155 @@ def mishaps(a: argparse.Namespace) -> list[Result]:
     return [Result.of(title, found, a.world, seeds) for title, found in titles.items()]
 
 
-def endings(a: argparse.Namespace, flights: Sequence[options.Combination]) -> list[options.Ending]:
-    """Fly `run-mpc` with each combination of options."""
+# Combinations of the options of `run-mpc`, as its registries list them. An axis is a list of texts `KEY=VALUE`, one of which
+# each flight has; an empty text leaves the key at its default. The greedy covering array is that of Cohen et al. (AETG, IEEE
+# TSE 1997), without its random candidates.
+
+Axis = Sequence[str]
+Combination = tuple[str, ...]  # one text of each axis
+# What contradicts each other or the course.
+GOVERNED = "link.profile", "laps", "perception.pose", "controller.command"
+# Another kind of flight, plans that would be refused, or runs before: no key of one race in lock-step.
+APART = {"link.live", "link.lockstep", "link.shadow", "race.rivals", "plan.uncertified", "plan.improve"}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Options of a race: the course and what it may contradict, and those that go with all others."""
+
+    governed: list[Axis]
+    free: list[Axis]
+
+    @classmethod
+    def of(cls, courses: Axis | None = None) -> "Axes":
+        """Return all options of `run-mpc` on these courses, names or files; by default on all that are shipped."""
+        values: dict[str, Iterable[Any]] = {
+            "vehicle": names(VEHICLES),
+            "link.profile": (*names(PROFILES), *names(MSP_PROFILES)),
+            "controller.name": CONTROLLERS,
+            "laps": (1, 2),
+        }
+        keys = [one for one in keys_of(RunSettings()) if one.name not in APART]
+        values |= {one.name: one.about.choices for one in keys if one.about.choices}
+        texts = {name: [f"{name}={value}" for value in known] for name, known in values.items()}
+        switches = [one for one in keys if isinstance(one.default, bool)]
+        texts |= {one.name: ["", f"{one.name}={str(not one.default).lower()}"] for one in switches}
+        return cls(
+            [courses or names(TRACKS), *(texts[name] for name in GOVERNED)],
+            [known for name, known in texts.items() if name not in GOVERNED],
+        )
+
+
+def named(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def words_of(texts: Combination) -> list[str]:
+    """Return the words of the command line of a combination, whose first text is the course."""
+    what, *keys = texts
+    return [what, "--lockstep", *(["--set", *filter(None, keys)] if any(keys) else [])]
+
+
+_parser, _track = cache(parser), cache(load_track)
+
+
+@cache
+def refusal(texts: Combination) -> str:
+    """Return why `run-mpc` refuses these options before it plans; empty if it does not."""
+    settings = settings_of(_parser().parse_args(words_of(texts)), RunSettings)
+    try:
+        settings.require_consistent()
+        wire, track = load_wire(settings.link.profile), _track(texts[0])
+        require_wire(settings, wire if isinstance(wire, BetaflightProfile) else None)
+        track.course(settings.laps)
+        require_seen(settings, track)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def covering(axes: Axes, strength: int = 2) -> list[Combination]:
+    """Return few combinations in which each value, pair or `strength` values of different axes is that is not refused."""
+    columns = [*axes.governed, *axes.free]
+    heads = [head for head in product(*axes.governed) if not refusal(head)]
+    missing = dict.fromkeys(  # in order, which a set has not
+        chosen
+        for places in combinations(range(len(columns)), strength)
+        for chosen in product(*([(k, text) for text in columns[k]] for k in places))
+        if any(_agrees(head, chosen) for head in heads)
+    )
+
+    def gain(row: Combination) -> int:
+        return sum(chosen in missing for chosen in combinations(enumerate(row), strength))
+
+    rows = []
+    while missing:
+        first = next(iter(missing))
+        row = max((head for head in heads if _agrees(head, first)), key=gain)
+        for column in columns[len(row) :]:
+            row = max(((*row, text) for text in column if _agrees((*row, text), first)), key=gain)
+        rows.append(row)
+        for chosen in combinations(enumerate(row), strength):
+            missing.pop(chosen, None)
+    return rows
+
+
+def _agrees(row: Combination, chosen: tuple[tuple[int, str], ...]) -> bool:
+    """Return whether a combination, or its first axes, has the chosen texts where it has these axes at all."""
+    return all(k >= len(row) or row[k] == text for k, text in chosen)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a flight ended: finished, lost, refused in one line, or broken, which is a defect."""
+
+    kind: str
+    cause: str
+    gates: int = 0
+    of: int = 0
+    time_s: float | None = None
+    planned_s: float | None = None
+    margin_m: float | None = None
+
+
+def endings(a: argparse.Namespace, flights: Sequence[Combination]) -> list[Ending]:
+    def fly(texts: Combination) -> Ending:
+        with TemporaryDirectory() as folder:
+            result, words = Path(folder) / "result.json", words_of((*texts, f"plan.folder={a.plans}"))
+            command = [sys.executable, "-m", "gate_racer", "run-mpc", *words, "--log", folder, "--json", str(result)]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            except subprocess.TimeoutExpired:
+                return Ending("broken", f"no end within {LIMIT_S:g} s")
+            outcome = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+            return ended(done.returncode, done.stderr, outcome)
+
     with ThreadPoolExecutor(a.workers) as workers:
-        return list(workers.map(lambda texts: options.fly(texts, a.plans), flights))
+        return list(workers.map(fly, flights))
+
+
+def ended(code: int, stderr: str, result: dict[str, Any] | None) -> Ending:
+    """Return how a command ended that wrote this result, if any."""
+    errors = [line for line in stderr.splitlines() if line.startswith("error: ")]
+    if "Traceback" in stderr or (result is None and (code != 2 or len(errors) != 1)):
+        return Ending("broken", (stderr.strip() or f"exit code {code}").splitlines()[-1])
+    if result is None:
+        return Ending("refused", errors[0].removeprefix("error: "))
+    figures = [
+        result[name] for name in ("gates_passed", "gates_total", "race_time_s", "planned_time_s", "min_margin_m")
+    ]
+    return Ending("finished" if code == 0 else "lost", result["cause"], *figures)
 
 
 def every_option(a: argparse.Namespace) -> list[Result]:
     """Return one race for each combination of a covering array of all pairs of options."""
-    axes = options.Axes.of(a.tracks)
-    flights = options.covering(axes)
-    heads = ["course", *(options.named(known[-1])[0] for known in [*axes.governed[1:], *axes.free])]
+    axes = Axes.of(a.tracks)
+    flights = covering(axes)
+    heads = ["course", *(named(known[-1])[0] for known in [*axes.governed[1:], *axes.free])]
     rows = []
     for (course, *texts), ending in zip(flights, endings(a, flights), strict=True):
-        values = [options.named(text)[1] or ("yes" if text else "") for text in texts]
+        values = [named(text)[1] or ("yes" if text else "") for text in texts]
         rows.append(dict(zip(heads, [course, *values], strict=True)) | _figures(ending))
     return [Result.of("Races that have every pair of the options of `run-mpc` among them", rows, *BELIEVED)]
 
@@ -213,19 +358,19 @@ def vehicles(a: argparse.Namespace) -> list[Result]:
     return [Result.of("Races of all vehicles on all courses", rows, *BELIEVED)]
 
 
-def _figures(ending: options.Ending) -> dict[str, Any]:
+def _figures(ending: Ending) -> dict[str, Any]:
     figures = {"planned s": ending.planned_s, "time s": ending.time_s, "least margin m": ending.margin_m}
     return {"end": ending.kind, "gates": ending.gates, "of": ending.of} | figures | {"cause": ending.cause}
 
 
-def _end(ending: options.Ending) -> str:
+def _end(ending: Ending) -> str:
     return ending.kind + (f": {ending.cause}" if ending.cause else "")
 
 
 WHAT = {"mishaps": mishaps, "options": every_option, "told": told, "vehicles": vehicles}
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
     parser.add_argument("what", choices=WHAT)
     parser.add_argument("tracks", nargs="*", default=names(TRACKS), help="names or YAML files (default: all)")
@@ -237,7 +382,6 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="flights at a time, without mishaps (default: 1)")
     a = parser.parse_args()
     conclude(a.json, *WHAT[a.what](a))
-    return 0
 
 
 if __name__ == "__main__":

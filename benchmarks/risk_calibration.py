@@ -52,14 +52,9 @@ def share(predicted: float, by_gate: list[Array]) -> Share:
     hits = [int((u < predicted).sum()) for u in by_gate]
     n = sum(map(len, by_gate))
     found = binomtest(sum(hits), n).proportion_ci(BAND)
-    inside = sum(in_band(predicted, k, len(u)) for k, u in zip(hits, by_gate, strict=True))
+    bands = [binom.interval(BAND, len(u), predicted) for u in by_gate]
+    inside = sum(bool(low <= k <= high) for k, (low, high) in zip(hits, bands, strict=True))
     return Share(predicted, sum(hits) / n, float(found.low), float(found.high), n, inside)
-
-
-def in_band(predicted: float, hits: int, n: int) -> bool:
-    """Return whether so many of n lie in the binomial band about a predicted probability."""
-    low, high = binom.interval(BAND, n, predicted)
-    return bool(low <= hits <= high)
 
 
 @dataclass(frozen=True)
@@ -96,14 +91,7 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
 
 
 def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
-    """Return the calibration of every plan of a campaign.
-
-    Args:
-        tracks: tracks by name that are not in `tracks/`.
-
-    Raises:
-        UserError: no campaign, or its plans, tracks or vehicles differ from the present ones.
-    """
+    """Return the calibration of every plan of a campaign; `tracks` has those that are files. Raises UserError."""
     groups: dict[tuple[str, str, int, str, str], list[Row]] = {}
     for row in Store.existing(folder).rows():
         case = row.case
@@ -133,12 +121,10 @@ def row(one: Calibration) -> dict[str, Any]:
     return found
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
     parser.add_argument("campaigns", nargs="+", type=Path, help="campaign folders of race-bench")
-    parser.add_argument(
-        "--tracks", nargs="+", default=[], metavar="FILE", help="tracks of the campaigns that are files"
-    )
+    parser.add_argument("--tracks", nargs="+", default=[], metavar="FILE", help="tracks that are files")
     a = parser.parse_args()
     tracks = {track.name: track for track in map(load_track, a.tracks)}
     found = [one for folder in a.campaigns for one in of_campaign(folder, tracks)]
@@ -147,7 +133,6 @@ def main() -> int:
         Result.of("Flown fractions of margins below the predicted quantiles, %", [row(one) for one in found], digits=2),
         Result.of("Predicted and flown crossings", [gate for one in found for gate in one.gates]),
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.mpc.problem import Problem, Solver, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.pilot.records.result import rms
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
@@ -84,18 +85,12 @@ class TrueStateFlight:
 
     @property
     def finished(self) -> bool:
-        """Whether the course was finished."""
         return self.status is RunStatus.FINISHED
 
     @property
     def margin_m(self) -> float:
         """Least gate margin, m; NaN if no gate was passed."""
         return min(self.margins_m, default=float("nan"))
-
-    @property
-    def rmse_m(self) -> float:
-        """RMS of the distance from the plan, m."""
-        return float(np.sqrt(np.mean(np.square(self.errors_m))))
 
 
 def fly(
@@ -193,7 +188,7 @@ def robustness(plans: Path, starts: int) -> Result:
             planned_s = plan.passage_times_s(track)[-1]
             row["time over plan"] = np.mean([one.time_s for one in done]) / planned_s if done else None
             row["least margin m"] = min((one.margin_m for one in done), default=None)
-            rows.append(row | {"off the plan rms m": np.mean([one.rmse_m for one in flights])})
+            rows.append(row | {"off the plan rms m": np.mean([rms(np.array(one.errors_m)) for one in flights])})
     return Result.of("Races on the true state from scattered starts", rows, "", f"{starts} from {FIRST_SEED}")
 
 
@@ -239,14 +234,13 @@ def _least_s(step: Callable[[], object], calls: int, rounds: int = 7) -> float:
     return min(times)
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
     parser.add_argument("what", choices=("timing", "robustness", "plants"))
     parser.add_argument("--starts", type=int, default=50)
     parser.add_argument("--plans", type=Path, default=Path("plans/benchmark"))
     a = parser.parse_args()
     conclude(a.json, {"timing": timing, "robustness": robustness, "plants": plants}[a.what](a.plans, a.starts))
-    return 0
 
 
 if __name__ == "__main__":

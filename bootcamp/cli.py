@@ -19,11 +19,6 @@ OPTIONS = {
     "flight": {"--seed": "seed", "--browser": "browser"},
     "other tasks": {"--grade": "grade", "--replay": "replay"},
 }
-MOVED = {  # former options
-    "--seeds": "--grade SEEDS, behind the programs",
-    "--world": "--set world.file=YAML",
-    "--window": "--browser",
-}
 
 
 @dataclass(frozen=True)
@@ -102,6 +97,6 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="Python file with decide(report, pads); or `grade FOLDER`: grade all programs in a folder",
     )
-    add_settings(arguments, BootcampSettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, BootcampSettings(), OPTIONS, file=False)
     add_common(arguments, "the result")
     return arguments

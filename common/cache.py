@@ -1,8 +1,8 @@
 """Cache of code compiled on this machine: folders that are complete, unchanged and writable by the user alone.
 
 Code from here is loaded into the process. So an entry is valid only if every file matches its SHA-256 in the manifest and no
-other user could have written it; an invalid one is rebuilt, with a line that says why. Entries are built in a temporary folder
-and moved into place atomically under a lock, so that concurrent builders do no harm.
+other user could have written it; an invalid one is rebuilt, with a line that says why. Each builder has a temporary folder,
+whose content is moved into place under a lock.
 """
 
 import contextlib
@@ -13,26 +13,24 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from platformdirs import user_cache_path
 
 from gate_racer.common.files import FileError, read_bytes, read_json
 
 MANIFEST = "manifest.json"
-LOCK = ".lock"
+LOCK, DRAFTS = ".lock", "drafts"
 MANIFEST_BYTES, FILE_BYTES = 1 << 20, 256 << 20  # bytes, largest manifest and file; a compiled solver has 2 MB
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+ABANDONED_S = 86_400.0  # s, age of a builder's folder that nobody waits for any more (chosen)
 
 
 def cache_folder() -> Path:
-    """Return the folder of all entries, writable by the user alone.
-
-    Raises:
-        FileError: it cannot be created, or other users can write to it.
-    """
+    """Return the folder of all entries, writable by the user alone. Raises FileError."""
     folder = user_cache_path("gate-racer")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -46,83 +44,55 @@ def cache_folder() -> Path:
 
 
 def entry(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder of an entry, built if there is no valid one.
+    """Return the folder of an entry, built if there is no valid one. Raises FileError.
 
     Args:
         name: name of the entry, with a hash of everything that it depends on.
-        build: fills an empty folder, which is moved to `cache_folder() / name` afterwards; its exceptions are passed on.
-
-    Raises:
-        FileError: the cache cannot be used.
+        build: fills an empty folder, which is then moved into place; its exceptions are passed on.
     """
     root = cache_folder()
     place = root / name
-    _sweep(root)
+    (drafts := root / DRAFTS).mkdir(exist_ok=True)
+    for draft in drafts.iterdir():  # of builders that were killed
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(draft)
     for _ in range(3):  # another process may replace it at the same moment
-        why = _fault(place)
-        if why is None:
+        if not (why := _fault(place)):
             return place
-        if place.exists() or place.is_symlink():
+        if place.exists():
             print(f"{place}: {why}; rebuilt", file=sys.stderr)
         _install(place, build)
     raise FileError(f"{place}: {_fault(place) or 'cannot be stored'}")
 
 
 def _install(place: Path, build: Callable[[Path], None]) -> None:
-    """Build in a temporary folder and move it into place; an invalid entry there is removed first."""
-    with FileLock(place.parent / LOCK):
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-        held = FileLock(draft / LOCK)
-        held.acquire()
-    try:
+    """Build in a temporary folder and move it into place, unless a valid entry is there by then."""
+    with tempfile.TemporaryDirectory(prefix=f"{place.name}-", dir=place.parent / DRAFTS) as folder:
+        draft, old = Path(folder) / "new", Path(folder) / "old"
+        draft.mkdir()
         build(draft)
-        files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / LOCK)
-        for path in (*files, *(folder for folder in draft.rglob("*") if folder.is_dir()), draft):
+        files = {path.relative_to(draft).as_posix(): path for path in draft.rglob("*") if path.is_file()}
+        (draft / MANIFEST).write_text(json.dumps({name: _sha256(path) for name, path in files.items()}), "utf-8")
+        for path in (draft, *draft.rglob("*")):
             path.chmod(path.stat().st_mode & ~OTHERS_WRITE)
-        sums = {path.relative_to(draft).as_posix(): _sha256(path) for path in files}
-        (draft / MANIFEST).write_text(json.dumps(sums), encoding="utf-8")
-        (draft / MANIFEST).chmod(0o600)
-        # Without the lock, another process could install a valid entry between check and move, and lose it.
         with FileLock(place.parent / LOCK), contextlib.suppress(OSError):
-            held.release()
-            (draft / LOCK).unlink(missing_ok=True)
-            if _fault(place) is not None:
-                old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
-                with contextlib.suppress(OSError):
-                    place.rename(old / place.name)
-                shutil.rmtree(old, ignore_errors=True)
+            if _fault(place):
+                if place.exists():
+                    place.rename(old)
                 draft.rename(place)
-    finally:
-        held.release()
-        shutil.rmtree(draft, ignore_errors=True)
 
 
-def _sweep(root: Path) -> None:
-    """Remove the drafts of builders that were killed: nobody holds them any more."""
-    for draft in root.glob(".*/"):
-        with contextlib.suppress(Timeout, OSError), FileLock(root / LOCK), FileLock(draft / LOCK, timeout=0):
-            shutil.rmtree(draft, ignore_errors=True)
-
-
-def _fault(place: Path) -> str | None:
-    """Return why an entry is invalid, or None."""
-    if not place.is_dir() or place.is_symlink():
-        return "is not a folder"
+def _fault(place: Path) -> str:
+    """Return why an entry is invalid, or ""."""
     try:
-        sums = read_json(place / MANIFEST, MANIFEST_BYTES)
-        if not isinstance(sums, dict) or not sums:
-            return "has no manifest"
-        for name, expected in sums.items():
-            path = place / name
-            if not path.resolve().is_relative_to(place.resolve()):
-                return "lists a file outside of its folder"
-            if why := _others(path) or _others(path.parent):
-                return why
-            if _sha256(path) != expected:
-                return f"{name} is damaged"
-        return _others(place) or _others(place / MANIFEST) or None
-    except (FileError, OSError, ValueError):
-        return "is incomplete"
+        sums, found = read_json(place / MANIFEST, MANIFEST_BYTES), [place, *place.rglob("*")]
+        files = {path.relative_to(place).as_posix(): path for path in found}
+        if not sums or any(_sha256(files[name]) != expected for name, expected in sums.items()):
+            return "is damaged"
+        return next(filter(None, map(_others, found)), "")
+    except (FileError, OSError, AttributeError, KeyError):  # a file or the manifest is missing, or is none
+        return "is damaged"
 
 
 def _others(path: Path) -> str:

@@ -7,6 +7,7 @@ only the JSON is left on stdout, and its other content goes to stderr.
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -63,11 +64,14 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     """Parse the command line and run it. Returns the exit code."""
 
     def refuse(message: str) -> NoReturn:
-        raise UserError(f"{message}{_suggestion(parser, message)} ({parser.prog} --help)")
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        near = nearest(unknown[0], parser._option_string_actions) if unknown else ""
+        raise UserError(f"{message}{near and ';' + near} ({parser.prog} --help)")
 
     def performed() -> int:
-        for one in (parser, *_commands_of(parser)):
-            one.error = refuse  # type: ignore[method-assign]  # argparse's own prints the whole usage first
+        within = [a.choices.values() for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        for one in (parser, *itertools.chain(*within)):
+            one.error = refuse  # argparse's own prints the whole usage first
         arguments = parser.parse_args(_understood(parser, sys.argv[1:]))
         with contextlib.ExitStack() as streams:
             if arguments.quiet:
@@ -95,12 +99,9 @@ def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
 
 
 def require_outputs(outputs: Iterable[Path | None], *inputs: Path | str | None) -> None:
-    """Check, before a command works, that each of its outputs can be written and is neither an input nor another output.
+    """Check that each output can be written and is neither an input nor another output. Raises FileError.
 
     `--json` need not be among them, since `perform` checks it against all that the command line names.
-
-    Raises:
-        FileError: as `require_output`.
     """
     others = list(inputs)
     for path in filter(None, outputs):
@@ -124,19 +125,6 @@ def _texts(values: Mapping[str, Any]) -> Iterator[str | Path | None]:
             rest += value
 
 
-def _commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Return the parsers of a parser's sub-commands."""
-    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return [command for action in actions for command in action.choices.values()]
-
-
-def _suggestion(parser: argparse.ArgumentParser, message: str) -> str:
-    """Return the option nearest to the first unknown one that a message names, as a question; empty if there is none."""
-    unknown = message.partition("unrecognized arguments: ")[2].split()
-    near = nearest(unknown[0], parser._option_string_actions) if unknown else ""
-    return f";{near}" if near else ""
-
-
 def remark(text: str) -> None:
     """Print a line on stderr that `--quiet` suppresses."""
     say(text, sys.stderr)
@@ -148,17 +136,12 @@ def complain(text: str) -> None:
 
 
 def write_json(path: Path | None, result: Any) -> None:
-    """Write a result of dataclasses, arrays, paths and JSON types; non-finite numbers become null. Nothing if path is None.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
+    """Write a result as JSON, non-finite numbers as null; nothing if path is None. Raises FileError."""
     if path is not None:
         write_file(path, json.dumps(plain(result), indent=2, allow_nan=False) + "\n")
 
 
 def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 

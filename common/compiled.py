@@ -82,7 +82,6 @@ class CompiledFunction:
         folder: Callable[[], str] | None,
         options: dict[str, Any],
     ):
-        """Declare the function. Arguments as of `compiled`."""
         functools.update_wrapper(self, function)
         self._declared = function, signature, folder, options
         _MODULES.add(function.__module__)
@@ -90,7 +89,6 @@ class CompiledFunction:
             _SIGNED.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the machine code."""
         return self.dispatcher(*arguments)
 
     @functools.cached_property

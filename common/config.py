@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gate_racer.common.errors import meant, nearest
-from gate_racer.common.files import FileError, read_text, write_file
+from gate_racer.common.files import CAUSES, FileError, read_text, write_file
 
 if TYPE_CHECKING:  # loaded by the first file, and not by --help
     import cattrs
@@ -23,7 +23,6 @@ T = TypeVar("T")
 YAML_BYTES, MARKS = 256 << 10, 20_000
 NODES, DEPTH = 50_000, 32  # most values of a file with aliases expanded, and levels of nesting; tracks have 400 and 6
 PARSED = 64  # documents cached, since a command reads its vehicle several times, each in tens of milliseconds
-NUMBER_DIGITS = 400  # most digits of a number; a float64 has up to 309 before the point
 KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
 
 
@@ -32,24 +31,12 @@ class ConfigError(FileError):
 
 
 def load(path: str | Path, cls: type[T]) -> T:
-    """Read a YAML file into the dataclass `cls`.
-
-    Args:
-        path: the file.
-        cls: a (nested) dataclass; every key must be a field, every number finite.
-
-    Raises:
-        ConfigError: the file is missing, is not YAML, or holds a misspelt, duplicate, missing or malformed field.
-    """
+    """Read a YAML file into a (nested) dataclass, whose fields are all its keys. Raises ConfigError."""
     return from_dict(read_fields(path), cls, str(path))
 
 
 def read_fields(path: str | Path) -> dict[str, Any]:
-    """Read the named fields of a YAML file, unchecked.
-
-    Raises:
-        ConfigError: the file is missing, is not YAML, or holds anything else.
-    """
+    """Read the named fields of a YAML file, unchecked. Raises ConfigError."""
     try:
         data = deepcopy(_parse(read_text(Path(path), YAML_BYTES), str(path)))
     except FileError as error:
@@ -66,11 +53,7 @@ def parse_value(text: str, where: str) -> Any:
 
 @lru_cache(PARSED)
 def _parse(text: str, where: str) -> Any:
-    """Parse a YAML document within the limits into plain dictionaries, lists, strings and numbers; cached, so do not modify.
-
-    Raises:
-        ConfigError: invalid YAML, or a limit is exceeded.
-    """
+    """Parse a YAML document within the limits; cached, so do not modify. Raises ConfigError."""
     if sum(map(text.count, ",:[{-?")) > MARKS:
         raise ConfigError(f"{where}: has more than {MARKS} values")
     from ruamel.yaml import YAML
@@ -89,21 +72,12 @@ def _parse(text: str, where: str) -> Any:
         raise ConfigError(f"{where}{line}: {getattr(error, 'problem', None) or 'not valid YAML'}") from None
     except RecursionError:
         raise ConfigError(f"{where}: nested deeper than {DEPTH} levels") from None
-    except (
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # raised by the parser on unexpected input
+    except CAUSES as error:  # raised by the parser on unexpected input
         raise ConfigError(f"{where}: not valid YAML ({error})") from None
 
 
 def _require_modest(root: "Node", where: str) -> None:
-    """Check the size of a document with its aliases expanded, before it is constructed.
-
-    Raises:
-        ConfigError: it is too deep or too large, has a tag, or a scalar other than a string, number or flag.
-    """
+    """Check the size of a document with its aliases expanded, before it is constructed. Raises ConfigError."""
     sizes: dict[int, int] = {}  # number of values per node, with all below it
 
     def size(node: "Node", depth: int) -> int:
@@ -114,10 +88,6 @@ def _require_modest(root: "Node", where: str) -> None:
             kind = str(node.tag).rpartition(":")[2]
             if kind not in KINDS:
                 raise ConfigError(f"{place}: unsupported type {kind!r}; expected one of {', '.join(KINDS)}")
-            if kind in ("int", "float") and len(node.value) > NUMBER_DIGITS:
-                raise ConfigError(
-                    f"{place}: a number with {len(node.value)} digits, at most {NUMBER_DIGITS} are allowed"
-                )
             below = [] if isinstance(node.value, str) else node.value
             for key in (item[0] for item in below if isinstance(item, tuple)):
                 if str(key.tag).rpartition(":")[2] != "str":
@@ -137,11 +107,7 @@ def names(folder: Path) -> list[str]:
 
 
 def named_path(name: str, folder: Path, what: str) -> Path:
-    """Return the path of a YAML file given by its path, or by its name in a folder.
-
-    Raises:
-        UserError: no such name; the message lists the known ones.
-    """
+    """Return the path of a YAML file given by its path, or by its name in a folder. Raises UserError."""
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
     here = f"{name}.yaml"
@@ -150,23 +116,12 @@ def named_path(name: str, folder: Path, what: str) -> Path:
 
 
 def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
-    """Load a file given by its path, or by its name in a folder, as `load` does.
-
-    Raises:
-        UserError: no such name, or a malformed file.
-    """
+    """Load a file given by its path, or by its name in a folder, as `load` does. Raises UserError."""
     return load(named_path(name, folder, what), cls)
 
 
 def write(path: Path, fields: Any, digits: int | None = None) -> None:
-    """Write named fields or a dataclass atomically, as YAML that the loader reads back; None is omitted.
-
-    Args:
-        digits: significant digits of numbers; None for all.
-
-    Raises:
-        FileError: the file cannot be written.
-    """
+    """Write named fields or a dataclass as YAML, without None, with so many significant digits. Raises FileError."""
     from ruamel.yaml import YAML
 
     yaml = YAML()
@@ -185,11 +140,7 @@ def _plain(value: Any, digits: int | None) -> Any:
 
 
 def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
-    """Structure a mapping into the dataclass `cls`, as `load` does; `where` names the file in messages.
-
-    Raises:
-        ConfigError: a misspelt, missing or malformed field.
-    """
+    """Structure a mapping into a dataclass, as `load` does; `where` names the file. Raises ConfigError."""
     try:
         return _converter().structure(data, cls)
     except Exception as error:
@@ -257,12 +208,6 @@ def _converter() -> "cattrs.Converter":
     return converter
 
 
-def _misspelt(name: str, cls: type) -> str:
-    """Return the name of an unknown field with the nearest one of the class, as a question."""
-    known = [field.name for field in fields(cls)]
-    return f"{name!r};" + (nearest(name, known) or f" known: {', '.join(known)}")
-
-
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     """Descend to the first leaf of a cattrs error tree; returns its path (`gates[2].yaw_deg`) and its message."""
     from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
@@ -277,7 +222,8 @@ def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
                 path += f"[{note.index}]"
         return _first_cause(inner, path)
     if isinstance(error, ForbiddenExtraKeysError):
-        return path, f"unknown field {', '.join(_misspelt(name, error.cl) for name in sorted(error.extra_fields))}"
+        name, known = min(error.extra_fields), [field.name for field in fields(error.cl)]
+        return path, f"unknown field {name!r};" + (nearest(name, known) or f" known: {', '.join(known)}")
     if isinstance(error, KeyError):
         return path, "missing"
     return path, str(error) or type(error).__name__

@@ -23,19 +23,9 @@ class UserError(Exception):
         no track 'vq3'
     """
 
-    longest = LONGEST
-
 
 def meant(name: str, known: Iterable[str], what: str, otherwise: str) -> str:
-    """Return the known name that a name means, in whatever case it is written.
-
-    Args:
-        what: kind of name, for the message.
-        otherwise: what else than a name would be right.
-
-    Raises:
-        UserError: there is none; the message offers the nearest.
-    """
+    """Return the known name that a name means, in whatever case; `otherwise` would be right too. Raises UserError."""
     known = list(known)
     found = [one for one in known if one.casefold() == name.casefold()]
     if not found:
@@ -64,7 +54,7 @@ def _coded(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except UserError as error:
-        say(f"error: {one_line(str(error), error.longest)}", sys.stderr)
+        say(f"error: {one_line(str(error))}", sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has closed it
         _drop(sys.stdout)
@@ -101,7 +91,6 @@ class _Escaped:
     """Text stream that writes all text `escaped`."""
 
     def __init__(self, stream: TextIO):
-        """Wrap a stream."""
         self._stream = stream
 
     def write(self, text: str) -> int:

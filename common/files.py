@@ -39,11 +39,7 @@ class FileError(UserError):
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """Read a regular file of at most `most` bytes; one packed by gzip is unpacked, to at most as many.
-
-    Raises:
-        FileError: it is missing, unreadable, no regular file, or larger.
-    """
+    """Read a regular file of at most `most` bytes; one packed by gzip is unpacked, to at most as many. Raises FileError."""
     data = read_start(path, most + 1)
     if len(data) > most:
         raise FileError(f"{path}: is larger than {most >> 10} kB, the limit for such a file")
@@ -52,8 +48,9 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 def read_start(path: Path, count: int) -> bytes:
     """Read the first bytes of a regular file, unpacked if it is packed by gzip. Raises FileError."""
+    never_waiting = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would block forever
     try:
-        with open(path, "rb", opener=_opener) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | never_waiting)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: is not a regular file")
             if file.read(len(GZIP)) == GZIP:
@@ -65,17 +62,8 @@ def read_start(path: Path, count: int) -> bytes:
         raise FileError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
-def _opener(path: str, flags: int) -> int:
-    """Open without blocking, since a pipe without a writer would block forever."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def read_text(path: Path, most: int = TEXT_BYTES) -> str:
-    """Read a UTF-8 file, with or without a byte-order mark.
-
-    Raises:
-        FileError: as `read_bytes`, or another encoding.
-    """
+    """Read a UTF-8 file, with or without a byte-order mark. Raises FileError: as `read_bytes`, or another encoding."""
     try:
         return read_bytes(path, most).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -83,20 +71,12 @@ def read_text(path: Path, most: int = TEXT_BYTES) -> str:
 
 
 def read_json(path: Path, most: int = TEXT_BYTES) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        FileError: as `read_text` and `parse_json`.
-    """
+    """Read a JSON file. Raises FileError: as `read_text` and `parse_json`."""
     return parse_json(read_text(path, most), str(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON of limited nesting; Python limits the length of numbers.
-
-    Raises:
-        FileError: malformed; the message begins with `where`.
-    """
+    """Parse JSON of limited nesting; Python limits the length of numbers. Raises FileError."""
     try:
         value = json.loads(text)
         marks = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
@@ -113,26 +93,15 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 def _shallow(value: Any) -> bool:
     """Check whether lists and objects are nested at most JSON_DEPTH levels."""
-    level = [value]
+    level: list[Any] = [[value]]
     for _ in range(JSON_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, list | dict)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, list | dict)
-        ]
-        if not level:
-            return True
-    return False
+        inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
+        level = [one for one in inner if isinstance(one, list | dict)]
+    return not level
 
 
 def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[list[str]]:
-    """Read the rows of a CSV file without blank lines and comments (#), fields stripped of blanks.
-
-    Raises:
-        FileError: as `read_text`, or more than FIELDS fields.
-    """
+    """Read the rows of a CSV file without blank lines and comments (#), fields stripped of blanks. Raises FileError."""
     text = io.StringIO(read_text(path, most), newline=None)
     lines = (line for line in text if line.strip() and not line.startswith("#"))
     rows, fields = [], 0
@@ -148,11 +117,7 @@ def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[l
 
 
 def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file of at most `most` bytes, unpacked.
-
-    Raises:
-        FileError: missing, malformed or larger.
-    """
+    """Read the arrays of an .npz file of at most `most` bytes, unpacked. Raises FileError: missing, malformed or larger."""
     data = read_bytes(path, most)
     with reading(path, "not a valid .npz file"):
         try:
@@ -179,51 +144,28 @@ def reading(path: Path | str, what: str = "malformed") -> Iterator[None]:
 
 
 def file_name(name: Any, where: str) -> str:
-    """Check a name from a file's content, for use as a file name within a folder.
-
-    Raises:
-        FileError: it holds anything but letters, digits, '_', '.', '+' and '-', or begins with a dot.
-    """
+    """Check a name from a file's content, for use as a file name within a folder. Raises FileError."""
     if not isinstance(name, str) or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
-        raise FileError(
-            f"{where}: {name!r} is used as a file name: only letters, digits, '_', '.', '+' and '-' are allowed"
-        )
+        raise FileError(f"{where}: {name!r} is used as a file name: allowed are letters, digits, '_', '.', '+' and '-'")
     return name
 
 
 def within(path: Any, where: str) -> str:
-    """Check that a path from a file's content lies within the working directory.
-
-    Raises:
-        FileError: it does not, or is no path.
-    """
+    """Check that a path from a file's content lies within the working directory. Raises FileError."""
     with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
         if Path(path).resolve().is_relative_to(Path.cwd().resolve()):
             return str(path)
-    raise FileError(
-        f"{where}: {path!r} lies outside of the current folder; give it on the command line if this is intended"
-    )
+    raise FileError(f"{where}: {path!r} lies outside of the current folder; give it on the command line if intended")
 
 
 def require_named(path: Path) -> None:
-    """Check that an input path names a file or folder, beside which outputs can be named.
-
-    Raises:
-        FileError: it does not, such as an empty one.
-    """
+    """Check that an input path names a file or folder, beside which outputs can be named. Raises FileError."""
     if path.name in ("", ".."):
         raise FileError(f"{path}: expected the name of a log")
 
 
 def require_output(path: Path, *others: Path | str | None) -> None:
-    """Check, before a command works for it, that an output can be written and is no other file of the command.
-
-    Args:
-        others: inputs and outputs, under any name; a name that is no path is allowed.
-
-    Raises:
-        FileError: it is a folder, one of the others or read-only, or its folder cannot be written or made.
-    """
+    """Check that an output can be written, and is no other file of the command by any name. Raises FileError."""
     if path.is_dir():
         raise FileError(f"{path}: is a folder, not a file name")
     holder = next(folder for folder in path.absolute().parents if folder.exists())
@@ -252,11 +194,7 @@ def read_only(path: Path) -> bool:
 
 
 def write_file(path: Path, data: str | bytes) -> None:
-    """Write a file atomically, also with concurrent writers.
-
-    Raises:
-        FileError: it cannot be written.
-    """
+    """Write a file atomically, also with concurrent writers. Raises FileError: it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
@@ -281,12 +219,9 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Context with a temporary file beside `path`, of the same suffix, that replaces it at the end.
+    """Context with a temporary file beside `path`, of the same suffix, that replaces it at the end. Raises OSError.
 
     A link stays one, and the file that it names is replaced. A device or pipe is written to.
-
-    Raises:
-        OSError: it cannot be created or moved, or the file is read-only.
     """
     path = path.resolve() if path.is_symlink() else path
     if path.exists() and read_only(path):

@@ -21,7 +21,6 @@ MOST_PX = 4096 * 4096  # pixels, largest image without an expected size (chosen)
 MOST_SCANS = 40  # most scans of a progressive JPEG, each as slow to decode as the whole image; encoders write about 10
 JPEG_BEGIN, JPEG_END, PNG_BEGIN = b"\xff\xd8\xff", b"\xff\xd9", b"\x89PNG\r\n\x1a\n"
 FRAMES = (0xC0, 0xC1, 0xC2)  # frame types: baseline, extended, progressive; camera encoders write no others
-NO_LENGTH = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
 SCAN, END = 0xDA, 0xD9
 
 
@@ -37,8 +36,7 @@ def image_size(data: bytes) -> tuple[int, int] | None:
 def decode_image(data: bytes, size: tuple[int, int] | None = None, flag: int = cv2.IMREAD_COLOR) -> np.ndarray | None:
     """Decode an image (H, W, 3), BGR uint8, or as OpenCV's `flag` selects; None if the bytes are not an image.
 
-    Args:
-        size: required width and height, px; None accepts up to MOST_PX.
+    `size`: required width and height, px; None accepts up to MOST_PX.
     """
     stated = image_size(data) if len(data) <= IMAGE_BYTES else None
     if stated is None or (stated != size if size else stated[0] * stated[1] > MOST_PX):
@@ -58,9 +56,6 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
         marker = data[at + 1]
         if marker == 0xFF:  # fill byte
             at += 1
-            continue
-        if marker in NO_LENGTH:
-            at += 2
             continue
         (length,) = struct.unpack_from(">H", data, at + 2)
         body = data[at + 4 : at + 2 + length]
@@ -99,11 +94,7 @@ class Film:
         self._writer: cv2.VideoWriter | None = None
 
     def show(self, frame: np.ndarray, step: int) -> None:
-        """Append a frame (H, W, 3), BGR uint8, of constant size, up to a step.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Append a frame (H, W, 3), BGR uint8, of constant size, up to a step. Raises UserError."""
         if self._writer is None:
             size = (frame.shape[1], frame.shape[0])
             # FFmpeg warns, regardless of OpenCV's log level, about the codec's tag in WebM.
@@ -116,6 +107,5 @@ class Film:
         self._shown = step + 1
 
     def close(self) -> None:
-        """Close the file; without a frame none is written."""
         if self._writer is not None:
             self._writer.release()

@@ -130,7 +130,6 @@ class ProgressDots:
             self._say("\n")
 
     def close(self) -> None:
-        """Stop printing dots, and end a line of dots."""
         self._closed.set()
         self.wrote()
 

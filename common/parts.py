@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,15 +49,7 @@ def part_content(name: str) -> bytes:
 
 
 def load_part(name: str, what: str, needed: Sequence[str]) -> type:
-    """Return the class of a part.
-
-    Args:
-        what: kind of part, for messages.
-        needed: alternatives of the method that it must have.
-
-    Raises:
-        UserError: no such file, module or class, an error while it is imported, or none of the methods.
-    """
+    """Return the class of a part, which must have one of the methods `needed`. Raises UserError."""
     where, cls = _parted(name)
     module = _module(name, where)
     found = getattr(module, cls, None)
@@ -82,30 +74,19 @@ def _parted(name: str) -> tuple[str, str]:
 def _module(name: str, where: str) -> ModuleType:
     """Import a file, or a module that is installed. Raises UserError."""
     path = Path(where)
-    if not where.endswith(".py"):
-        return _imported(name, lambda: importlib.import_module(where))
-    if not path.is_file():
+    if where.endswith(".py") and not path.is_file():
         raise UserError(f"{name}: {where}: no such file")
-    key = f"gate_racer_part_{path.stem}"
-    spec = importlib.util.spec_from_file_location(key, path)
-    assert spec is not None and spec.loader is not None, "a file's name ends in .py"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module  # dataclasses and pickles look it up
-    beside = str(path.resolve().parent)
-    if beside not in sys.path:
-        sys.path.append(beside)  # for what it imports beside itself; last, so that it hides nothing
-    loader = spec.loader
-
-    def run() -> ModuleType:
-        loader.exec_module(module)
-        return module
-
-    return _imported(name, run)
-
-
-def _imported(name: str, load: Callable[[], ModuleType]) -> ModuleType:
     try:
-        return load()
+        if not where.endswith(".py"):
+            return importlib.import_module(where)
+        key = f"gate_racer_part_{path.stem}"
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None and spec.loader is not None, "a file's name ends in .py"
+        module = sys.modules[key] = importlib.util.module_from_spec(spec)  # dataclasses and pickles look it up
+        if (beside := str(path.resolve().parent)) not in sys.path:
+            sys.path.append(beside)  # for what it imports beside itself; last, so that it hides nothing
+        spec.loader.exec_module(module)
+        return module
     except (Exception, SystemExit) as error:
         raise UserError(f"{name}: cannot be imported: {described(error)}") from None
 
@@ -142,15 +123,7 @@ class Part:
     def __init__(
         self, name: str, what: str, needed: Sequence[str], given: Sequence[Any], patience_s: float = PATIENCE_S
     ):
-        """Make the instance.
-
-        Args:
-            given: arguments of its constructor.
-            patience_s: longest call, s.
-
-        Raises:
-            UserError: as `load_part`, or its constructor raises.
-        """
+        """Make the instance with the arguments `given`; no call may take longer than patience_s. Raises UserError."""
         self.name, self.faults = name, Counter[str]()
         self._made_by = name, what, needed, given, patience_s
         self._patience_s, self._busy = patience_s, False

@@ -33,9 +33,7 @@ def command_line(code: str, *arguments: str, tied: bool = False) -> list[str]:
     """Return the command line of a process that runs code with the search path of this process.
 
     `python -m` would search the working directory first, which may contain another `gate_racer` or a `random.py`.
-
-    Args:
-        tied: the process ends with its standard input, a pipe that the starting process holds open as long as it lives.
+    If `tied`, it ends with its standard input, a pipe that the starting process holds open as long as it lives.
     """
     tie = f"from {__name__} import end_with_input; end_with_input(); " if tied else ""
     return [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {sys.path}; {tie}{code}", *arguments]
@@ -68,12 +66,7 @@ def shielded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Context that Ctrl-C ends reliably: CasADi and compilers may drop the exception, so it is raised repeatedly until it takes
-    effect.
-
-    Raises:
-        KeyboardInterrupt: after Ctrl-C inside.
-    """
+    """Context that Ctrl-C ends reliably: CasADi and compilers may drop the exception, so it is raised until it takes effect."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     if not main or handler in (signal.SIG_IGN, None):  # None: not Python's
@@ -249,11 +242,7 @@ class Worker:
         theirs.close()
 
     def started(self, within_s: float, error: type[UserError] = UserError) -> Any:
-        """Return the worker's first message. A worker that cannot start sends the error in its place.
-
-        Raises:
-            UserError: that error, or `error` when the worker says nothing within_s (s); the worker has ended.
-        """
+        """Return the worker's first message. A worker that cannot start sends the error in its place. Raises UserError."""
         name, said = self.process.name, None
         try:
             said = self.pipe.recv() if self.pipe.poll(within_s) else None
@@ -283,20 +272,6 @@ PERIODIC, BESIDE = -20, -10  # niceness of periodic work, and of images and logs
 
 
 @contextlib.contextmanager
-def fine_timer() -> Iterator[None]:
-    """Let waits of this process end to the millisecond, which they do but on Windows."""
-    if sys.platform != "win32":
-        yield
-        return
-    timer = ctypes.WinDLL("winmm")
-    timer.timeBeginPeriod(TIMER_MS)
-    try:
-        yield
-    finally:
-        timer.timeEndPeriod(TIMER_MS)
-
-
-@contextlib.contextmanager
 def real_time() -> Iterator[None]:
     """Run this thread before all others, with a fine timer, and prevent long garbage collections.
 
@@ -310,10 +285,16 @@ def real_time() -> Iterator[None]:
             prefer(thread.native_id)
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
     prefer(niceness=PERIODIC)
+    timer: Any = None
+    if sys.platform == "win32":
+        timer = ctypes.WinDLL("winmm")
     try:
-        with fine_timer():
-            yield
+        if timer is not None:
+            timer.timeBeginPeriod(TIMER_MS)
+        yield
     finally:
+        if timer is not None:
+            timer.timeEndPeriod(TIMER_MS)
         prefer(niceness=before)
         if not frozen:
             gc.unfreeze()

@@ -1,7 +1,6 @@
 """Settings of a command: frozen dataclasses, filled from a YAML file (`--config`), by `--set KEY=VALUE`, and by options.
 
 Each setting is a key. An option is the short form of a frequent one, and takes precedence over `--set`, which does over the file.
-`FORMER` of a command's class names the present key or section of each former one, which is still read.
 """
 
 import argparse
@@ -13,7 +12,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
-from gate_racer.common.command import remark
 from gate_racer.common.config import from_dict, parse_value, read_fields
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import is_part
@@ -50,17 +48,12 @@ class About(NamedTuple):
         if self.positive and not value > 0:
             return "must be positive"
         if not self.least <= value <= self.most:
-            return (
-                f"must lie between {self.least:g} and {self.most:g}"
-                if self.most < inf
-                else f"must be at least {self.least:g}"
-            )
+            between = f"must lie between {self.least:g} and {self.most:g}"
+            return between if self.most < inf else f"must be at least {self.least:g}"
         return ""
 
 
 class Key(NamedTuple):
-    """One setting."""
-
     name: str  # dotted, such as guidance.retry
     kind: Any  # its type
     default: Any
@@ -68,7 +61,6 @@ class Key(NamedTuple):
 
     @property
     def listed(self) -> bool:
-        """Whether the value is a list of texts."""
         return ... in get_args(self.kind)
 
     def parsed(self, text: Any, where: str) -> Any:
@@ -85,9 +77,7 @@ def key(default: Any, doc: str, metavar: str | None = None, **limits: Any) -> An
     return field(default=default, metadata={"about": About(doc, metavar, **limits)})
 
 
-@cache
-def _kinds(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+_kinds = cache(get_type_hints)
 
 
 def keys_of(settings: Any, prefix: str = "") -> Iterator[Key]:
@@ -126,17 +116,10 @@ def add_settings(
     parser: argparse.ArgumentParser,
     settings: Any,
     options: Mapping[str, Mapping[str, str]],
-    moved: Mapping[str, str] = {},
     file: bool = True,
 ) -> None:
-    """Add `--config`, `--set` and the options of some keys.
-
-    Args:
-        settings: an instance with default values.
-        options: key of each option, in titled groups.
-        moved: what replaces former options that are not named like their keys, such as `--set guidance.retry=false`.
-        file: whether there is a `--config`.
-    """
+    """Add `--config` (unless not `file`), `--set`, and options, in titled groups, of some keys of default settings."""
+    parser.described = settings, options  # type: ignore[attr-defined]  # for the page of all settings
     known = {one.name: one for one in keys_of(settings)}
     for title, group in options.items():
         section = parser.add_argument_group(title)
@@ -148,23 +131,16 @@ def add_settings(
     parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings, one each")
     parser.epilog = f"Further keys, described in docs/settings.md: {further}."
     parser.set_defaults(given=(), **({} if file else {"config": None}))
-    for option, replacement in moved.items():
-        parser.add_argument(option, nargs="?", action=_Moved, const=replacement, help=argparse.SUPPRESS)
-    former: dict[str, list[Key]] = {}  # options were named like the last part of a key
-    for one in known.values():
-        former.setdefault("--" + UNIT.sub("", one.name.rpartition(".")[2]).replace("_", "-"), []).append(one)
-    for option, keys in former.items():
-        if option in parser._option_string_actions:
-            continue
-        if len(keys) == 1:
-            parser.add_argument(option, action=_Former, **_form(keys[0]) | {"help": argparse.SUPPRESS})
-        else:
-            either = " or ".join(f"--set {one.name}=VALUE" for one in keys)
-            parser.add_argument(option, nargs="?", action=_Moved, const=either, help=argparse.SUPPRESS)
+    unlisted: dict[str, list[str]] = {}  # keys by the option that a user may expect, the last part of the name
+    for name in known:
+        unlisted.setdefault("--" + UNIT.sub("", name.rpartition(".")[2]).replace("_", "-"), []).append(name)
+    for option, names in unlisted.items():
+        if option not in parser._option_string_actions:
+            given = " or ".join(f"--set {name}=VALUE" for name in names)
+            parser.add_argument(option, nargs="?", action=_NoOption, const=given, help=argparse.SUPPRESS)
 
 
 def _form(one: Key) -> dict[str, Any]:
-    """Return the arguments for argparse of a key's option."""
     flag = one.kind is bool
     default = "" if flag or not _shown(one.default) else f" (default: {_shown(one.default)})"
     form: dict[str, Any] = {
@@ -184,11 +160,7 @@ def _form(one: Key) -> dict[str, Any]:
 
 
 def settings_of(arguments: argparse.Namespace, cls: type[T]) -> T:
-    """Return the settings of the command line: those of options, else of `--set`, else of the file, else the defaults.
-
-    Raises:
-        UserError: a misspelt key or a malformed value, with the file or the option that contains it.
-    """
+    """Return the settings: those of options, else of `--set`, else of the file, else the defaults. Raises UserError."""
     return from_dict(given_fields(arguments, cls), cls, "settings")
 
 
@@ -197,7 +169,7 @@ def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
     known = {one.name: one for one in keys_of(cls())}
     given: dict[str, Any] = {}
     if arguments.config is not None:
-        given = _current(read_fields(arguments.config), cls)
+        given = read_fields(arguments.config)
         for one in _require(given, cls, str(arguments.config)):
             if one.about.typed and one.default != known[one.name].default:
                 raise UserError(f"{arguments.config}: {one.name}: must be typed, by --set")
@@ -205,24 +177,8 @@ def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
         nested = known[name].parsed(value, where) if name in known else parse_value(str(value), where)
         for part in reversed(name.split(".")):
             nested = {part: nested}
-        nested = _current(nested, cls)
         _require(nested, cls, where)
         given = _merged(given, nested)
-    return given
-
-
-def _current(given: dict[str, Any], cls: type) -> dict[str, Any]:
-    """Return nested fields with the former names of keys and sections, the class's `FORMER`, replaced; a current name wins."""
-    for old, new in getattr(cls, "FORMER", {}).items():
-        *path, last = old.split(".")
-        section: Any = given
-        for part in path:
-            section = section.get(part) if isinstance(section, dict) else None
-        if isinstance(section, dict) and last in section:
-            value = section.pop(last)
-            for part in reversed(new.split(".")):
-                value = {part: value}
-            given = _merged(value, given)
     return given
 
 
@@ -270,17 +226,8 @@ class _Option(argparse.Action):
         namespace.given = (*namespace.given, (shown, one.name, str(value) if isinstance(value, Path) else value))
 
 
-class _Former(_Option):
-    """A former option of a key: obeyed, with a remark on its present spelling."""
+class _NoOption(argparse.Action):
+    """A key without an option of its own, spelled as one: refused with what sets it."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        super().__call__(parser, namespace, values, option_string)
-        name, value = namespace.given[-1][1:]
-        remark(f"{option_string}: is now --set {name}={_shown(value)}")
-
-
-class _Moved(argparse.Action):
-    """A former option, refused with its replacement."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        raise UserError(f"{option_string}: is now {self.const}")
+        raise UserError(f"{option_string}: is no option; use {self.const}")

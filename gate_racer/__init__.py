@@ -72,11 +72,7 @@ __all__ = ["__version__", *HOMES]
 
 
 def __getattr__(name: str) -> object:
-    """Return a name of HOMES, or the version; for `from gate_racer import name`.
-
-    Raises:
-        AttributeError: any other name.
-    """
+    """Return a name of HOMES, or the version; for `from gate_racer import name`. Raises AttributeError: any other name."""
     if name == "__version__":
         from importlib.metadata import version
 

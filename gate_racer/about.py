@@ -12,7 +12,6 @@ NOTHING = "none"  # in place of a course in RflySim's scene
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `gate-racer`."""
     arguments = argparse.ArgumentParser(
         prog=DISTRIBUTION,
         description="Plan and fly drone races through gates.",
@@ -21,9 +20,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_common(arguments, "the output")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
-    listing = (
-        "list the names of tracks, vehicles, profiles, worlds, styles, controllers, policies, detectors and estimators"
-    )
+    listing = "list all names: of tracks, vehicles, profiles, worlds, styles, controllers, detectors and so on"
     add_common(what.add_parser("list", help=listing), "the output", within=True)
     doctor = what.add_parser("doctor", help="check this machine, or RflySim, and name the remedy for what is missing")
     rflysim = "check a running RflySim instead, as `rflysim://HOST:PORT?config=Config.json`"
@@ -34,9 +31,7 @@ def parser() -> argparse.ArgumentParser:
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)
     scene = what.add_parser("rflysim-scene", help="place a course's gates and obstacles in RflySim3D's scene")
-    scene.add_argument(
-        "track", help=f"name or file of a course, or `{NOTHING}`, which removes all boxes of earlier ones"
-    )
+    scene.add_argument("track", help=f"name or file of a course, or `{NOTHING}` to remove those of earlier ones")
     scene.add_argument("server", nargs="?", default="rflysim", help="RflySim3D: `rflysim://HOST:PORT`")
     add_common(scene, "the boxes placed, missing and removed", within=True)
     for name in (*COMMANDS, *WITHIN):

@@ -74,14 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def completion(shell: str, commands: Mapping[str, str]) -> str:
-    """Return a script by `shtab` that completes every command, its options and known names, for one of SHELLS.
-
-    Args:
-        commands: module by command; each has a `parser`.
-
-    Raises:
-        UserError: shtab is not installed.
-    """
+    """Return a script by `shtab` that completes commands (module by name), options and known names. Raises UserError."""
     try:
         import shtab
     except ImportError:
@@ -101,13 +94,9 @@ def completion(shell: str, commands: Mapping[str, str]) -> str:
 
 def _copy_examples(json: Path | None) -> int:
     """Copy the examples and the bootcamp's pages to the working directory; files that exist there are kept."""
-    kinds = {EXAMPLES: ("*.py", "*.json"), PAGES: ("*.md", "*.png")}
-    files = {
-        Path(path.relative_to(EXAMPLES.parent)): path
-        for folder, patterns in kinds.items()
-        for pattern in patterns
-        for path in sorted(folder.rglob(pattern))
-    }
+    kinds = (EXAMPLES, "*.py"), (EXAMPLES, "*.json"), (PAGES, "*.md"), (PAGES, "*.png")
+    paths = [path for folder, pattern in kinds for path in sorted(folder.rglob(pattern))]
+    files = {Path(path.relative_to(EXAMPLES.parent)): path for path in paths}
     absent = [file for file in files if not file.exists()]
     for file in absent:
         write_file(file, read_bytes(files[file], EXAMPLE_BYTES))

@@ -28,11 +28,7 @@ ABOUT = "gate_racer.about"
 
 
 def __getattr__(name: str) -> Callable[[], int]:
-    """Return the entry point of a command: `plan_track` is that of plan-track.
-
-    Raises:
-        AttributeError: there is no such command.
-    """
+    """Return the entry point of a command: `plan_track` is that of plan-track. Raises AttributeError."""
     command = name.replace("_", "-")
     if command not in COMMANDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,8 +32,6 @@ EXTRAS = {  # use by distribution
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check."""
-
     what: str
     good: bool
     detail: str  # what was found; if not good, the cost and the remedy
@@ -42,28 +39,30 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """Line of the report."""
         mark = "ok     " if self.good else "MISSING" if self.needed else "without"
         return f"{mark} {self.what}: {self.detail}"
 
 
 def examine(folder: Path) -> list[Finding]:
     """Run all checks, the required ones first; `folder`: where results would be written."""
-    tried: list[Callable[[], Finding]] = [
-        _python,
-        _cache,
-        lambda: _writable(folder),
-        _cores,
-        _clock,
-        _acados,
-        _compiler,
-        _images,
+    writable, compiler = os.access(folder, os.W_OK), find_compiler()
+    step_ms = 1e3 * time.get_clock_info("monotonic").resolution
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    few = "" if cores >= CORES else f"; real-time flights need {CORES}, run-mpc --lockstep needs one"
+    coarse = ", by which messages are stamped: use Python 3.13 or newer, which reads a finer one"
+    without = "none of cc, gcc, clang found: acados cannot be built, and planning is several times slower; install gcc"
+    return [
+        Finding("Python", True, f"{sys.version.split()[0]}, gate-racer {version('gate-racer')}", needed=True),
+        _cache(),
+        Finding("this folder", writable, f"{folder} {'can' if writable else 'cannot'} be written (plans, logs)", True),
+        Finding("processor cores", not few, f"{cores}{few}"),
+        Finding("clock", step_ms <= CLOCK_MS, f"in steps of {step_ms:.1g} ms{coarse * (step_ms > CLOCK_MS)}"),
+        _acados(),
+        Finding("C compiler", compiler is not None, compiler or without),
+        _images(),
+        *_ports(),
+        *_extras(),
     ]
-    return [*(one() for one in tried), *_ports(), *_extras()]
-
-
-def _python() -> Finding:
-    return Finding("Python", True, f"{sys.version.split()[0]}, gate-racer {version('gate-racer')}", needed=True)
 
 
 def _cache() -> Finding:
@@ -71,27 +70,6 @@ def _cache() -> Finding:
         return Finding("cache of compiled code", True, str(cache_folder()), needed=True)
     except UserError as error:
         return Finding("cache of compiled code", False, one_line(str(error)), needed=True)
-
-
-def _writable(folder: Path) -> Finding:
-    good = os.access(folder, os.W_OK)
-    return Finding("this folder", good, f"{folder} {'can' if good else 'cannot'} be written (plans, logs)", needed=True)
-
-
-def _cores() -> Finding:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    remark = "" if count >= CORES else f"; real-time flights need {CORES}, run-mpc --lockstep needs one"
-    return Finding("processor cores", count >= CORES, f"{count}{remark}")
-
-
-def _clock() -> Finding:
-    step_ms = 1e3 * time.get_clock_info("monotonic").resolution
-    remark = (
-        ""
-        if step_ms <= CLOCK_MS
-        else ", by which messages are stamped: use Python 3.13 or newer, which reads a finer one"
-    )
-    return Finding("clock", not remark, f"in steps of {step_ms:.1g} ms{remark}")
 
 
 def _acados() -> Finding:
@@ -105,14 +83,6 @@ def _acados() -> Finding:
         wheel = f"`pip install --no-deps --target {folder} comma-deps-acados`, then delete {folder}/casadi*"
         remedy = f"; run {wheel} (in a checkout `make setup`), or set ACADOS_SOURCE_DIR and install acados_template"
         return Finding("acados", False, f"{reason}; {consequence}{'' if WHEEL.is_dir() else remedy}")
-
-
-def _compiler() -> Finding:
-    found = find_compiler()
-    consequence = (
-        "none of cc, gcc, clang found: acados cannot be built, and planning is several times slower; install gcc"
-    )
-    return Finding("C compiler", found is not None, found or consequence)
 
 
 def _images() -> Finding:

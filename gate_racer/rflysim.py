@@ -36,11 +36,7 @@ SUNK_M = 1.0  # m, depth below the map's ground down to which a course is not ra
 
 
 def objects_of(track: Track, model: int = CUBE) -> tuple[list[SceneObject], int]:
-    """Return the solids of a course, and how far it is raised so that none is below the map's ground, m.
-
-    Raises:
-        UserError: they are more than a scene may have.
-    """
+    """Return the solids of a course, and how far it is raised so that none is below the map's ground, m. Raises UserError."""
     boxes = [box for i in sorted(set(track.landmarks)) for box in gate_solids(track, i)]
     boxes += map(of_obstacle, track.obstacles)
     if len(boxes) > len(NUMBERS):
@@ -76,7 +72,7 @@ def make_scene(arguments: argparse.Namespace) -> int:
     write_json(arguments.json, report)
     if objects and len(report.missing) == len(objects):
         raise UserError(
-            f"no state of any box from {host}:{port}: is RflySim3D running there, and may it send to UDP 20006 here?"
+            f"no state of any box from {host}:{port}: does RflySim3D run there, and send to UDP 20006 here?"
         )
     say(f"{report.placed} of {len(objects)} boxes placed, {report.removed} of earlier courses removed")
     for numbers, what in (
@@ -98,11 +94,7 @@ Part = tuple[Finding, Callable[[], UdpEndpoint], Callable[[Any], bool]]
 
 
 def examine_rflysim(url: str, listen_s: float = LISTEN_S) -> list[Finding]:
-    """Return whether each part is heard within listen_s; option `config` of the URL names the sensors.
-
-    Raises:
-        UserError: malformed URL or Config.json, or an unknown host.
-    """
+    """Return whether each part is heard within listen_s; option `config` of the URL names the sensors. Raises UserError."""
     server, options = parse_server(url, *OPTIONS)
     sensors = load_sensors(options["config"]) if options.get("config") else ()
     parts = list(_parts(reachable(server, ANYWHERE), sensors))
@@ -126,20 +118,18 @@ def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[Part
     (host, port), copter = server, max(sensors[0].copter, 1) if sensors else 1
     profile, silent = load_profile("px4").of_copter(copter), partial(Finding, good=False)
     remedy = (
-        f"no frame from {host}:{port}: is RflySim3D running there, is SendProtocol[1..4] 0 or this machine, and does its"
-        " firewall let UDP pass? From WSL set SendProtocol[6] to 1400"
+        f"no frame from {host}:{port}: is RflySim3D running there, SendProtocol[1..4] 0 or this machine, and UDP let"
     )
+    remedy += " through its firewall? From WSL set SendProtocol[6] to 1400"
     for sensor in sensors:
         finding = silent(f"sensor {sensor.seq_id}, {SENSORS[sensor.type_id].name}", detail=remedy, needed=True)
         yield finding, partial(SensorSocket, sensor, server, lambda line: None), _samples
-    remedy = (
-        f"nothing on UDP {HEARTBEAT_PORT}: is CopterSim running, and IS_BROADCAST this machine? Stamps are estimated"
-    )
+    remedy = f"nothing on UDP {HEARTBEAT_PORT}: does CopterSim run, with this IS_BROADCAST? Stamps are estimated"
     yield silent("CopterSim's heartbeat", detail=remedy), partial(HeartbeatReceiver, server, copter), _beats
     remedy = f"no answer from UDP {imu_port(copter)}; only the bridge's --imu needs it"
     yield silent("CopterSim's IMU", detail=remedy), partial(ImuReceiver, host, IMU_HZ, copter), _samples
     remedy = (
-        f"no HEARTBEAT from {host}:{profile.simulator_port}: is UDPSIMMODE Mavlink_Full, and IS_BROADCAST this machine?"
+        f"no HEARTBEAT from {host}:{profile.simulator_port}: is UDPSIMMODE Mavlink_Full, IS_BROADCAST this machine?"
     )
     client = partial(MavlinkClient, listening_host(server), profile.mavlink_port, profile, (host, 0))
     yield silent("PX4 by MAVLink", detail=remedy, needed=True), client, _autopilot

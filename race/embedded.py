@@ -21,12 +21,7 @@ class EmbeddedSimulator:
     """Child process that starts on entering the context and ends on leaving it."""
 
     def __init__(self, world: World, options: Mapping[str, object], ports: tuple[int, int]):
-        """Set up the simulator.
-
-        Args:
-            options: further settings of `race-sim`, by their keys.
-            ports: the pilot's loopback ports for telemetry and video.
-        """
+        """Take further settings of `race-sim` by their keys, and the pilot's loopback ports for telemetry and video."""
         self.trouble = ""  # stderr of the simulator, once it has ended
         self._folder = TemporaryDirectory()
         self._report, true_world = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
@@ -58,9 +53,8 @@ class EmbeddedSimulator:
         """Raise UserError with the simulator's own message if it could not start."""
         if self._process.poll() not in (None, 0):
             assert self._process.stderr is not None
-            raise UserError(
-                self._process.stderr.read().strip().removeprefix("error: ") or "the simulator exited at its start"
-            )
+            said = self._process.stderr.read().strip().removeprefix("error: ")
+            raise UserError(said or "the simulator exited at its start")
 
     def verdict(self, pilot: AnyPilot) -> Verdict | None:
         """Wait for the end of the run and return the referee's verdict; None without a report."""

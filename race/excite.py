@@ -11,9 +11,8 @@ WORK = "gate_racer.race.excite"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `excite`."""
     about = "Fly manoeuvres within the bounds of a track, and write a log for identify-vehicle."
-    return flight_parser("excite", about, SURVEY, {}, "track (name or YAML file, default: vq1)")
+    return flight_parser("excite", about, SURVEY, "track (name or YAML file, default: vq1)")
 
 
 def run(arguments: argparse.Namespace) -> int:

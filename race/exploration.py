@@ -79,7 +79,6 @@ def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder:
 
 
 def summary(outcome: Exploration) -> str:
-    """Return a human-readable summary."""
     lines = [
         f"{outcome.status}: {outcome.cause}; world {world_name(outcome.world)}",
         f"passed {outcome.gates_passed} of {outcome.gates_seen} gates seen",

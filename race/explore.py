@@ -10,9 +10,8 @@ WORK = "gate_racer.race.explore"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `explore`."""
     about = "Explore an unknown course by sight, and write a log for map-track."
-    return flight_parser("explore", about, SURVEY, {}, "track of the built-in simulator only (default: vq1)")
+    return flight_parser("explore", about, SURVEY, "track of the built-in simulator only (default: vq1)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -142,11 +142,7 @@ def detections(seen: list[SeenGate]) -> list[Detection]:
 def open_perception(
     camera: str, style: str, world: World, camera_model: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
 ) -> LockstepPerception:
-    """Open the camera `rendered` or `projected` on a style of the world; only the first uses the detector and `camera_model`.
-
-    Raises:
-        UserError: unknown style or detector, or this machine cannot render.
-    """
+    """Open the camera `rendered`, for which the detector and `camera_model` are, or `projected`. Raises UserError."""
     if camera == "rendered":
         return RenderedPerception(world, camera_model, profile, style, seed, detector)
     return ProjectedPerception(world, profile, style, seed)
@@ -175,14 +171,10 @@ def fly_lockstep(
 ) -> tuple[LinkReport, Verdict]:
     """Fly in a simulator of its own until the pilot is done; without a setting, in the best known one for the vehicle.
 
-    The pilot has its own model; `world` is the truth.
-
     Args:
+        world: the truth; the pilot has its own model.
         profile: a BetaflightProfile puts the simulated flight controller between pilot and vehicle.
         sitl: Betaflight's own program as that flight controller.
-
-    Raises:
-        UserError: the vehicle does not support the setting; as `sim.betaflight.sitl.firmware`.
     """
     if not isinstance(profile, BetaflightProfile):
         alone = MultiVehicleSetup(setup.laps, entry.pilot.pose, setup.setting, setup.residual, setup.strict)
@@ -202,9 +194,7 @@ def fly_together(
 ) -> list[tuple[LinkReport, Verdict]]:
     """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
 
-    Args:
-        entries: one for each of the race's vehicles, in their order.
-        tell: called after each tick.
+    `tell` is called after each tick.
     """
     links = [EmbeddedLink(one, entry.eye) for one, entry in zip(race.simulators, entries, strict=True)]
     flights = [
@@ -244,7 +234,6 @@ class SimulatedLink(LockstepLink):
         """Do nothing: the simulator does not wait for an answer."""
 
     def disarm(self) -> None:
-        """Stop the motors at the end of a flight."""
         self.simulator.command(Arm(False))
 
     @property
@@ -317,7 +306,6 @@ class BetaflightLink(SimulatedLink):
         self.client.send(command, self.t, t)
 
     def disarm(self) -> None:
-        """Release the sticks at the end of a flight."""
         self.send(Arm(False), self.t)
 
     @property

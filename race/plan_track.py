@@ -19,18 +19,10 @@ OPTIONS = {
     },
     "records": {"--out": "out"},
 }
-MOVED = {  # former options
-    "--doubt": "--set doubt.NAME=VALUE, or doubt in a file for --config",
-    "--start": "--set start.position_m=[X,Y,Z], or start in a file for --config",
-    "--import": "--set import_csv=FILE",
-    "--no-check": "--set check=false",
-}
 
 
 @dataclass(frozen=True)
 class PlanSettings(PlanOptions):
-    """Settings of `plan-track`."""
-
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     problem: Path | None = key(
         None, "YAML file of a published planning problem in place of a track, with its quad_*.yaml in the same folder"
@@ -42,16 +34,13 @@ class PlanSettings(PlanOptions):
 
     @property
     def options(self) -> PlanOptions:
-        """The options of the plan."""
         return PlanOptions(**{one.name: getattr(self, one.name) for one in fields(PlanOptions)})
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command-line parser of `plan-track`."""
-    arguments = argparse.ArgumentParser(
-        prog="plan-track", description="Compute a time-optimal, certified trajectory through the gates of a track."
-    )
+    about = "Compute a time-optimal, certified trajectory through the gates of a track."
+    arguments = argparse.ArgumentParser(prog="plan-track", description=about)
     arguments.add_argument("track", nargs="?", help="name or YAML file of the track, such as vq1")
-    add_settings(arguments, PlanSettings(), OPTIONS, MOVED)
+    add_settings(arguments, PlanSettings(), OPTIONS)
     add_common(arguments, "the certificate")
     return arguments

@@ -105,8 +105,7 @@ def _warm(path: Path, task: Task) -> Plan:
 
 
 def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
-    effort = certificate.effort
-    bound, times = effort.point_mass_bound_s, [T for T in effort.guesses_s.values() if T is not None]
+    bound = certificate.effort.point_mass_bound_s
     margins_m = [m for m, gate in zip(certificate.gate_margins_m, cycle(track.gates), strict=False) if not gate.is_ball]
     return (
         f"{track.name}, {vehicle.name}: {certificate.total_time_s:.3f} s"
@@ -114,9 +113,7 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
         + f", {certificate.max_speed_m_s:.1f} m/s"
         + (f", margins from {min(margins_m):.2f} m" if margins_m else "")
         + (f", risk {certificate.risk.total:.1e}" if certificate.risk is not None else "")
-        + (f"; {len(times)} of {len(effort.guesses_s)} guesses converged" if len(effort.guesses_s) > 1 else "")
-        + (f" within {max(times) / min(times) - 1:.2%}" if len(times) > 1 else "")
-        + f"; {effort.iterations} iterations, {effort.build_s:.1f} s build, {effort.solve_s:.1f} s solve"
+        + f"; solved in {certificate.effort.solve_s:.1f} s"
     )
 
 

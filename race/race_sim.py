@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from gate_racer.common.command import add_common
 from gate_racer.common.errors import UserError
@@ -19,22 +18,11 @@ OPTIONS = {
     "race": {"--vehicle": "vehicle", "--pilots": "rivals.pilots", "--world": "world.file", "--seed": "world.seed"},
     "link": {"--profile": "link.profile", "--lockstep": "link.lockstep"},
 }
-MOVED = {  # former options
-    "--look": "--set world.style=NAME",
-    "--tell-rivals": "--set rivals.publish_states=true",
-    "--setting": "--set plant=N",
-    "--vision-protocol": "--set link.vision_protocol=NAME",
-    "--shot": "--set shot.file=FILE.png",
-    "--pose-at": "--set shot.pose=X,Y,Z,ROLL,PITCH,YAW",
-    "--pose": "--set link.pose=true",
-}
 BETAFLIGHT = "needs --profile betaflight"
 
 
 @dataclass(frozen=True)
 class ServedLinkSettings:
-    """Settings of the simulator's link."""
-
     profile: str = key("spec", "wire profile: name or YAML file", "NAME")
     lockstep: bool = key(
         False, "advance only with the client, which answers each IMU sample by a set-point or SYSTEM_TIME"
@@ -64,8 +52,6 @@ class ServedLinkSettings:
 
 @dataclass(frozen=True)
 class MultiVehicleSettings:
-    """Settings of a race of several vehicles."""
-
     pilots: int = key(
         1,
         "number of vehicles in the race; each has its own ports, counted up from the first's",
@@ -82,22 +68,12 @@ class MultiVehicleSettings:
 
 @dataclass(frozen=True)
 class ShotSettings:
-    """Settings of a single image."""
-
     file: Path | None = key(None, "render one image to this file (PNG) and exit")
     pose: str = key("", "X,Y,Z,ROLL,PITCH,YAW of the body, m and degrees, else the start")
 
 
 @dataclass(frozen=True)
 class SimulatorSettings:
-    """Settings of `race-sim`."""
-
-    FORMER: ClassVar = {
-        "heat": "rivals",
-        "rivals.tell_rivals": "rivals.publish_states",
-        "world.look": "world.style",
-    }
-
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     laps: int = key(1, "number of laps of a closed track")
     plant: str = key("", f"{PLANT}; else the most detailed that the vehicle has")
@@ -114,9 +90,7 @@ class SimulatorSettings:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         link, rivals = self.link, self.rivals
         if link.bind and link.bind == link.client:
-            raise UserError(
-                f"link.bind and link.client are one address, {link.bind}: the simulator would talk to itself"
-            )
+            raise UserError(f"link.bind and link.client are one address, {link.bind}: choose another")
         if link.lockstep and link.realtime != 1.0:
             raise UserError("--lockstep and link.realtime exclude each other: in lock-step the client sets the pace")
         if rivals.pilots == 1 and rivals != MultiVehicleSettings():
@@ -128,11 +102,9 @@ class SimulatorSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command-line parser of `race-sim`."""
-    arguments = argparse.ArgumentParser(
-        prog="race-sim", description="Simulator with the interface VADR-TS-002 over UDP."
-    )
+    about = "Simulator with the interface VADR-TS-002 over UDP."
+    arguments = argparse.ArgumentParser(prog="race-sim", description=about)
     arguments.add_argument("track", nargs="?", default="vq1", help="name or YAML file (default: vq1)")
-    add_settings(arguments, SimulatorSettings(), OPTIONS, MOVED)
+    add_settings(arguments, SimulatorSettings(), OPTIONS)
     add_common(arguments, "verdict and true path of the last run", "--report")
     return arguments

@@ -68,7 +68,11 @@ def race(arguments: argparse.Namespace) -> "Session":
         _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
     session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)
     if plan is not None and settings.plan.improve:
-        session = _improved(session, plan)
+        from gate_racer.field.improve import improve, summary  # slow to load
+
+        better = improve(session.track, session.vehicle, settings.record.log, settings.plan.folder, plan.laps)
+        print(summary(better))
+        session = replace(session, track=better.track, vehicle=better.vehicle, plan=better.plan)
     if session.plan is not None and settings.plan.replan:
         session = replace(session, replan=_replanned_by(arguments.what, session, session.plan))
     return session
@@ -89,11 +93,7 @@ def survey(arguments: argparse.Namespace, manoeuvres: Callable[[RunSettings], st
 def track_and_plan(
     what: str, laps: int, settings: FlownPlanSettings, vehicle: Vehicle, vision: Vision | None = None
 ) -> tuple[Track, Plan]:
-    """Return the track and its plan: the one given (possibly made for another camera), the one stored, or a new one.
-
-    Raises:
-        UserError: missing or malformed files, or a plan for another track, vehicle or number of laps.
-    """
+    """Return the track and its plan: given, even for another camera, stored, or new. Raises UserError."""
     if Path(what).suffix != ".csv":
         track = load_track(what)
         seeing = replace(vehicle, camera=vision.camera) if vision else vehicle
@@ -165,9 +165,7 @@ def require_wire(settings: RunSettings, msp: BetaflightProfile | None) -> None:
 def require_seen(settings: RunSettings, track: Track) -> None:
     """Check that a camera sees a gate of the course, or that the state is told. Raises UserError."""
     if not (settings.perception.pose or any(gate.visible for gate in track.gates)):
-        raise UserError(
-            f"{track.name}: has no gate that a camera sees, so it is flown with a told state only: add --set perception.pose=true"
-        )
+        raise UserError(f"{track.name}: has no gate that a camera sees: add --set perception.pose=true")
 
 
 def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
@@ -213,16 +211,6 @@ def _session(
     if settings.link.live:
         remark(_awaited(session))
     return session
-
-
-def _improved(session: "Session", plan: Plan) -> "Session":
-    """Return the session with track, vehicle and plan improved from the last runs' logs."""
-    from gate_racer.field.improve import improve, summary  # slow to load
-
-    settings = session.settings
-    better = improve(session.track, session.vehicle, settings.record.log, settings.plan.folder, plan.laps)
-    print(summary(better))
-    return replace(session, track=better.track, vehicle=better.vehicle, plan=better.plan)
 
 
 def _replanned_by(what: str, session: "Session", plan: Plan) -> PlanOptions:

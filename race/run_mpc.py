@@ -6,24 +6,23 @@ from collections.abc import Mapping
 from gate_racer.common.command import add_common
 from gate_racer.common.errors import say
 from gate_racer.common.settings import add_settings
-from gate_racer.race.settings import MOVED, RACE, RunSettings
+from gate_racer.race.settings import RACE, RunSettings
 
 WORK = "gate_racer.race.run_mpc"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `run-mpc`."""
     about = "Fly a track by camera and IMU, in the built-in simulator unless --live is given."
-    return flight_parser("run-mpc", about, RACE, MOVED, "track (name or YAML file) or plan (default: vq1)")
+    return flight_parser("run-mpc", about, RACE, "track (name or YAML file) or plan (default: vq1)")
 
 
 def flight_parser(
-    prog: str, about: str, options: Mapping[str, Mapping[str, str]], moved: Mapping[str, str], what: str
+    prog: str, about: str, options: Mapping[str, Mapping[str, str]], what: str
 ) -> argparse.ArgumentParser:
     """Return the command line of a command that flies `what`."""
     arguments = argparse.ArgumentParser(prog=prog, description=about)
     arguments.add_argument("what", nargs="?", default="vq1", help=what)
-    add_settings(arguments, RunSettings(), options, moved)
+    add_settings(arguments, RunSettings(), options)
     add_common(arguments, "the result")
     return arguments
 

@@ -45,7 +45,6 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 IMU_OPTION, MASKS_OPTION = "imu", "masks"  # options of the RflySim protocol
-OpenImu = Callable[[], CopterSimImu | None]
 
 
 # Keys of the link that have a meaning by MAVLink only, and by MSP only.
@@ -60,15 +59,9 @@ def race_mavlink(
     residual: UnmodelledAcceleration | None,
     json: Path | None,
 ) -> int:
-    """Run the race, of one vehicle or several, until stopped, and return the exit code.
-
-    Raises:
-        UserError: options that exclude each other, an address or key that cannot be used, or a protocol of the images.
-    """
+    """Run the race, of one vehicle or several, until stopped, and return the exit code. Raises UserError."""
     if settings.rivals.rotor_radius_m and world.vehicle.rotors is None:
-        raise UserError(
-            f"rivals.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section, which states its mass"
-        )
+        raise UserError(f"rivals.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section with its mass")
     n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
@@ -82,13 +75,16 @@ def race_mavlink(
         endpoints, outlets, links = [], [], []
         for k, (simulator, here, bound) in enumerate(zip(race.simulators, race.worlds, sockets, strict=True)):
             to, images = _next(client, k), _next(video, k)
-            open_outlet, open_service, described = _cameras(settings, profile, here, images)
-            if (imu := open_service()) is not None:
+            open_outlet, imu, described = _cameras(settings, profile, here, images)
+            if imu is not None:
                 stack.callback(imu.close)
             endpoints.append(Endpoint(Station(simulator, record, to, signing, lockstep), bound, to, imu))
             outlets.append(open_outlet)
             host, port = bound.getsockname()
-            links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}" + _matching(k, n, to, images))
+            links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}")
+            if n > 1:  # what flies it
+                own_keys = f"link.listen={to[0]}:{to[1]} link.video={images[0]}:{images[1]} race.grid={k + 1}/{n}"
+                links[-1] += f" (run-mpc --live --set {own_keys})"
         server: LockstepServer | RealTimeServer
         feeds: list[FeedProcess] = []
         if lockstep:
@@ -150,14 +146,6 @@ def _next(address: Address, k: int) -> Address:
     return host, port + PORT_STEP * k if port else 0
 
 
-def _matching(k: int, n: int, client: Address, video: Address) -> str:
-    """Return the `run-mpc` command of pilot k (from 0) in a race of several."""
-    if n == 1:
-        return ""
-    keys = f"link.listen={client[0]}:{client[1]} link.video={video[0]}:{video[1]} race.grid={k + 1}/{n}"
-    return f" (run-mpc --live --set {keys})"
-
-
 def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Address, Address]:
     """Return the addresses of simulator, client and video. Raises UserError for a malformed or unreachable one."""
     own = parse_address(link.bind or "127.0.0.1", profile.simulator_port)
@@ -168,34 +156,28 @@ def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Addr
 
 def _cameras(
     settings: SimulatorSettings, profile: Profile, world: World, video: Address
-) -> tuple[Callable[[], Outlet], OpenImu, str]:
-    """Return the functions that open the camera's outlet and CopterSim's IMU, and their description."""
+) -> tuple[Callable[[], Outlet], CopterSimImu | None, str]:
+    """Return the function that opens the camera's outlet, CopterSim's IMU if any, and their description."""
     seen, seed = world.seen(load_style(settings.world.style)), settings.world.seed
     if settings.link.vision_protocol == VADR:
         outlet = partial(VideoOutlet, world.track, world.vehicle, profile, seen, seed, video)
-        return outlet, lambda: None, f"video -> {video[0]}:{video[1]}"
-    desk, masks, open_service = _desk(settings.link, profile)
+        return outlet, None, f"video -> {video[0]}:{video[1]}"
+    desk, masks, imu = _desk(settings.link, profile)
     whose = profile.system, profile.video_epoch_s
     asked = partial(RflySimOutlet, world.track, seen, seed, profile.video_hz, desk, *whose, masks=masks)
-    return asked, open_service, f"sensors to be asked for on {desk[0]}:{desk[1]}"
+    return asked, imu, f"sensors to be asked for on {desk[0]}:{desk[1]}"
 
 
-def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMasks, OpenImu]:
-    """Return the address of requests, the numbering of gimbals' commands, and the function that opens CopterSim's IMU.
-
-    Raises:
-        UserError: unknown protocol or option, or link.video, since each sensor's request has its own address.
-    """
+def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMasks, CopterSimImu | None]:
+    """Return the requests' address, the numbering of gimbals' commands, and the IMU. Raises UserError."""
     if link.video:
         raise UserError("link.video: in the RflySim protocol the client's requests say where frames go")
     desk, options = parse_server(link.vision_protocol, IMU_OPTION, MASKS_OPTION)
     if (masks := options.get(MASKS_OPTION, DOCUMENTED)) not in MASKS:
-        raise UserError(
-            f"link.vision_protocol {link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}"
-        )
+        raise UserError(f"{link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}")
     chosen = options.get(IMU_OPTION)
     port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
-    return desk, MASKS[masks], partial(open_imu, (desk[0], port), profile, chosen is not None)
+    return desk, MASKS[masks], open_imu((desk[0], port), profile, chosen is not None)
 
 
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import plain
+from gate_racer.common.command import plain, write_json
 from gate_racer.common.config import names
-from gate_racer.common.errors import UserError
-from gate_racer.common.files import FileError, write_file
+from gate_racer.common.errors import UserError, say
+from gate_racer.common.files import FileError
 from gate_racer.common.parts import LIVE_PATIENCE_S, PATIENCE_S
 from gate_racer.link.camera import CameraReceiver
 from gate_racer.link.client import MavlinkClient, VideoReceiver
@@ -112,7 +112,6 @@ class Session:
 
     @property
     def laps(self) -> int:
-        """Number of laps."""
         return self.plan.laps if self.plan is not None else self.settings.laps
 
     @property
@@ -127,7 +126,6 @@ class Session:
 
     @property
     def setup(self) -> RunSetup:
-        """Setup of the built-in simulator."""
         settings = self.settings
         return RunSetup(self.laps, settings.perception.pose, plant_setting(settings.world.plant))
 
@@ -441,18 +439,10 @@ def log_verdict(log: FlightLog, verdict: Verdict) -> None:
     )
 
 
-class UnwrittenError(UserError):
-    """A result that cannot be written; the message contains it."""
-
-    longest = 1 << 20
-
-
 def keep(session: Session, outcome: dict[str, Any]) -> None:
-    """Write the result as JSON, atomically, if a file is requested. Raises UserError with the result in its message."""
-    path = session.json
-    if path is None:
-        return
+    """Write the result as JSON if a file is requested; one that cannot be written is printed. Raises UserError."""
     try:
-        write_file(path, json.dumps(outcome, indent=2) + "\n")
-    except FileError as error:
-        raise UnwrittenError(f"{error}; the result is {json.dumps(outcome)}") from None
+        write_json(session.json, outcome)
+    except FileError:
+        say(json.dumps(plain(outcome)))
+        raise

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
@@ -24,9 +24,7 @@ START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a m
 LIMIT_MB = 500.0  # MB of a flight's log: about seven minutes, mostly images
 VIEW_PORT = 8765  # TCP port, Foxglove's default
 PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, {', '.join(PLANTS)}, or {CLASS}"
-SURVEY = {  # options of `explore` and `excite`, in groups
-    "simulator": {"--profile": "link.profile", "--live": "link.live"},
-}
+SURVEY = {"simulator": {"--profile": "link.profile", "--live": "link.live"}}  # options of `explore` and `excite`
 RACE = {  # options of `run-mpc`, in groups
     "flight": {
         "--vehicle": "vehicle",
@@ -42,22 +40,10 @@ RACE = {  # options of `run-mpc`, in groups
     "built-in simulator": {"--world": "world.file", "--seed": "world.seed", "--camera": "world.camera"},
     "records": {"--log": "record.log", "--view": "record.view"},
 }
-MOVED = {  # former options
-    "--look": "--set world.style=NAME",
-    "--policy": "--controller NAME",
-    "--no-retry": "--set guidance.retry=false",
-    "--no-check": "--set link.check=false",
-    "--plans": "--set plan.folder=FOLDER",
-    "--log-limit": "--set record.limit_mb=MB",
-    "--explore": "the command explore",
-    "--excite": "the command excite, or explore --set explore.excite=all",
-}
 
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """Settings of the controller."""
-
     name: str = key(
         AUTO,
         f"mpcc (auto), tracking (auto with slots), a YAML file of settings, a learned policy (name or .onnx), or {CLASS}",
@@ -76,8 +62,6 @@ class ControllerSettings:
 
 @dataclass(frozen=True)
 class ExploreSettings:
-    """Settings of `explore`."""
-
     opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m", positive=True)
     room: str = key(
         "",
@@ -89,22 +73,16 @@ class ExploreSettings:
 
 @dataclass(frozen=True)
 class ExciteSettings:
-    """Settings of `excite`."""
-
     manoeuvres: str = key("all", "all, or those that identify-vehicle suggests, such as `0.7,0.8,yaw,speed`")
 
 
 @dataclass(frozen=True)
 class GuidanceSettings:
-    """Settings of the guidance."""
-
     retry: bool = key(True, "repeat a missed gate, and search for gates after losing the estimate")
 
 
 @dataclass(frozen=True)
 class PilotLinkSettings(LinkSettings, ConsentSettings):
-    """Settings of a pilot's link."""
-
     live: bool = key(False, "connect to a simulator in another process")
     lockstep: bool = key(
         False, "run the simulator in this process, as fast as possible; with --live connect to race-sim --lockstep"
@@ -133,7 +111,6 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
 
     @property
     def wait_s(self) -> float:
-        """Time to wait for a simulator, s."""
         return self.timeout_s if self.timeout_s is not None else WAIT_S if self.live else START_S
 
     def require_kind(self, msp: "BetaflightProfile | None") -> None:
@@ -149,10 +126,7 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
             self._require_mavlink()
             return
         if bool(self.msp) is not self.live:
-            raise UserError(
-                f"--profile {self.profile}: needs both --live and link.msp for a flight controller, or neither for a"
-                " simulated one"
-            )
+            raise UserError(f"--profile {self.profile}: needs both --live and link.msp, or neither for a simulation")
         for name in ("vision", "peer", "listen", "signing_key"):
             if getattr(self, name):
                 raise UserError(f"link.{name}: not available with the MSP profile {self.profile}")
@@ -163,15 +137,12 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
 
             require_consent(self.msp, self.i_have_read)
             if may_be_aircraft(self.msp) and self.preflight is None and not self.shadow:
-                raise UserError(
-                    f"{self.msp} may be a real aircraft: run preflight --out FILE, then add --set link.preflight=FILE"
-                )
+                remedy = "run preflight --out FILE, then add --set link.preflight=FILE"
+                raise UserError(f"{self.msp} may be a real aircraft: {remedy}")
 
     def _require_mavlink(self) -> None:
         if self.msp or self.i_have_read:
-            raise UserError(
-                f"link.msp: profile {self.profile} is for MAVLink; MSP needs an MSP profile, such as --profile betaflight"
-            )
+            raise UserError(f"link.msp: profile {self.profile} is for MAVLink; MSP needs --profile betaflight or alike")
         for name in ("peer", "listen", "video", "signing_key", "vision"):
             if getattr(self, name) and not self.live:
                 raise UserError(f"link.{name}: needs --live, a simulator in another process")
@@ -181,8 +152,6 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
 
 @dataclass(frozen=True)
 class PerceptionSettings:
-    """Settings of perception and estimation."""
-
     detector: str = key(
         CLASSICAL, "gate detector, or FILE.onnx of train-detector", choices=DETECTORS, suffix=TAUGHT, part=True
     )
@@ -192,8 +161,6 @@ class PerceptionSettings:
 
 @dataclass(frozen=True)
 class FlownPlanSettings:
-    """Settings of the plan that is flown."""
-
     folder: Path = key(Path("plans"), "folder of plans")
     improve: bool = key(False, "update vehicle, map and reserve from the logs of the last runs, and print the reasons")
     replan: bool = key(False, "re-plan in flight if the vehicle performs better than its file, see docs/planning.md")
@@ -202,8 +169,6 @@ class FlownPlanSettings:
 
 @dataclass(frozen=True)
 class RivalSettings:
-    """Settings of a race of several vehicles."""
-
     grid: str = key("", "K/N[:M], with `link.live`: start position K of N, M m apart (1), see race-sim --pilots")
     rivals: str = key(
         "unknown",
@@ -214,8 +179,6 @@ class RivalSettings:
 
 @dataclass(frozen=True)
 class RecordSettings:
-    """Settings of the log."""
-
     log: Path = key(
         Path("logs"), "log to write (.mcap), with the plot beside it, or a folder for a new one", "FILE|FOLDER"
     )
@@ -234,8 +197,6 @@ class RecordSettings:
 
 @dataclass(frozen=True)
 class WorldSettings:
-    """Settings of the simulated world."""
-
     file: str = key(
         NOMINAL, "deviations of the simulated world from track and vehicle, see docs/worlds.md", "FILE[:SEED]"
     )
@@ -245,8 +206,6 @@ class WorldSettings:
 
 @dataclass(frozen=True)
 class BuiltInSettings(WorldSettings):
-    """Settings of the built-in simulator."""
-
     camera: str = key(
         "rendered",
         "rendered, or with --lockstep projected: corners without an image",
@@ -257,10 +216,6 @@ class BuiltInSettings(WorldSettings):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All settings."""
-
-    FORMER: ClassVar = {"world.look": "world.style"}
-
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     laps: int = key(1, "number of laps", "N")
     controller: ControllerSettings = field(default_factory=ControllerSettings)
@@ -291,9 +246,7 @@ class RunSettings:
             raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
         for name, other in {"link.shadow": link.shadow, "race.grid": self.race.grid}.items():
             if planless and other:
-                raise UserError(
-                    f"--controller {self.controller.name}: flies without a plan, so it cannot be combined with {name}"
-                )
+                raise UserError(f"--controller {self.controller.name}: flies without a plan, which {name} needs")
             if self.plan.replan and other:
                 raise UserError(f"plan.replan: cannot be combined with {name}")
         if self.plan.replan and planless:

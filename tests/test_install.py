@@ -97,13 +97,6 @@ def test_a_wheel_of_the_sources_is_the_wheel_of_the_tree(wheels):
     assert content(wheels[0]) == content(wheels[1])
 
 
-def test_an_index_would_take_the_distributions(wheels):
-    (sources,) = wheels[0].parent.glob("*.tar.gz")
-    check = [sys.executable, "-m", "twine", "check", "--strict", wheels[0], sources]
-    done = subprocess.run(check, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_the_version_is_the_newest_of_the_changelog():
     titles = [line.split()[1] for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     assert next(title for title in titles if title != "Unreleased") == PROJECT["project"]["version"]

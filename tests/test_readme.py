@@ -52,9 +52,7 @@ def words_of(line):
     return (whole if whole in PARSERS else program), *words
 
 
-SETTINGS = {
-    name: type(defaults) for names, (defaults, _) in settings_page.COMMANDS.items() for name in names.split(", ")
-}
+SETTINGS = {name: type(defaults) for name, (defaults, _) in settings_page.described().items()}
 
 
 def test_the_unit_of_systemd_is_understood():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gate_racer.common.process import descendants
 from tests.conftest import ROOT
 from tests.processes import command
 
@@ -18,15 +19,9 @@ LISTENING = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}  # states of 
 pytestmark = pytest.mark.skipif(not PROC.exists(), reason="sockets are listed by Linux only")
 
 
-def family(pid: int) -> set[int]:
-    """A process and all below it."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return {pid}.union(*(family(int(child)) for task in tasks for child in task.read_text().split()))
-
-
 def bound(pid: int) -> set[tuple[str, int]]:
     """Address and port of every socket on which a process or its children receive from others."""
-    files = [link for one in family(pid) for link in Path(f"/proc/{one}/fd").iterdir()]
+    files = [link for one in (pid, *descendants(pid)) for link in Path(f"/proc/{one}/fd").iterdir()]
     inodes = set()
     for file in files:
         with contextlib.suppress(OSError):

@@ -23,7 +23,6 @@ This page is generated from the docstrings by `python -m tools.api_page`.
 
 
 def definition(name: str) -> ast.FunctionDef | ast.ClassDef:
-    """Return the definition of a public name."""
     text = ROOT.joinpath(*HOMES[name].split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8")
     body = ast.parse(text).body
     return next(node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
@@ -49,11 +48,7 @@ def _arguments(given: ast.arguments) -> list[str]:
 
 
 def example(name: str) -> str:
-    """Return the example of a docstring, for doctest.
-
-    Raises:
-        ValueError: the docstring has no example.
-    """
+    """Return the example of a docstring, for doctest. Raises ValueError: the docstring has no example."""
     _, found, code = (ast.get_docstring(definition(name)) or "").partition("Examples:\n")
     if not found:
         raise ValueError(f"{name}: its docstring has no example")
@@ -61,7 +56,6 @@ def example(name: str) -> str:
 
 
 def page() -> str:
-    """Return the text of the page."""
     parts = [HEAD]
     for name in HOMES:
         node = definition(name)
@@ -78,7 +72,6 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
 
 

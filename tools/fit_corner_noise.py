@@ -6,11 +6,12 @@ python -m tools.fit_corner_noise --write    and makes it the simulator's, sim/vi
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from gate_racer.benchmarks.perception import Opening, approaches, hit, outward_offset
+from gate_racer.common.config import write
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.sim.view.projected import NOISE, CornerNoise
@@ -20,17 +21,7 @@ from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
 WILD = 4.0  # robust standard deviations beyond which an error counts as gross
-COLUMNS = (
-    "found",
-    "cut_found",
-    "edge_offset_px",
-    "edge_offset_std_px",
-    "corner_px",
-    "wild",
-    "wild_px",
-    "sigma_px",
-    "score",
-)
+COLUMNS = tuple(one.name for one in fields(CornerNoise))[2:]  # behind source and sizes
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,6 @@ def fit(rows: list[Row], cut: list[Row], source: str) -> CornerNoise:
 
 
 def main() -> None:
-    """Fit the noise, print it, and write it with `--write`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=1500, help="number of frames per course")
     parser.add_argument("--style", default="race")
@@ -117,9 +107,7 @@ def main() -> None:
     noise = fit(rows, cut, f"tools/fit_corner_noise.py: {about}")
     print(f"false detections per image: {false / (2 * a.frames):.4f}")
     if a.write:
-        digits = lambda v: f"{v:g}" if "." in f"{v:g}" else f"{v:.1f}"  # noqa: E731
-        lines = [f"{name}: [{', '.join(map(digits, getattr(noise, name)))}]" for name in ("side_px", *COLUMNS)]
-        NOISE.write_text("\n".join([f"source: {noise.source!r}", *lines]) + "\n", encoding="utf-8")
+        write(NOISE, noise)
 
 
 if __name__ == "__main__":

@@ -24,46 +24,23 @@ class Relay:
         self.near.bind((local, port if local_port is None else local_port))
         self.far.bind(("0.0.0.0", 0))
         self.simulator: tuple[str, int] | None = None
-        self.lost = 0  # datagrams that could not be sent
-        self._out = 0  # those since the last one sent
 
     def pass_on(self, arrived: socket.socket) -> None:
-        """Forward one datagram to the other side. A failed network loses datagrams, and is reported once."""
-        try:
+        """Forward one datagram to the other side. One that cannot be sent, as in a failed network, is lost."""
+        with contextlib.suppress(OSError):
             datagram, sender = arrived.recvfrom(DATAGRAM)
             if arrived is self.near:
                 self.simulator = sender
                 self.far.sendto(datagram, self.target)
             elif self.simulator is not None and sender[0] == self.target[0]:
                 self.near.sendto(datagram, self.simulator)
-            else:
-                return
-        except ConnectionError:  # no receiver there (yet)
-            return
-        except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS and others of a failed network
-            self.lost, self._out = self.lost + 1, self._out + 1
-            if self._out == 1:
-                print(
-                    f"{self._name}: {error.strerror}; datagrams are lost until the network is available again",
-                    flush=True,
-                )
-            return
-        if self._out:
-            print(f"{self._name}: the network is available again, {self._out} datagrams were lost", flush=True)
-            self._out = 0
-
-    @property
-    def _name(self) -> str:
-        return f"{self.target[0]}:{self.target[1]}"
 
     def close(self) -> None:
-        """Close both sockets."""
         self.near.close()
         self.far.close()
 
 
 def main() -> None:
-    """Relay datagrams until Ctrl-C."""
     parser = argparse.ArgumentParser(description="Relay the simulator's UDP to the machine of the pilot.")
     parser.add_argument("host", help="address of the machine that runs `run-mpc --live`")
     target = socket.gethostbyname(parser.parse_args().host)

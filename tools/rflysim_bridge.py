@@ -45,11 +45,7 @@ class RosNode:
     def __init__(
         self, arguments: argparse.Namespace, sensors: Sequence[SensorRequest], server: Address, closing: ExitStack
     ):
-        """Create the node, which `closing` closes.
-
-        Raises:
-            UserError: rclpy or a package of messages is not installed, or a port is in use.
-        """
+        """Create the node, which `closing` closes. Raises UserError."""
         try:
             self._rclpy, qos = importlib.import_module("rclpy"), importlib.import_module("rclpy.qos")
         except ImportError:
@@ -70,7 +66,6 @@ class RosNode:
             self._serve(desk)
 
     def _serve(self, desk: GimbalClient) -> None:
-        """Subscribe to gimbal commands."""
         types = _messages(self._package)
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
         for kind, suffix, order_of in kinds:
@@ -134,7 +129,6 @@ def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrd
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command-line parser."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = arguments.add_argument
     add("config", help="RflySim's Config.json with the sensors")
@@ -158,11 +152,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def topics(pairs: list[str]) -> dict[int, str]:
-    """Return topic names by TypeID.
-
-    Raises:
-        UserError: a pair is not TYPE=NAME, or there is no such type.
-    """
+    """Return topic names by TypeID. Raises UserError: a pair is not TYPE=NAME, or there is no such type."""
     names = {}
     for pair in pairs:
         number, _, name = pair.partition("=")
@@ -185,7 +175,10 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as closing:
         node = RosNode(arguments, sensors, server, closing) if arguments.ros else None
         receiver = closing.enter_context(SensorReceiver(sensors, server))
-        imus = [closing.enter_context(_imu(arguments))] if arguments.imu else []
+        imus = list[ImuReceiver]()
+        if arguments.imu:
+            host, port = parse_address(arguments.imu, imu_port(arguments.copter))
+            imus.append(closing.enter_context(ImuReceiver(host, IMU_HZ, arguments.copter, port)))
         while (now := time.monotonic()) - begin < arguments.seconds:
             samples = [sample for sample, _ in receiver.receive(POLL_S)]
             felt = [sample for imu in imus for sample in imu.samples()]
@@ -201,11 +194,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(receiver: SensorReceiver, *imus: ImuReceiver) -> None:
     now = time.monotonic()
     print(*receiver.report(now), *(imu.report(now) for imu in imus), sep="\n", flush=True)
-
-
-def _imu(arguments: argparse.Namespace) -> ImuReceiver:
-    host, port = parse_address(arguments.imu, imu_port(arguments.copter))
-    return ImuReceiver(host, IMU_HZ, arguments.copter, port)
 
 
 if __name__ == "__main__":

@@ -146,9 +146,7 @@ def main() -> None:
     parser.add_argument("controller", choices=CONTROLLERS)
     parser.add_argument("--budget", type=int, default=150, help="number of score evaluations")
     parser.add_argument("--races", type=int, default=8, help="races per score")
-    parser.add_argument(
-        "--held-out", type=int, default=30, help="held-out races on which old and new weights are compared"
-    )
+    parser.add_argument("--held-out", type=int, default=30, help="races on which old and new weights are compared")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry", action="store_true", help="do not write the settings")
     a = parser.parse_args()
@@ -159,9 +157,8 @@ def main() -> None:
     print(f"score on {a.held_out} held-out races: {before:.4f} before, {after:.4f} after")
     if after < before and not a.dry:
         note = f"python -m tools.tune_mpc {a.controller} --budget {a.budget} --races {a.races} --seed {a.seed}:"
-        write(
-            FOLDER / f"{a.controller}.yaml", new, f"{note} {before:.4f} -> {after:.4f} on {a.held_out} held-out races"
-        )
+        note += f" {before:.4f} -> {after:.4f} on {a.held_out} held-out races"
+        write(FOLDER / f"{a.controller}.yaml", new, note)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from gate_racer.common.settings import add_settings, key
 
 WORK = "gate_racer.field.identify.run"
 OPTIONS = {"records": {"--out": "out"}}
-MOVED = {"--name": "--out NAME.yaml"}  # former options
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin, ROS bags"
     )
-    add_settings(arguments, IdentificationSettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, IdentificationSettings(), OPTIONS, file=False)
     add_common(arguments, "the fitted parameters, with 95 % half widths")
     return arguments

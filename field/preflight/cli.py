@@ -10,7 +10,6 @@ from gate_racer.link.options import ConsentSettings
 
 WORK = "gate_racer.field.preflight.run"
 OPTIONS = {"aircraft": {"--profile": "profile"}, "checks": {"--out": "out"}}
-MOVED = {"--msp": "the argument WHERE"}  # former options
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,6 @@ def parser() -> argparse.ArgumentParser:
         description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc.",
     )
     arguments.add_argument("where", metavar="WHERE", help="serial port or tcp:HOST:PORT, see docs/betaflight.md")
-    add_settings(arguments, PreflightSettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, PreflightSettings(), OPTIONS, file=False)
     add_common(arguments, "the values read and the checks")
     return arguments

@@ -11,7 +11,6 @@ from gate_racer.link.options import LinkSettings
 WORK = "gate_racer.field.probe.run"
 AUTO = "auto"
 OPTIONS = {"records": {"--out": "out"}}
-MOVED = {"--no-fly": "--set fly=false", "--msp": "the command preflight"}  # former options
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,6 @@ def parser() -> argparse.ArgumentParser:
         prog="probe-link",
         description="Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile.",
     )
-    add_settings(arguments, ProbeSettings(), OPTIONS, MOVED, file=False)
+    add_settings(arguments, ProbeSettings(), OPTIONS, file=False)
     add_common(arguments, "the checks")
     return arguments

@@ -14,16 +14,13 @@ from gate_racer.common.command import remark, write_json
 from gate_racer.common.config import from_dict, load
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_json, write_file
-from gate_racer.common.parts import is_part, part_content
 from gate_racer.common.settings import settings_of
-from gate_racer.mpc.registry import controller_content
 from gate_racer.race.campaign.campaign import campaign, commit
-from gate_racer.race.campaign.case import Case, digest
+from gate_racer.race.campaign.case import digest
 from gate_racer.race.campaign.choice import Choice
 from gate_racer.race.campaign.cli import BoardSettings
 from gate_racer.race.campaign.compare import Entry, as_csv, as_markdown, entries_of
-from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.tables import cells
+from gate_racer.race.campaign.tables import cells, write_report
 from gate_racer.sim.physics.registry import PLANTS, missing, version_of
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
@@ -41,8 +38,6 @@ class Level:
 
 @dataclass(frozen=True)
 class Levels:
-    """Schema of `board.yaml`."""
-
     vehicle: str
     tracks: tuple[str, ...]
     levels: tuple[Level, ...]
@@ -96,7 +91,9 @@ def run(arguments: Any) -> int:
     settings = settings_of(arguments, BoardSettings)
     known = load(Path(__file__).with_suffix(".yaml"), Levels)
     levels = known.chosen(settings.levels)
-    choices = [_choice(settings, known.vehicle, level) for level in levels]
+    axes = {name: getattr(settings, name) for name in ("controllers", "estimators", "plans", "seeds", "first_seed")}
+    of_all = Choice(vehicles=(known.vehicle,), **axes)
+    choices = [replace(of_all, settings=(level.setting,), worlds=(level.world,)) for level in levels]
     board = Board(_contents(known, levels), ())
     for path in settings.beside:
         board = board.with_rows_of(Path(path))  # raises before any flight
@@ -104,7 +101,7 @@ def run(arguments: Any) -> int:
     folder = settings.out or Path("logs") / f"board-{revision}"
     store, rows = campaign(known.tracks, choices, folder, settings.workers, settings.retry)
     named = {(level.setting, level.world): level.name for level in levels}
-    entries = entries_of(rows, revision, lambda case: named[case.setting, case.world], _content)
+    entries = entries_of(rows, revision, lambda case: named[case.setting, case.world])
     board = replace(board, rows=board.rows + entries).signed()
     write_json(folder / "board.json", board)
     write_json(arguments.json, board)
@@ -115,19 +112,6 @@ def run(arguments: Any) -> int:
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 
 
-def _choice(settings: BoardSettings, vehicle: str, level: Level) -> Choice:
-    return Choice(
-        vehicles=(vehicle,),
-        settings=(level.setting,),
-        controllers=settings.controllers,
-        estimators=settings.estimators,
-        seeds=settings.seeds,
-        worlds=(level.world,),
-        plans=settings.plans,
-        first_seed=settings.first_seed,
-    )
-
-
 def _contents(known: Levels, levels: Sequence[Level]) -> dict[str, str]:
     """Return the digests of what is flown, by kind and name."""
     return {
@@ -136,8 +120,3 @@ def _contents(known: Levels, levels: Sequence[Level]) -> dict[str, str]:
         **{f"world {level.world}": digest(load_worlds(level.world)) for level in levels},
         **{f"level {level.name}": digest(level, version_of(level.setting)) for level in levels},
     }
-
-
-def _content(case: Case) -> str:
-    brought = [part_content(case.estimator)] if is_part(case.estimator) else []
-    return digest(controller_content(case.controller), *brought)

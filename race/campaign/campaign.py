@@ -32,6 +32,7 @@ from gate_racer.common.files import read_arrays, read_json, reading, write_array
 from gate_racer.common.launch import DISTRIBUTION, ONE_THREAD
 from gate_racer.common.process import end_with_parent, shielded
 from gate_racer.estimation.registry import DEFAULT
+from gate_racer.link.record import Record
 from gate_racer.mpc.registry import DEFAULT as CONTROLLER
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
@@ -53,7 +54,7 @@ from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.rotation import Array, Indices, conjugate, log, product
+from gate_racer.vehicle.rotation import Array, Indices, between, conjugate, log, product
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 ROLLOUTS = 3  # flights to learn from, as in the paper
@@ -61,17 +62,29 @@ ROLLOUT_SEED = 1_000_000  # outside the range of a campaign's seeds
 
 
 class Estimates(NoLog):
-    """Log that stores only estimated and true states, by time."""
+    """Log that keeps only estimated and true states, the channels `state` and `truth`."""
 
     def __init__(self) -> None:
-        self.estimated: dict[float, Any] = {}
-        self.true: dict[float, Any] = {}
+        self.records: dict[str, list[Record]] = {"state": [], "truth": []}
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
-        """Store the state of a record on the channels `state` and `truth`, (p, q, v) by time in s; ignore other channels."""
-        if channel in ("state", "truth"):
-            kept = self.estimated if channel == "state" else self.true
-            kept[round(t, 6)] = (fields["p"], fields["q"], fields["v"])
+        if channel in self.records:
+            self.records[channel].append({"t": t, **fields})
+
+
+def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
+    """Return true states (N, 10) p, q, v and errors (N, 9), estimated minus true, both at the times of the estimates."""
+    t = np.array([r["t"] for r in truth])
+    x, errors = [], []
+    for seen in state:
+        if not t[0] <= seen["t"] <= t[-1]:
+            continue
+        i = min(int(np.searchsorted(t, seen["t"], side="right")) - 1, len(t) - 2)
+        s, a, b = (seen["t"] - t[i]) / (t[i + 1] - t[i]), truth[i], truth[i + 1]
+        p, v = ((1 - s) * np.array(a[k]) + s * np.array(b[k]) for k in "pv")
+        x.append([*p, *between(a["q"], b["q"], s), *v])
+        errors.append([*(seen["p"] - p), *(seen["v"] - v), *log(product(seen["q"], conjugate(x[-1][3:7])))])
+    return np.array(x), np.array(errors)
 
 
 def prepare(
@@ -84,14 +97,10 @@ def prepare(
     plan_asked: str = "",
     residuals: Residuals | None = None,
 ) -> PreparedCourse:
-    """Prepare plan and bound; with `noisy` the observation errors too.
+    """Prepare plan and bound, and with `noisy` the observation errors. Raises UserError without a plan or a flight.
 
     Args:
         plan_asked: plan options as in `plan_options`; errors are learned from flights of the default plan in any case.
-        residuals: residual acceleration of the plant and, if present, observation errors for noisy settings.
-
-    Raises:
-        UserError: no plan can be made, or no flight is available to learn the errors from.
     """
     course = _course(track, vehicle, laps, folder / plan_asked, uncertified, plan_asked)
     errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
@@ -134,22 +143,18 @@ def _rollouts(course: PreparedCourse, laps: int) -> tuple[Array, Array, Indices]
 
     They are flown with the controller's own model, since a flight that ends early has no data on the rest of the course.
     """
-    states, errors, flights = [], [], []
+    states, errors, flights = list[Array](), list[Array](), list[int]()
     for k in range(ROLLOUTS):
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
         outcome = fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
         if not outcome.finished:
             remark(f"a training flight ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
-        for t in sorted(kept.estimated.keys() & kept.true.keys()):
-            (p, q, v), (p_true, q_true, v_true) = kept.estimated[t], kept.true[t]
-            states.append([*p_true, *q_true, *v_true])
-            errors.append([*(p - p_true), *(v - v_true), *log(product(q, conjugate(q_true)))])
-            flights.append(k)
+        if len(kept.records["truth"]) > 1 and kept.records["state"]:
+            x, off = odometry_errors(kept.records["truth"], kept.records["state"])
+            states, errors, flights = [*states, *x], [*errors, *off], [*flights, *[k] * len(x)]
     if len(states) < 2:
-        raise UserError(
-            f"{course.track.name}, {course.vehicle.name}: no vision-only flight left the pad, so there are no"
-            " observation errors to learn; leave out settings 2 and 4"
-        )
+        where = f"{course.track.name}, {course.vehicle.name}"
+        raise UserError(f"{where}: no flight by sight left the pad, to learn errors from; leave out settings 2 and 4")
     return np.array(states), np.array(errors), np.array(flights)
 
 
@@ -216,13 +221,11 @@ class CampaignProgress:
             return
         self._reported = now
         left = round((now - self._begin) / self._done * (self._total - self._done))
-        width = 30 * self._done // self._total
-        line = f"[{'#' * width}{'.' * (30 - width)}] {self._done}/{self._total}"
-        line += f", {self._failed} failed" if self._failed else ""
+        line = f"{self._done}/{self._total}" + (f", {self._failed} failed" if self._failed else "")
         line += f", {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
         live = sys.stderr.isatty()
         end = "\n" if not live or self._done == self._total else ""
-        print(f"\r{line:<79}" if live else line, end=end, file=sys.stderr, flush=True)
+        print(f"\r{line:<40}" if live else line, end=end, file=sys.stderr, flush=True)
 
 
 ROOT = Path(__file__).resolve().parents[2]  # of a checkout
@@ -235,16 +238,10 @@ def campaign(
     workers: int | None,
     retry: bool = False,
 ) -> tuple[Store, list[Row]]:
-    """Fly all cases that the folder's file does not contain; with `retry` those that failed as well.
-
-    Args:
-        workers: number of processes; None for one per core.
+    """Fly all cases that the folder's file does not contain; with `retry` those that failed as well. Raises UserError.
 
     Returns:
         The campaign's file, which may contain further cases, and the requested rows, in order.
-
-    Raises:
-        UserError: unknown names, no plan, or a file of another commit.
     """
     loaded = [load_track(track) for track in tracks]
     for choice in choices:
@@ -337,10 +334,9 @@ def commit() -> str:
     def git(*arguments: str) -> bytes:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
+    if not (ROOT / ".git").exists():  # an environment may lie in the checkout of another project
+        return version(DISTRIBUTION)
     try:
-        # Its environment lies in another's.
-        if Path(os.fsdecode(git("rev-parse", "--show-toplevel").rstrip(b"\n"))) != ROOT:
-            return version(DISTRIBUTION)
         head, changes = git("rev-parse", "--short=12", "HEAD").decode().strip(), git("diff", "HEAD")
     except (OSError, subprocess.CalledProcessError):
         return version(DISTRIBUTION)

@@ -44,7 +44,6 @@ class Case:
 
     @property
     def course(self) -> str:
-        """Track, vehicle and number of laps as text."""
         return f"{self.track}, {self.vehicle}, {self.laps} lap{'s' if self.laps > 1 else ''}"
 
     @property
@@ -100,7 +99,6 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
-        """Whether the race was finished."""
         return self.status == "finished"
 
     @property
@@ -129,8 +127,6 @@ create table if not exists cases (
 
 @dataclass(frozen=True)
 class Row:
-    """Completed case."""
-
     case: Case
     outcome: Outcome
     path: Array  # (M, 5) as in `Flown`
@@ -154,9 +150,7 @@ class Store:
         """Open an existing campaign by its file or folder. Raises UserError when there is none."""
         path = path / FILE if path.is_dir() else path
         if not path.is_file():
-            raise UserError(
-                f"{path}: no such campaign; fly one with race-bench --out {path.parent if path.name == FILE else path}"
-            )
+            raise UserError(f"{path}: no such campaign; race-bench --out FOLDER flies one")
         return cls(path)
 
     def about(self) -> dict[str, str]:
@@ -218,10 +212,7 @@ class Store:
             with self._db:
                 yield
         except sqlite3.Error as error:
-            raise UserError(
-                f"{self.path}: cannot be written ({error}); what is stored is kept, run again to go on"
-            ) from None
+            raise UserError(f"{self.path}: cannot be written ({error}); run again to go on") from None
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()

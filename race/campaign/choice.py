@@ -61,9 +61,7 @@ def plan_options(text: str, laps: int) -> PlanOptions:
     for part in text.split(",") if text not in ("", USUAL) else ():
         name, _, value = part.partition("=")
         if name not in PLAN:
-            raise UserError(
-                f"plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
-            )
+            raise UserError(f"plans {text}: unknown option {name!r}; known: {', '.join(PLAN)}, as reserve=1,see=0")
         try:
             values[PLAN[name]] = float(value)
         except ValueError:
@@ -99,7 +97,6 @@ class FlightConditions:
 
     @property
     def noisy(self) -> bool:
-        """Whether the observation has noise."""
         return self.simulated is not None and self.simulated.noisy
 
     @property
@@ -171,7 +168,7 @@ class Choice:
     )
     estimators: tuple[str, ...] = key((ESTIMATORS[0],), "state estimators", choices=tuple(ESTIMATORS), part=True)
     laps: int = key(1, "number of laps")
-    seeds: int = key(10, "flights per configuration with random elements", "N")
+    seeds: int = key(10, "flights per configuration with random elements", "N", least=1, most=MOST_SEEDS)
     worlds: tuple[str, ...] = key(
         (NOMINAL,), "names or files, drawn by the flight's seed; factors: each factor of unknown alone", "W"
     )
@@ -182,7 +179,7 @@ class Choice:
     residual: Path | None = key(
         None, "file of fit-residuals or make-errors: accelerations added to the plant, errors added to the observation"
     )
-    first_seed: int = key(0, "seed of the first flight")
+    first_seed: int = key(0, "seed of the first flight", least=0)
 
     def require_known(self) -> None:
         """Check names and numbers. Raises UserError for an unknown name."""
@@ -194,17 +191,9 @@ class Choice:
         for name in self.controllers:
             if not is_part(name):  # which are loaded for the cases
                 controller_content(name)
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise UserError(f"seeds {self.seeds}: must lie between 1 and {MOST_SEEDS}")
-        if self.first_seed < 0:
-            raise UserError(f"first_seed {self.first_seed}: must not be negative")
         for plan in self.plans:
             plan_options(plan, self.laps)
         for world in self.worlds:
-            if ":" in world:
-                raise UserError(
-                    f"worlds {world}: must be a name or file without a seed, since each flight's seed draws its world"
-                )
             load_worlds(world if world != FACTORS else UNKNOWN)
 
     @property
@@ -221,13 +210,6 @@ class Choice:
         """Content of the residual file. Raises UserError for an unreadable one."""
         return Residuals.load(self.residual) if self.residual is not None else None
 
-    @cached_property
-    def residual_name(self) -> str:
-        """Name of the residual file with a hash of its content; empty without one."""
-        if self.residual is None:
-            return ""
-        return f"{self.residual.stem}-{hashlib.sha256(read_bytes(self.residual, ARRAY_BYTES)).hexdigest()[:8]}"
-
     def cases(self, track: Track, vehicle: Vehicle) -> list[Case]:
         """Return all cases of one track and vehicle; without noise, camera and deviations there is a single seed."""
         from gate_racer.mpc.registry import controller_content, needs_plan
@@ -238,7 +220,10 @@ class Choice:
         parts = {name: class_of(name) if name in PLANTS else name for name in (*self.flown, *self.estimators)}
         brought = {name: (part_content(part), version_of(name)) for name, part in parts.items() if is_part(part)}
         worlds = {world: load_worlds(world.partition(":")[0]) for world in cells_of(self.worlds)}
-        plans = dict.fromkeys(map(plan_name, self.plans))
+        plans, residual = dict.fromkeys(map(plan_name, self.plans)), ""
+        if self.residual is not None:  # its name, with a hash of its content
+            content = hashlib.sha256(read_bytes(self.residual, ARRAY_BYTES)).hexdigest()
+            residual = f"{self.residual.stem}-{content[:8]}"
         axes = product(plans, self.flown, self.controllers, self.estimators, worlds)
         for asked, name, controller, estimator, world in axes:
             conditions, plan = conditions_of(name), asked if needing[controller] else ""
@@ -248,15 +233,13 @@ class Choice:
             for seed in range(self.first_seed, self.first_seed + self.seeds) if drawn else range(1):
                 by = NO_ESTIMATOR if conditions.given else estimator
                 names = track.name, vehicle.name, self.laps, name, controller, by
-                case = Case(*names, seed, world, plan, self.residual_name, content)
+                case = Case(*names, seed, world, plan, residual, content)
                 found[case.id] = case
         return list(found.values())
 
 
 @dataclass(frozen=True)
 class BenchSettings(Choice):
-    """Settings of `race-bench`."""
-
     tracks: tuple[str, ...] = key(("vq1",), "names or YAML files", "TRACK")
     workers: int | None = key(None, "number of processes on this machine; else one per core", least=1)
     out: Path | None = key(

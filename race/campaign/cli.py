@@ -20,7 +20,6 @@ OPTIONS = {
     },
     "campaign": {"--seeds": "seeds", "--out": "out"},
 }
-MOVED = {"--rivals": "--set rivals.grid=GRID"}  # former options
 BOARD_OPTIONS = {"configurations": {"--controllers": "controllers"}, "board": {"--seeds": "seeds", "--out": "out"}}
 FIRST_SEED = 50_000  # of a board; none below was flown while the stack was made
 OFFICIAL = 20  # runs of the leaderboard lsy_drone_racing, of which half have to finish
@@ -28,8 +27,6 @@ OFFICIAL = 20  # runs of the leaderboard lsy_drone_racing, of which half have to
 
 @dataclass(frozen=True)
 class BoardSettings:
-    """Settings of `gate-racer board`."""
-
     controllers: tuple[str, ...] = key((CONTROLLERS[0],), "as of race-bench", "NAME")
     estimators: tuple[str, ...] = key((ESTIMATORS[0],), "as of race-bench", choices=tuple(ESTIMATORS), part=True)
     plans: tuple[str, ...] = key((USUAL,), "as of race-bench")
@@ -43,19 +40,14 @@ class BoardSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command-line parser of `race-bench`."""
     arguments = argparse.ArgumentParser(prog="race-bench", description="Fly campaigns, and continue interrupted ones.")
-    add_settings(arguments, BenchSettings(), OPTIONS, MOVED)
+    add_settings(arguments, BenchSettings(), OPTIONS)
     commands = arguments.add_subparsers(dest="command", metavar="")
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
     versus.add_argument("b", type=Path, help="second campaign, folder or file")
-    fit = commands.add_parser(
-        "fit-residuals", help="fit residual models of odometry and plant to flight logs with truth"
-    )
-    make = commands.add_parser(
-        "make-errors", help="write observation errors of a chosen size, for race-bench and race-sim"
-    )
+    fit = commands.add_parser("fit-residuals", help="fit residual models of odometry and plant to logs with truth")
+    make = commands.add_parser("make-errors", help="write observation errors of a chosen size, for race-bench")
     for one, file in ((fit, "residual.npz"), (make, "errors.npz")):
         one.add_argument("vehicle", help="name or YAML file of the vehicle")
         one.add_argument("--out", type=Path, default=Path(file), metavar="FILE", help=f"output (default: {file})")

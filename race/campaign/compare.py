@@ -69,23 +69,10 @@ FIGURES: dict[str, tuple[Callable[[Outcome], float | None], int]] = {
 }
 
 
-def treatment(a: list[Row], b: list[Row]) -> tuple[str, ...]:
-    """Return the fields with one value in all of A and another in all of B."""
-    found = []
-    for name in TREATMENTS:
-        values = [{getattr(row.case, name) for row in rows} for rows in (a, b)]
-        if all(len(v) == 1 for v in values) and values[0] != values[1]:
-            found.append(name)
-    return tuple(found)
-
-
 def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Difference]]:
-    """Return the fields that differ by intent, and the differences on common seeds.
-
-    Raises:
-        UserError: no case has a counterpart.
-    """
-    varied = treatment(a, b)
+    """Return the fields that differ by intent, and the differences on common seeds. Raises UserError."""
+    values = {name: [{getattr(row.case, name) for row in rows} for rows in (a, b)] for name in TREATMENTS}
+    varied = tuple(name for name, (x, y) in values.items() if len(x) == len(y) == 1 and x != y)
     found = [d for name, pairs in _paired_up(a, b, varied) for d in differences(name, pairs)]
     if not found:
         raise UserError("the two campaigns have no common case: needs the same track, setting and seed in both")
@@ -187,7 +174,6 @@ class LevelFlight:
 
     @property
     def outcome(self) -> Outcome:
-        """The figures by which rows are compared."""
         return Outcome(self.status, race_s=self.race_s, margin_m=[] if self.margin_m is None else [self.margin_m])
 
 
@@ -197,11 +183,10 @@ class Entry:
 
     name: str  # controller, estimator and plan
     commit: str
-    content: str  # digest of what the name stands for
+    content: str  # of its first case: digest of what was flown
     flights: tuple[LevelFlight, ...]
 
     def of_level(self, level: str) -> list[LevelFlight]:
-        """Return the flights of a level."""
         return [flight for flight in self.flights if level in (ALL, flight.level)]
 
     def figures(self, level: str) -> list[object]:
@@ -213,15 +198,13 @@ class Entry:
         return [len(times), len(flown), mean, round(min(margins), 3) if margins else ""] if flown else [""] * 4
 
 
-def entries_of(
-    rows: Sequence[Row], commit: str, level_of: Callable[[Case], str], content_of: Callable[[Case], str]
-) -> tuple[Entry, ...]:
+def entries_of(rows: Sequence[Row], commit: str, level_of: Callable[[Case], str]) -> tuple[Entry, ...]:
     """Return the standings of a campaign's rows: a configuration is a controller, an estimator and a plan."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row.case.flown_by, []).append(row)
     return tuple(
-        Entry(name, commit, content_of(some[0].case), tuple(_flight(row, level_of(row.case)) for row in some))
+        Entry(name, commit, some[0].case.content, tuple(_flight(row, level_of(row.case)) for row in some))
         for name, some in found.items()
     )
 
@@ -241,14 +224,12 @@ def levels_of(entries: Sequence[Entry]) -> list[str]:
 
 
 def standing_rows(entries: Sequence[Entry]) -> list[list[object]]:
-    """Return head and rows of the standings."""
     levels = levels_of(entries)
     head: list[object] = ["configuration", *(f"{level}: {figure}" for level in levels for figure in RESULTS), "commit"]
     return [head, *([e.name, *(cell for level in levels for cell in e.figures(level)), e.commit] for e in entries)]
 
 
 def as_csv(entries: Sequence[Entry]) -> str:
-    """Return the standings as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(standing_rows(entries))
     return text.getvalue()

@@ -10,6 +10,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import reading, require_output
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.record import Record, read_records
+from gate_racer.race.campaign.campaign import odometry_errors
 from gate_racer.race.campaign.tables import published
 from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.residual import (
@@ -21,7 +22,7 @@ from gate_racer.sim.physics.residual import (
     residual_accelerations,
 )
 from gate_racer.tracks.track import Track, load_track
-from gate_racer.vehicle.rotation import Array, between, conjugate, log, product
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
@@ -83,21 +84,6 @@ def read(path: Path) -> dict[str, list[Record]]:
         if len(records[name]) < 2:
             raise UserError(f"{path}: the log has no channel {name}; only flights in the built-in simulator record it")
     return records
-
-
-def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
-    """Return true states (N, 10) p, q, v and errors (N, 9), estimated minus true, both at the times of the estimates."""
-    t = np.array([r["t"] for r in truth])
-    x, errors = [], []
-    for seen in state:
-        if not t[0] <= seen["t"] <= t[-1]:
-            continue
-        i = min(int(np.searchsorted(t, seen["t"], side="right")) - 1, len(t) - 2)
-        s, a, b = (seen["t"] - t[i]) / (t[i + 1] - t[i]), truth[i], truth[i + 1]
-        p, v = ((1 - s) * np.array(a[k]) + s * np.array(b[k]) for k in "pv")
-        x.append([*p, *between(a["q"], b["q"], s), *v])
-        errors.append([*(seen["p"] - p), *(seen["v"] - v), *log(product(seen["q"], conjugate(x[-1][3:7])))])
-    return np.array(x), np.array(errors)
 
 
 def table(model: ObservationModel, errors: Array) -> str:

@@ -80,29 +80,16 @@ class MultiVehicleResult:
     touched_s: list[float]  # times of contacts since GO
     touched_m_s: list[float]  # how fast they approached
 
-    @property
-    def leaders(self) -> list[str]:
-        """Name of the first pilot at each gate."""
-        gates = max(standing.gates for standing in self.order)
-        first = [min((one.gate_times_s[k], one.pilot) for one in self.order if k < one.gates)[1] for k in range(gates)]
-        return [self.names[pilot - 1] for pilot in first]
-
     def standing(self, name: str) -> Standing:
-        """Return the result of a pilot."""
         return next(one for one in self.order if self.names[one.pilot - 1] == name)
 
     def __str__(self) -> str:
+        named = ((self.names[one.pilot - 1], one) for one in self.order)
         ends = ", ".join(
-            f"{self.names[one.pilot - 1]} {one.time_s:.3f} s"
-            if one.status == "finished"
-            else f"{self.names[one.pilot - 1]} {one.status} ({one.cause})"
-            for one in self.order
+            f"{name} {one.time_s:.3f} s" if one.status == "finished" else f"{name} {one.status} ({one.cause})"
+            for name, one in named
         )
-        touched = ", ".join(f"{t:.2f} s at {v:.1f} m/s" for t, v in zip(self.touched_s, self.touched_m_s, strict=True))
-        return (
-            f"seed {self.seed}, {'-'.join(self.names)}: {ends}; first at the gates:"
-            f" {' '.join(self.leaders) or 'nobody'}; contacts: {touched or 'none'}"
-        )
+        return f"seed {self.seed}, {'-'.join(self.names)}: {ends}; {len(self.touched_s)} contacts"
 
 
 def race(
@@ -150,11 +137,7 @@ def table(names: Sequence[str], races: Sequence[MultiVehicleResult]) -> str:
 
 
 def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
-    """Fly all pairings over all tracks, vehicles, settings and worlds.
-
-    Raises:
-        UserError: unknown grid, course or plan, or a setting without projected camera.
-    """
+    """Fly all pairings over all tracks, vehicles, settings and worlds. Raises UserError."""
     a.require_known()
     if unfit := [setting for setting in a.flown if setting not in FLOWN]:
         raise UserError(f"--settings {unfit[0]}: races of several are flown by {' or '.join(FLOWN)}")

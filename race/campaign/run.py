@@ -13,8 +13,7 @@ from gate_racer.race.campaign.case import Case, Store
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.cli import parser
 from gate_racer.race.campaign.compare import as_csv, compare, entries_of, table
-from gate_racer.race.campaign.report import write_report
-from gate_racer.race.campaign.tables import cells, markdown, world_blocks
+from gate_racer.race.campaign.tables import cells, markdown, world_blocks, write_report
 from gate_racer.sim.worlds.world import NOMINAL
 
 
@@ -28,7 +27,7 @@ def write(store: Store, json_file: Path | None) -> None:
     write_file(folder / "tables.md", text)
     for path in (folder / "tables.json", json_file):
         write_json(path, {"about": about, "cells": found})
-    standing = entries_of(rows, about.get("commit", "?"), _level, lambda case: case.content)
+    standing = entries_of(rows, about.get("commit", "?"), _level)
     write_file(folder / "tables.csv", as_csv(standing))
     write_report(folder, about, rows, found, standing)
     print(text.replace("±", "+-"))

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.race.lsy.level import Places, Race, Rules, rotation, rules
-from gate_racer.race.lsy.shapes import Solids
+from gate_racer.race.lsy.level import Places, Race, Rules, Solids, rotation, rules
 from gate_racer.vehicle.rotation import Array
 
 TAKEOFF_M = 0.02  # m, horizontal distance from the start within which the floor is no crash
@@ -29,59 +28,6 @@ class Observation:
     places: Places  # true where seen, else as told before
     gates_seen: Array  # (G,) bool
     poles_seen: Array  # (K,) bool
-
-
-class Physics:
-    """crazyflow's vehicles, one a race, advanced by one control step at a time."""
-
-    def __init__(self, races: list[Race]):
-        """Compile the physics, in half a minute, and set the vehicles on their starts."""
-        from crazyflow.sim import Sim
-
-        self._rules = r = rules()
-        rates = {"freq": r.physics_hz, "attitude_freq": r.physics_hz, "state_freq": r.control_hz}
-        drone = "drone" if "drone" in inspect.signature(Sim).parameters else "drone_model"  # as of 0.3; before
-        self._sim: Any = Sim(n_worlds=len(races), n_drones=1, control="attitude", **rates, **{drone: r.drone})
-        self._parts = r.physics_hz // r.control_hz
-        self._rngs = [np.random.default_rng([race.seed, 1]) for race in races]
-        data, params = self._sim.data, self._sim.data.params
-        states = data.states.replace(
-            pos=np.array([[race.start] for race in races], np.float32),
-            quat=np.array([[rotation().from_matrix(race.rotation).as_quat()] for race in races], np.float32),
-        )
-        mass = np.asarray(params.mass) + np.array([race.mass_offset for race in races]).reshape(-1, 1, 1)
-        inertia = np.asarray(params.J) + np.array([[np.diag(race.inertia_offset)] for race in races])
-        params = params.replace(
-            mass=mass.astype(np.float32),
-            J=inertia.astype(np.float32),
-            J_inv=np.linalg.inv(inertia).astype(np.float32),
-        )
-        self._sim.data = data.replace(states=states, params=params)
-
-    def state(self) -> tuple[Array, Array, Array, Array]:
-        """Return positions (n, 3), rotations (n, 3, 3), velocities (n, 3), body rates (n, 3)."""
-        s = self._sim.data.states
-        position, quaternion, velocity, rates = (np.asarray(a, float)[:, 0] for a in (s.pos, s.quat, s.vel, s.ang_vel))
-        return position, rotation().from_quat(quaternion).as_matrix(), velocity, rates
-
-    def advance(self, commands: Array) -> tuple[Array, Array]:
-        """Fly a control step under commands (n, 4), roll, pitch, yaw in rad and thrust in N.
-
-        Returns:
-            Positions (parts, n, 3) and rotations (parts, n, 3, 3) after each step of the physics.
-        """
-        r, sim = self._rules, self._sim
-        noisy = commands + np.array([rng.normal(0.0, r.command_sigma, 4) for rng in self._rngs])
-        forces = np.array([rng.uniform(-1.0, 1.0, (self._parts, 3)) for rng in self._rngs]) * r.force_n
-        sim.attitude_control(noisy[:, None].astype(np.float32))
-        path = []
-        for part in range(self._parts):
-            force = forces[:, None, part].astype(np.float32)
-            sim.data = sim.data.replace(states=sim.data.states.replace(force=force))
-            sim.step(1)
-            path.append(self.state()[:2])
-        positions, rotations = zip(*path, strict=True)
-        return np.array(positions), np.array(rotations)
 
 
 class Referee:
@@ -151,23 +97,59 @@ class Referee:
 
 
 class Arena:
-    """Races of one level, flown in one batch."""
+    """Races of one level, one of crazyflow's vehicles each, flown in one batch."""
 
     def __init__(self, races: list[Race]):
-        self.races = races
-        self._physics = Physics(races)
+        """Compile the physics, in half a minute, and set the vehicles on their starts."""
+        from crazyflow.sim import Sim
+
         self.referees = [Referee(race) for race in races]
+        self._rules = r = rules()
+        rates = {"freq": r.physics_hz, "attitude_freq": r.physics_hz, "state_freq": r.control_hz}
+        drone = "drone" if "drone" in inspect.signature(Sim).parameters else "drone_model"  # as of 0.3; before
+        self._sim: Any = Sim(n_worlds=len(races), n_drones=1, control="attitude", **rates, **{drone: r.drone})
+        self._parts = r.physics_hz // r.control_hz
+        self._rngs = [np.random.default_rng([race.seed, 1]) for race in races]
+        data, params = self._sim.data, self._sim.data.params
+        states = data.states.replace(
+            pos=np.array([[race.start] for race in races], np.float32),
+            quat=np.array([[rotation().from_matrix(race.rotation).as_quat()] for race in races], np.float32),
+        )
+        mass = np.asarray(params.mass) + np.array([race.mass_offset for race in races]).reshape(-1, 1, 1)
+        inertia = np.asarray(params.J) + np.array([[np.diag(race.inertia_offset)] for race in races])
+        params = params.replace(
+            mass=mass.astype(np.float32),
+            J=inertia.astype(np.float32),
+            J_inv=np.linalg.inv(inertia).astype(np.float32),
+        )
+        self._sim.data = data.replace(states=states, params=params)
+
+    def _state(self) -> tuple[Array, Array, Array, Array]:
+        """Return positions (n, 3), rotations (n, 3, 3), velocities (n, 3), body rates (n, 3)."""
+        s = self._sim.data.states
+        position, quaternion, velocity, rates = (np.asarray(a, float)[:, 0] for a in (s.pos, s.quat, s.vel, s.ang_vel))
+        return position, rotation().from_quat(quaternion).as_matrix(), velocity, rates
 
     def observe(self) -> list[Observation]:
         """Return what each drone is told."""
         return [
             Observation(ref.t, p, R, v, w, ref.target, ref.places, ref.gates_seen.copy(), ref.poles_seen.copy())
-            for ref, p, R, v, w in zip(self.referees, *self._physics.state(), strict=True)
+            for ref, p, R, v, w in zip(self.referees, *self._state(), strict=True)
         ]
 
     def step(self, commands: Array) -> None:
-        """Fly one control step under commands (n, 4), and judge the races that go on."""
-        positions, rotations = self._physics.advance(commands)
+        """Fly a control step under commands (n, 4), roll, pitch, yaw in rad and thrust in N; judge the races that go on."""
+        r, sim = self._rules, self._sim
+        noisy = commands + np.array([rng.normal(0.0, r.command_sigma, 4) for rng in self._rngs])
+        forces = np.array([rng.uniform(-1.0, 1.0, (self._parts, 3)) for rng in self._rngs]) * r.force_n
+        sim.attitude_control(noisy[:, None].astype(np.float32))
+        path = []
+        for part in range(self._parts):
+            force = forces[:, None, part].astype(np.float32)
+            sim.data = sim.data.replace(states=sim.data.states.replace(force=force))
+            sim.step(1)
+            path.append(self._state()[:2])
+        positions, rotations = (np.array(part) for part in zip(*path, strict=True))
         for i, referee in enumerate(self.referees):
             if not referee.status:
                 referee.judge(positions[:, i], rotations[:, i])

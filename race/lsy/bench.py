@@ -19,15 +19,13 @@ from gate_racer.race.campaign.cli import OFFICIAL
 from gate_racer.race.lsy.arena import Arena, Observation
 from gate_racer.race.lsy.flyer import Flyer
 from gate_racer.race.lsy.level import Places, draw, rotation, rules
-from gate_racer.race.lsy.solver import Solver
+from gate_racer.race.lsy.model import Solver
 
 FINISHED = "finished"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One flight."""
-
     seed: int
     status: str  # "finished", "contact", "left the arena" or "timeout"
     time_s: float  # as the leaderboard counts, to the control step before the end
@@ -42,11 +40,7 @@ def missing() -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fly, print the table and write the JSON file.
-
-    Raises:
-        UserError: crazyflow is missing, or the folder is no checkout.
-    """
+    """Fly, print the table and write the JSON file. Raises UserError: crazyflow is missing, or the folder is no checkout."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
     if why := missing():
@@ -99,7 +93,10 @@ def fly(level: int, seeds: list[int], checkout: Path | None) -> list[Result]:
     """Fly races of a level, in crazyflow or in a checkout of the published environment."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of crazyflow's dependencies
-        return _in_checkout(level, seeds, checkout) if checkout else _in_arena(level, seeds)
+        if checkout is None:
+            return _in_arena(level, seeds)
+        environment, known = _environment(level, checkout), level < rules().places_from
+        return [_one_in_checkout(environment, seed, known) for seed in seeds]
 
 
 def _in_arena(level: int, seeds: list[int]) -> list[Result]:
@@ -119,11 +116,6 @@ def _in_arena(level: int, seeds: list[int]) -> list[Result]:
         Result(seed, ref.status, ref.t - step_s, ref.target if ref.target >= 0 else gates, float(ref.clearance))
         for seed, ref in zip(seeds, arena.referees, strict=True)
     ]
-
-
-def _in_checkout(level: int, seeds: list[int], checkout: Path) -> list[Result]:
-    environment, known = _environment(level, checkout), level < rules().places_from
-    return [_one_in_checkout(environment, seed, known) for seed in seeds]
 
 
 def _environment(level: int, checkout: Path) -> Any:

@@ -12,39 +12,29 @@ import numpy as np
 import numpy.typing as npt
 
 from gate_racer.race.lsy.arena import Observation
-from gate_racer.race.lsy.level import Places, rotation, rules
+from gate_racer.race.lsy.level import OPENING_M, Places, boxes_of, rotation, rules, support
 from gate_racer.race.lsy.model import (
     DT,
     DT_NEXT,
     FC,
     GRAVITY,
+    LONGEST_S,
     NU,
     NX,
     RATES,
+    ROWS,
+    SHORTEST_S,
+    STEPS,
     F,
     P,
     Q,
+    Solver,
     Spin,
     V,
     drone,
     tilt_for,
     tilted,
     turned,
-)
-from gate_racer.race.lsy.shapes import OPENING_M, boxes_of, support
-from gate_racer.race.lsy.solver import (
-    DT_REF,
-    GAIN,
-    HALFSPACES,
-    LAST,
-    LONGEST_S,
-    NP,
-    PACE,
-    ROWS,
-    SHORTEST_S,
-    STEPS,
-    U_REF,
-    Solver,
 )
 from gate_racer.vehicle.rotation import Array
 
@@ -197,8 +187,7 @@ class Flyer:
 
     def _touch_m(self, flight: Iterate, o: Observation) -> float:
         """Return by how much a flight violates a half-space of place at most, m."""
-        rows = self._parameters(flight, o)[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
-        rows = np.delete(rows, SPEED_ROW, axis=1)
+        rows = np.delete(self._half_spaces(flight, o)[0], SPEED_ROW, axis=1)
         room = np.einsum("kri,ki->kr", rows[:, :, :6], flight.x[:, :6]) + rows[:, :, 6]
         return float(np.maximum(-room, 0.0).max())
 
@@ -287,8 +276,7 @@ class Flyer:
     def _iterate(self, x0: Array, o: Observation) -> None:
         flight = self._flight
         assert flight is not None
-        p = self._parameters(flight, o)
-        x, u, _ = self._solver(flight.x, flight.u, p, x0)
+        x, u = self._solver(flight.x, flight.u, x0, self._gain, *self._half_spaces(flight, o))
         sane = np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M
         if not sane:
             self._flight = self._guess(x0, o.places)
@@ -296,25 +284,19 @@ class Flyer:
             x[:, DT] = np.clip(x[:, DT], SHORTEST_S, 2 * LONGEST_S)
             self._flight = Iterate(x, u)
 
-    def _parameters(self, flight: Iterate, o: Observation) -> Array:
-        """Return the parameters (STEPS + 1, NP) of the program about an iterate."""
-        x = flight.x
-        p = np.zeros((STEPS + 1, NP))
-        p[:, GAIN] = self._gain
-        p[:, DT_REF] = x[:, DT] - 1.0 / PACE
-        p[:-1, U_REF] = flight.u[:, :3]
-        rows = p[:, HALFSPACES:].reshape(STEPS + 1, ROWS, 7)
+    def _half_spaces(self, flight: Iterate, o: Observation) -> tuple[Array, list[int]]:
+        """Return the half-spaces (STEPS + 1, ROWS, 7) of the program about an iterate, and the nodes before the legs' ends."""
+        x, rows = flight.x, np.zeros((STEPS + 1, ROWS, 7))
         rows[:, :, 6] = 1.0
         R = rotation().from_quat(x[:, Q], scalar_first=True).as_matrix()
         self._fill_obstacles(rows, x, R, o)
-        k = 1
-        p[0, LAST] = 1.0
+        k, ends = 1, [0]
         for leg in self._legs:
             self._fill_speed(rows[k : k + leg.steps + 1], x[k : k + leg.steps + 1], leg, o)
             k += leg.steps
-            p[k - 1, LAST] = 1.0
+            ends.append(k - 1)
             self._fill_window(rows[k], R[k], leg, o)
-        return p
+        return rows, ends
 
     def _fill_speed(self, rows: Array, x: Array, leg: Leg, o: Observation) -> None:
         """Limit the speed where an unseen gate will show itself; more so across its axis, whence it is seen later.

@@ -9,19 +9,15 @@ from gate_racer.common.settings import add_settings, key
 from gate_racer.sim.environment.racing import Randomisation
 
 WORK = "gate_racer.race.training.run"
-OPTIONS = {
-    "training": {"--vehicle": "vehicle"},
-    "records": {"--out": "out"},
-}
-MOVED = {"--from": "--set origin=FILE.pt"}  # former options
+OPTIONS = {"training": {"--vehicle": "vehicle"}, "records": {"--out": "out"}}
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of `train-policy`."""
-
     vehicle: str = key("swift", "name or YAML file of the vehicle")
-    out: Path = key(Path("policy.onnx"), "policy; its checkpoint (.pt) and curves (.png) lie beside it", "FILE.onnx")
+    out: Path = key(
+        Path("policy.onnx"), "policy; its checkpoint (.pt) and curves (.png) lie beside it", "FILE.onnx", ending=".onnx"
+    )
     origin: Path | None = key(None, "begin with the networks of this checkpoint of any course and vehicle", "FILE.pt")
     resume: bool = key(False, "continue the interrupted training of the same command")
     steps: float = key(1e8, "steps of all vehicles together; the paper's number takes an hour of an idle core", least=1)
@@ -41,11 +37,9 @@ class TrainingSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `train-policy`."""
-    p = argparse.ArgumentParser(
-        prog="train-policy", description="Learn a policy that flies a course in place of plan and controller."
-    )
+    about = "Learn a policy that flies a course in place of plan and controller."
+    p = argparse.ArgumentParser(prog="train-policy", description=about)
     p.add_argument("track", help="name or YAML file of the track")
-    add_settings(p, TrainingSettings(), OPTIONS, MOVED)
+    add_settings(p, TrainingSettings(), OPTIONS)
     add_common(p, "the curves")
     return p

@@ -117,11 +117,7 @@ class Learner:
     """PPO on a task. Its pickle is a checkpoint, from which training continues bit-identically."""
 
     def __init__(self, task: LearningTask, seed: int, origin: "Learner | None" = None):
-        """Begin with a policy that hovers, or with the networks of `origin`, of any course, vehicle and plant.
-
-        Raises:
-            UserError: as `RacingEnvironment`.
-        """
+        """Begin with a policy that hovers, or with the networks of `origin`, of any course, vehicle and plant."""
         torch.manual_seed(seed)
         self.task, self.seed, self.steps = task, seed, 0
         self.scaling = Scaling.of(task.track, task.vehicle)
@@ -151,7 +147,6 @@ class Learner:
         self.curve: list[dict[str, float]] = []  # one row per report
 
     def _hover(self) -> None:
-        """Let the untrained policy hover."""
         last = self._ppo.actor.mlp[-1]
         with torch.no_grad():
             last.weight.mul_(0.01)

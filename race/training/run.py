@@ -16,7 +16,6 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted, write_figure, write_file
 from gate_racer.common.settings import keys_of, settings_of
 from gate_racer.link.profile import load_profile
-from gate_racer.mpc.policy.policy import ONNX
 from gate_racer.race.training.cli import TrainingSettings
 from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Residuals
@@ -41,21 +40,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Train until `steps` are flown; return the exit code."""
     settings = settings_of(arguments, TrainingSettings)
     out, total = settings.out, int(settings.steps)
-    if out.suffix != ONNX:
-        raise UserError(f"--out {out}: must end in {ONNX}")
     checkpoint = out.with_suffix(CHECKPOINT)
     outputs = out, checkpoint, out.with_suffix(".png")
     require_outputs(outputs, arguments.track, settings.vehicle, settings.origin, settings.residual)
     track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
     if not settings.resume and checkpoint.exists():
-        raise UserError(
-            f"{checkpoint}: exists already; add --set resume=true to continue from it, or choose another --out"
-        )
+        raise UserError(f"{checkpoint}: exists already; add --set resume=true, or choose another --out")
     missing = [name for name in ("torch", "onnx", "rsl_rl") if find_spec(name) is None]
     if missing:
-        raise UserError(
-            f"train-policy needs PyTorch and rsl_rl: pip install gate-racer[train] ({' and '.join(missing)} not found)"
-        )
+        told = f"pip install gate-racer[train] ({' and '.join(missing)} not found)"
+        raise UserError(f"train-policy needs PyTorch and rsl_rl: {told}")
     import torch
 
     torch.set_num_threads(1)  # networks of this size gain nothing from more
@@ -70,9 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             row = learner.report()
             text = ", ".join(f"{label} {row[name]:.3g}" for name, label in CURVES.items())
             left_min = max(total - learner.steps, 0) / rate / 60
-            remark(
-                f"{learner.steps / 1e6:.2f} million steps, {rate:.0f} per second, {left_min:.0f} minutes left: {text}"
-            )
+            remark(f"{learner.steps / 1e6:.2f} million steps, {rate:.0f} per second, {left_min:.0f} min left: {text}")
         if now - kept > KEEP_S or over:
             kept = now
             keep(learner, settings)
@@ -107,10 +99,8 @@ def resumed(checkpoint: Path, settings: TrainingSettings, track: Track) -> "Lear
         raise UserError(f"{checkpoint}: was begun on {learner.task.track.name}, not on this {track.name}")
     for then, now in zip(keys_of(before), keys_of(settings), strict=True):
         if then.name not in MAY_DIFFER and then.default != now.default:
-            raise UserError(
-                f"{checkpoint}: was begun with {then.name}={then.default}, which cannot become {now.default}: repeat the command"
-                f" with resume=true and other steps only, or begin anew with it as origin and another --out"
-            )
+            begun_with = f"{checkpoint}: was begun with {then.name}={then.default}, which cannot become {now.default}"
+            raise UserError(f"{begun_with}: resume with other steps only, or take it as origin of another --out")
     if learner.steps >= settings.steps:
         raise UserError(f"{checkpoint}: has all {learner.steps} steps; --set steps=N goes on to more")
     return learner
@@ -134,7 +124,6 @@ def _kept(checkpoint: Path) -> tuple[TrainingSettings, "Learner"]:
 
 
 def keep(learner: "Learner", settings: TrainingSettings) -> None:
-    """Write checkpoint, policy and curves."""
     import torch
 
     out = settings.out
@@ -146,7 +135,6 @@ def keep(learner: "Learner", settings: TrainingSettings) -> None:
 
 
 def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
-    """Plot the curves over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")

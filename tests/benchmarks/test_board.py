@@ -53,14 +53,10 @@ def test_rows_are_tested_in_pairs_of_flights_by_level_and_over_all():
     assert "Paired tests" not in as_html([FAST])
 
 
-def write(board, path):
-    module.write_json(path, board)
-    return path
-
-
 def test_an_edited_board_is_refused_and_another_is_joined_only_on_equal_content(tmp_path):
     board = Board({"track vq1": "a", "world known": "b"}, (FAST, UNSURE)).signed()
-    path = write(board, tmp_path / "board.json")
+    path = tmp_path / "board.json"
+    module.write_json(path, board)
     assert Board.load(path) == board
     assert [row.name for row in Board({"track vq1": "a"}, (SLOW,)).with_rows_of(path).rows] == [
         "fast",

@@ -19,12 +19,12 @@ from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import commit, prepare
 from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Row, Store
 from gate_racer.race.campaign.choice import BenchSettings, Choice, PreparedCourse
-from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, own_line, why
+from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, why
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.benchmarks.work import Place, job, note
+from tests.benchmarks.work import Place, work
 from tests.conftest import ROOT
 from tests.processes import raced, run_here
 
@@ -106,7 +106,6 @@ def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
 
 def test_laps_are_timed_from_gate_to_gate(course):
     from gate_racer.pilot.flight import FlightCounters
-    from gate_racer.pilot.records.result import Verdict
 
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [1.0, 2.0, 3.0, 3.5], [0.5] * 4)
@@ -132,47 +131,26 @@ def test_each_end_has_its_rule(status, cause, off, lost, rule):
     assert found.startswith(rule) and bool(found) == bool(rule)
 
 
-@pytest.mark.parametrize(
-    ("off_g", "line"),
-    [((0.1, 0.9, 0.2), "right of the opening"), ((-0.1, -0.9, 0.2), "left of the opening"), ((0, 0, 0.8), "below"),
-     ((0, 0.3, -0.8), "above the opening"), ((-3, 0, 0), "before its next gate"), ((2, 0, 0), "behind its next gate")],
-)  # fmt: skip
-def test_a_crash_without_a_plan_is_explained_by_where_the_policy_flew(off_g, line):
-    gate = load_track("splits_swift").gates[2]
-    x = np.concatenate([gate.p_wg + gate.R_wg @ off_g, np.zeros(11)])[None]
-    found = own_line(Verdict("crashed", "hit gate 2", [], [], np.zeros(1), x), gate)
-    assert found.startswith(line)
-    for lost, blamed in (([], False), ([np.nan, np.nan], False), ([0.1], False), ([0.3], True)):
-        told = why(Outcome("crashed", "hit gate 2"), np.array([0.1]), np.array(lost), 0.75, found)
-        assert ("estimate" in told) == blamed and (found in told) != blamed
-
-
 def test_seeds_are_flown_only_where_something_is_random():
     axes = ["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3, ["as_believed", "unknown"]
     cases = Choice(*axes, first_seed=40).cases(load_track("vq1"), load_vehicle("dcl"))
     seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
     assert seeds == [("1", 0), *(("2", 40 + k) for k in range(3)), *(("projected", 40 + k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
-    with pytest.raises(UserError, match="first_seed -1: must not be negative"):
-        Choice(*axes, first_seed=-1).require_known()
 
 
-PLANS = [("usual", ""), ("", ""), ("reserve=1,margin=0,see=0", "reserve=1,margin=0,see=0"),
-         ("see=0.0", "see=0"), ("see=0.2,reserve=0.9", "")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("asked", "name"), PLANS)
-def test_a_plan_is_named_by_what_it_asks_for(asked, name):
-    assert registry.plan_name(asked) == name
-    assert (
-        registry.plan_options(name, 2) == registry.plan_options(asked, 2) and registry.plan_options(name, 2).laps == 2
-    )
-
-
-@pytest.mark.parametrize("asked", ["spam=1", "reserve", "reserve=x", "reserve=2", "see=0.5,,"])
-def test_a_plan_that_cannot_be_is_refused(asked):
-    with pytest.raises(UserError, match=r"reserve|known"):
-        Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=(asked,)).require_known()
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("usual", ""), ("", ""), ("reserve=1,margin=0,see=0", "reserve=1,margin=0,see=0"), ("see=0.0", "see=0"),
+     ("see=0.2,reserve=0.9", ""), ("spam=1", None), ("reserve", None), ("reserve=x", None), ("see=0.5,,", None)],
+)  # fmt: skip
+def test_a_plan_is_named_by_what_it_asks_for_and_one_that_cannot_be_is_refused(asked, name):
+    if name is None:
+        with pytest.raises(UserError, match=r"reserve|known"):
+            registry.plan_name(asked)
+    else:
+        assert registry.plan_name(asked) == name
+        assert registry.plan_options(name, 2) == registry.plan_options(asked, 2)
 
 
 def test_plans_are_an_axis_and_each_is_made_once_and_apart(sprint, course, dcl, tmp_path, monkeypatch):
@@ -205,13 +183,9 @@ def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_set
 # Many
 
 
-def outcomes(flights):
-    return {case.seed: flown.outcome for case, flown in flights}
-
-
-def test_a_case_that_kills_its_process_fails_alone(tmp_path):
-    place = Place(tmp_path, deadly=1)
-    found = outcomes(run.in_processes(note, [job(seed, place) for seed in range(4)], 2))
+def test_a_case_that_kills_its_process_fails_alone():
+    jobs = [(a_case("projected", seed), Place(deadly=1)) for seed in range(4)]
+    found = {case.seed: flown.outcome for case, flown in run.in_processes(work, jobs, 2)}
     assert {seed: o.status for seed, o in found.items()} == {0: "finished", 1: "failed", 2: "finished", 3: "finished"}
     assert found[1].cause == "the worker process died" and found[3].race_s == 3.0
 
@@ -220,11 +194,10 @@ def test_a_repository_around_an_installed_program_does_not_name_its_commit(tmp_p
     by = ["git", "-C", str(tmp_path), "-c", "user.name=one", "-c", "user.email=one@example.com"]
     for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "another's"]):
         subprocess.run([*by, *words], check=True)
-    (installed := tmp_path / "site-packages/gate_racer").mkdir(parents=True)
-    monkeypatch.setattr("gate_racer.race.campaign.campaign.ROOT", installed)
-    assert commit() == version("gate-racer")
-    monkeypatch.setattr("gate_racer.race.campaign.campaign.ROOT", tmp_path)
-    assert re.fullmatch("[0-9a-f]{12}", commit())
+    (installed := tmp_path / "site-packages").mkdir()
+    for root, found in ((installed, re.escape(version("gate-racer"))), (tmp_path, "[0-9a-f]{12}")):
+        monkeypatch.setattr("gate_racer.race.campaign.campaign.ROOT", root)
+        assert re.fullmatch(found, commit())
 
 
 def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
@@ -253,7 +226,8 @@ WRONG = [
     (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
     (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
     (["--worlds", "unknwon"], "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
-    (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
+    (["--worlds", "unknown:3"], "no world 'unknown:3'; did you mean unknown?"),
+    (["--set", "first_seed=-1"], "first_seed -1: must be at least 0"),
     (["--set", "workers=0"], "workers 0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
@@ -268,23 +242,10 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_learned_policy_flies_a_lap_of_its_course_by_the_state_in_either_plant():
-    track, vehicle = load_track("splits_swift"), load_vehicle("swift")
-    course = PreparedCourse(track, vehicle, None, (), None, None)
-    for setting in ("1", "3"):
-        case = Case("splits_swift", "swift", 1, setting, "splits_swift", "given", 0)
-        world = as_believed(track, vehicle)
-        *_, verdict, _ = _by_state(case, course, registry.SETTINGS[setting], world, NoLog())
-        assert verdict.status == "finished" and len(verdict.gate_times_s) == len(track.gates)
-        assert min(verdict.gate_margins_m) > 0
-
-
 def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
-    choice = Choice(["swift"], ["1"], ["tracking", "splits_swift"], ["drift"], 1, 1, ["as_believed"])
-    assert [case.controller for case in choice.cases(load_track("splits_swift"), load_vehicle("swift"))] == [
-        "tracking",
-        "splits_swift",
-    ]
+    choice, names = Choice(["swift"], ["1"], seeds=1), ["tracking", "splits_swift"]
+    cases = replace(choice, controllers=names).cases(load_track("splits_swift"), load_vehicle("swift"))
+    assert [case.controller for case in cases] == names
     with pytest.raises(UserError, match=r"no controller 'nothing'; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"]).require_known()
 
@@ -302,9 +263,7 @@ def test_a_case_is_another_once_its_inputs_are():
 
 def test_a_stored_flight_of_other_content_does_not_count(tmp_path):
     store, flown = Store(tmp_path / FILE), Flown(Outcome("finished"), np.empty((0, 5)))
-    case = Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"]).cases(
-        load_track("vq1"), load_vehicle("dcl")
-    )[0]
+    case = a_case()
     store.add(replace(case, content="other"), flown)
     assert (case.id, case.content) not in store.done()
     store.add(case, flown)

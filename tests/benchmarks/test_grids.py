@@ -47,48 +47,34 @@ def test_a_table_counts_ranks_by_name_wherever_one_stood():
         MultiVehicleResult(0, ["a", "b"], [standing(1, 1, [1.0, 2.0]), standing(2, 2, [1.1, 2.2])], [], []),
         MultiVehicleResult(1, ["b", "a"], [standing(1, 2, [1.2, 2.0]), standing(2, 1, [1.1, 2.4])], [0.5], [3.0]),
     ]
-    assert races[1].leaders == ["b", "a"]
+    assert str(races[1]) == "seed 1, b-a: a 2.000 s, b 2.400 s; 1 contacts"
     lines = table(["a", "b"], races).splitlines()
     assert lines[0] == "a - b: 1 of 2 races with contacts, 0.50 in each; 2 finished by all"
     assert "ranks 2 0, mean 2.000 s" in lines[1] and "ranks 0 2, mean 2.300 s" in lines[2]
 
 
-def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeypatch, capsys, tmp_path):
+def test_places_turn_from_seed_to_seed_and_all_settings_and_worlds_are_written(monkeypatch, capsys, tmp_path):
+    ends, worlds = {"spec": 1.0, "dcl": 2.0}, set()  # s, by profile
+
     def race(pilots, profile, world, seed, setup):
-        assert (profile.name, world, setup.ahead_m) == ("dcl", "unknown", 1.0)
-        names = [entrant.name for entrant, _ in pilots]
-        return MultiVehicleResult(seed, names, [standing(1, 1, [1.0]), standing(2, 2, [1.5])], [], [])
+        assert setup.ahead_m == 1.0
+        worlds.add(world)
+        names, end = [entrant.name for entrant, _ in pilots], ends[profile.name]
+        return MultiVehicleResult(seed, names, [standing(1, 1, [end]), standing(2, 2, [end + 0.5])], [], [])
 
     monkeypatch.setattr(rivals, "race", race)
     monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
-    asked = ["--settings", "dcl-projected", "--worlds", "unknown", "--seeds", "3", "--out", str(tmp_path)]
-    arguments = cli.parser().parse_args([*asked, "--set", "rivals.grid=duel", "rivals.ahead_m=1", "first_seed=4"])
-    assert run.run(arguments) == 0
+    asked = ["--settings", "projected", "dcl-projected", "--seeds", "3", "--out", str(tmp_path)]
+    keys = ["--set", "rivals.grid=duel", "rivals.ahead_m=1", "first_seed=4"]
+    assert run.run(cli.parser().parse_args([*asked, *keys])) == 0
     told = capsys.readouterr().out
     assert "fast - slow: 0 of 3 races with contacts" in told and "finished 3, ranks 2 1" in told
     written = json.loads((tmp_path / "rivals-vq1-dcl-duel.json").read_text())
-    assert [(one["seed"], one["names"]) for one in written] == [
-        (4, ["fast", "slow"]), (5, ["slow", "fast"]), (6, ["fast", "slow"])
-    ]  # fmt: skip
-
-
-def test_all_settings_and_factors_are_flown_and_are_in_the_file_of_course_and_vehicle(monkeypatch, tmp_path):
-    ends, worlds = {"spec": [1.0], "dcl": [2.0]}, set()  # s, by profile
-
-    def race(pilots, profile, world, seed, setup):
-        worlds.add(world)
-        names = [entrant.name for entrant, _ in pilots]
-        return MultiVehicleResult(seed, names, [standing(1, k, ends[profile.name]) for k in (1, 2)], [], [])
-
-    monkeypatch.setattr(rivals, "race", race)
-    monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
-    asked = ["--settings", "projected", "dcl-projected", "--seeds", "2", "--out", str(tmp_path)]
-    assert run.run(cli.parser().parse_args([*asked, "--set", "rivals.grid=duel"])) == 0
-    written = json.loads((tmp_path / "rivals-vq1-dcl-duel.json").read_text())
-    assert worlds == {"as_believed"}
-    assert [one["order"][0]["time_s"] for one in written] == [1.0, 1.0, 2.0, 2.0]
-    factors = cli.parser().parse_args([*asked, "--worlds", "factors", "--set", "rivals.grid=duel"])
-    assert run.run(factors) == 0 and "unknown:camera.yaw_deg+" in worlds
+    places = [(4, ["fast", "slow"]), (5, ["slow", "fast"]), (6, ["fast", "slow"])]
+    assert [(one["seed"], one["names"]) for one in written] == 2 * places and worlds == {"as_believed"}
+    assert [one["order"][0]["time_s"] for one in written] == [1.0] * 3 + [2.0] * 3
+    assert run.run(cli.parser().parse_args([*asked, "--worlds", "factors", *keys])) == 0
+    assert "unknown:camera.yaw_deg+" in worlds
 
 
 def test_races_of_several_are_flown_by_projected_corners_alone():

@@ -90,21 +90,6 @@ def test_the_worst_flight_was_flown_again_with_log_and_plot(killed):
     assert f'href="worst/{logs[0].name}"' in (killed / "report.html").read_text()
 
 
-def test_the_report_draws_itself_in_a_browser_without_a_network(killed):
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    browser = next(filter(None, found), None)
-    if browser is None:
-        pytest.skip("no chromium or google-chrome on this machine")
-    page = killed / "report.html"
-    done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--dump-dom",
-         "--virtual-time-budget=20000", "--proxy-server=127.0.0.1:9", f"--user-data-dir={killed / 'browser'}", page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert 'data-drawn="3"' in done.stdout and "data-error" not in done.stdout.split("<script>")[0]
-    assert done.stdout.count('class="plot-container') == 3 and "sprint, dcl, 1 lap: margin at each gate" in done.stdout
-
-
 def test_a_campaign_is_stored_as_a_result(killed, tmp_path, capsys):
     assert tables.run(Namespace(campaign=killed, result=tmp_path / "sprint.json")) == 0
     stored = Result.load(tmp_path / "sprint.json")

@@ -4,11 +4,10 @@ from itertools import combinations, product
 
 import pytest
 
-from gate_racer.perception.registry import DETECTORS
+from gate_racer.benchmarks.races import Axes, covering, ended, named, refusal, words_of
 from gate_racer.planner.plan import write_plan
 from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.campaign.options import Axes, covering, ended, named, refusal, words_of
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import with_plan
@@ -52,7 +51,7 @@ def test_each_value_of_each_option_finishes_a_course_of_one_gate(row, hop, hop_p
     assert done.returncode == (2 if refusal(texts) else 0), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("strength", [1, 2, 3])
+@pytest.mark.parametrize("strength", [1, 2])
 def test_a_covering_array_has_all_that_can_be_together(strength):
     axes = Axes(
         [["vq1", "splits_uzh"], ["", "perception.pose=true"], ["laps=1", "laps=2"]],
@@ -67,11 +66,6 @@ def test_a_covering_array_has_all_that_can_be_together(strength):
 
     assert held(rows) == held(allowed)
     assert ("splits_uzh", "", "laps=1", "", "") not in allowed and all(row[2] == "laps=1" for row in rows)
-
-
-def test_every_name_in_a_registry_is_flown():
-    rows = covering(Axes.of(["vq1"]), 1)
-    assert all(any(f"perception.detector={name}" in row for row in rows) for name in DETECTORS)
 
 
 RESULT = {"gates_passed": 1, "gates_total": 6, "race_time_s": None, "planned_time_s": 6.0, "min_margin_m": 0.4}

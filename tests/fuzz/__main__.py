@@ -62,9 +62,7 @@ def _work(name: str, count: int, seed: int, corpus: Path, first: int, pipe: Conn
     codecs = None if reader else Codecs()
     with tempfile.TemporaryDirectory() as folder:
         for k in range(first, count):
-            rng = random.Random(f"{name} {seed} {k}")
-            pipe.send(("begin", k, 0.0, 0))
-            begin = time.process_time()
+            rng, begin = random.Random(f"{name} {seed} {k}"), time.process_time()
             if reader is not None:
                 file = corpus / reader.files[k % len(reader.files)]
                 path = Path(folder) / file.name
@@ -80,49 +78,33 @@ def _work(name: str, count: int, seed: int, corpus: Path, first: int, pipe: Conn
                 except Exception as error:
                     kind, why = "failed", f"{type(error).__name__}: {one_line(str(error))}"
             pipe.send((kind, why, time.process_time() - begin, _peak_mb() - begin_mb))
-    pipe.send(("end", 0, 0.0, 0))
 
 
 def fuzz(name: str, count: int, seed: int, corpus: Path, until: float) -> MutantCounts:
     """All mutants of one reader; stops at `until` (steady clock) and after 20 failures."""
-    tally, first = MutantCounts(), 0
-    while first < count and len(tally.failures) < 20 and time.monotonic() < until:
+    tally, done = MutantCounts(), 0
+    while done < count and len(tally.failures) < 20 and time.monotonic() < until:
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("fork").Process(
-            target=_work, args=(name, count, seed, corpus, first, theirs)
-        )
+        given = (name, count, seed, corpus, done, theirs)
+        process = multiprocessing.get_context("fork").Process(target=_work, args=given)
         process.start()
         theirs.close()
-        number, kind, why = first, "", ""
-        try:
-            while time.monotonic() < until:
-                if not ours.poll(HUNG_S):
-                    why = f"silent for {HUNG_S:g} s"
-                    break
-                kind, told, seconds, grown = ours.recv()
-                if kind in ("begin", "end"):
-                    number = told
-                    if kind == "end":
-                        break
-                    continue
-                if kind != "failed" and seconds > SLOW_S:
-                    kind, told = "failed", f"took {seconds:.1f} s"
-                if kind != "failed" and grown > LARGE_MB:
-                    kind, told = "failed", f"took {grown} MB"
-                tally.counts[kind] += 1
-                tally.slowest_s, tally.grown_mb = max(tally.slowest_s, seconds), max(tally.grown_mb, grown)
-                if kind == "failed":
-                    tally.failures.append(f"{name}, seed {seed}, mutant {number}: {told}")
-        except EOFError:
-            process.join()
-            why = f"the process died ({process.exitcode})"
+        why = ""
+        while done < count and time.monotonic() < until and not why:
+            try:
+                kind, why, seconds, grown = ours.recv() if ours.poll(HUNG_S) else ("failed", "hangs", HUNG_S, 0)
+            except EOFError:
+                process.join()
+                kind, why, seconds, grown = "failed", f"the process died ({process.exitcode})", 0.0, 0
+            if kind != "failed" and (seconds > SLOW_S or grown > LARGE_MB):
+                kind, why = "failed", f"took {seconds:.1f} s, {grown} MB"
+            tally.counts[kind] += 1
+            tally.slowest_s, tally.grown_mb = max(tally.slowest_s, seconds), max(tally.grown_mb, grown)
+            if kind == "failed":
+                tally.failures.append(f"{name}, seed {seed}, mutant {done}: {why}")
+            done += 1
         process.kill()
         process.join()
-        if kind == "end" or time.monotonic() >= until:
-            break
-        tally.counts["failed"] += 1
-        tally.failures.append(f"{name}, seed {seed}, mutant {number}: {why}")
-        first = number + 1
     return tally
 
 
@@ -133,19 +115,10 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--seconds", type=float, default=300.0, help="stop after so many (default: 300)")
     arguments.add_argument("--only", choices=names, nargs="+", default=names)
-    arguments.add_argument(
-        "--keep", type=Path, help="write this mutant's file here and end (with --only and --mutants N+1)"
-    )
     a = arguments.parse_args()
     until, failures, total = time.monotonic() + a.seconds, [], Counter()
     with tempfile.TemporaryDirectory() as folder:
         make_corpus(Path(folder))
-        if a.keep:
-            (reader,) = (one for one in FILE_READERS if one.name in a.only)
-            k = a.mutants - 1
-            data = (Path(folder) / reader.files[k % len(reader.files)]).read_bytes()
-            a.keep.write_bytes(mutant(data, random.Random(f"{reader.name} {a.seed} {k}")))
-            return 0
         print(f"{'':18s} {'mutants':>8s} {'read':>7s} {'refused':>8s} {'failed':>7s} {'slowest':>9s} {'memory':>8s}")
         for name in a.only:
             share = next((reader.share for reader in FILE_READERS if reader.name == name), 1.0)

@@ -27,8 +27,8 @@ from gate_racer.sim.report import RunReport, write_report
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.link import blackbox_writer as blackbox
-from tests.link.log_writers import ULogWriter, dataflash, tlog, write_bag
+from tests.link.log_writers import dataflash, tlog, write_bag
+from tests.link.test_log_formats import as_file, hovering, px4
 from tests.mpc.policy_files import write_onnx
 from tests.preflights import made
 
@@ -82,8 +82,8 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _table(folder / "log.csv")
     _tlog(folder / "log.tlog")
     _dataflash(folder / "log.bin")
-    _ulog(folder / "log.ulg")
-    _blackbox(folder / "log.bbl")
+    (folder / "log.ulg").write_bytes(px4(samples=SAMPLES).bytes())
+    as_file(folder / "log.bbl", hovering(SAMPLES))
     for kind, name in (("ROS 1", "log.bag"), ("MCAP", "ros.mcap"), ("SQLite", "log.db3")):
         write_bag(folder, kind).rename(folder / name)
     _bootcamp(folder / "bootcamp.log")
@@ -229,30 +229,6 @@ def _dataflash(path: Path) -> None:
             ("CTUN", us, throttle),
         ]
     dataflash(path, kinds, rows)
-
-
-def _ulog(path: Path) -> None:
-    writer = ULogWriter({
-        "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",
-        "vehicle_local_position": "float x;float y;float z;float vx;float vy;float vz",
-        "vehicle_rates_setpoint": "float roll;float pitch;float yaw;float[3] thrust_body",
-    })  # fmt: skip
-    for k in range(SAMPLES):
-        t, v, force, throttle, rate = motion(k)
-        writer.write("sensor_combined", t, rate, 0, 0, *force)
-        writer.write("vehicle_local_position", t, t, 0, -1, *v)
-        writer.write("vehicle_rates_setpoint", t, rate, 0, 0, 0, 0, -throttle)
-    path.write_bytes(writer.bytes())
-
-
-def _blackbox(path: Path) -> None:
-    rows = []
-    for k in range(SAMPLES):
-        t, _, force, throttle, rate = motion(k)
-        accel = {f"accSmooth[{i}]": round(sign * 2048 * force[i] / GRAVITY) for i, sign in enumerate((1, -1, -1))}
-        turns = {"gyroADC[0]": round(math.degrees(rate)), "setpoint[3]": round(1000 * throttle)}
-        rows.append(blackbox.row_of(round(1e6 * t), k, **accel, **turns))
-    path.write_bytes(blackbox.header() + b"".join(blackbox.frames(rows)) + blackbox.END)
 
 
 def _bootcamp(path: Path) -> None:

@@ -4,10 +4,7 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from importlib import import_module
-from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +13,7 @@ import gate_racer.doctor
 from gate_racer import about, answers
 from gate_racer.about import SHELLS
 from gate_racer.answers import completion
-from gate_racer.commands import COMMANDS
-from gate_racer.common.command import main
+from gate_racer.commands import ABOUT, COMMANDS
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
 from gate_racer.doctor import examine
@@ -30,35 +26,14 @@ from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 from tests.conftest import ROOT
-
-BIN = Path(sys.executable).parent
-
-
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([BIN / words[0], *words[1:]], cwd=folder, capture_output=True, text=True, timeout=120)
+from tests.processes import run_here
 
 
-def test_it_lists_what_can_be_named(tmp_path):
-    told = run(tmp_path, "gate-racer", "list")
+def test_it_lists_what_can_be_named():
+    told = run_here(ABOUT, "list")
     assert told.returncode == 0
     for name in ("vq1", "dcl", "spec", "unknown", "race", "mpcc"):
         assert name in told.stdout
-
-
-STANDING = """
-import sys
-from gate_racer import commands
-for name in commands.COMMANDS:
-    for function, words in ((name.replace("-", "_"), [name]), ("gate_racer", ["gate-racer", name])):
-        sys.argv[:] = [*words, "--version"]
-        assert getattr(commands, function)() == 0
-"""
-
-
-def test_every_command_stands_by_its_own_name_and_behind_it():
-    """As functions of `commands`, which are what is installed: `tests/test_install.py`."""
-    told = subprocess.run([sys.executable, "-c", STANDING], capture_output=True, text=True, check=True).stdout
-    assert told.splitlines() == [f"{name} {version('gate-racer')}" for name in COMMANDS for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -69,8 +44,8 @@ def test_every_help_page_is_plain_text(name):
     assert "--quiet" in page and "--json FILE" in page, "which all have"
 
 
-def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
-    told = run(tmp_path, "gate-racer", "race")
+def test_a_command_that_it_does_not_have_is_one_clear_line():
+    told = run_here(ABOUT, "race")
     assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
     assert told.stderr.count("\n") == 1 and told.stdout == ""
 
@@ -95,11 +70,9 @@ MISSPELT = [
         (["--seed", "one"], "error: --seed one: world.seed: expected a whole number, found 'one'\n"),
     ],
 )
-def test_an_option_that_is_wrong_is_one_clear_line(words, line, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["run-mpc", *words])
-    with pytest.raises(SystemExit) as end:
-        main(COMMANDS["run-mpc"])
-    assert end.value.code == 2 and capsys.readouterr().err == line
+def test_an_option_that_is_wrong_is_one_clear_line(words, line):
+    told = run_here(COMMANDS["run-mpc"], *words)
+    assert told.returncode == 2 and told.stderr == line
 
 
 @pytest.mark.parametrize(("load", "name", "near"), MISSPELT)
@@ -141,10 +114,6 @@ def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, caps
     assert (here / "lessons/1_hear.py").read_text() == (source / "lessons/1_hear.py").read_text()
 
 
-def findings(folder: Path) -> dict:
-    return {finding.what: finding for finding in examine(folder)}
-
-
 def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
     def missing(*_):
         raise AcadosMissingError("acados is missing")
@@ -157,7 +126,8 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
         port = load_profile("dcl").mavlink_port
         with contextlib.suppress(OSError):  # another program has it: as good
             other.bind(("127.0.0.1", port))
-        found = findings(tmp_path)
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        found = {finding.what: finding for finding in examine(tmp_path)}
     words = {
         "acados": "--set controller.solver=casadi",
         "C compiler": "install gcc",
@@ -167,10 +137,5 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
     }
     for what, mends in words.items():
         assert not found[what].good and mends in found[what].detail and not found[what].needed
-    assert found["Python"].good and found["this folder"].good
-
-
-def test_a_folder_that_cannot_be_written_is_what_nothing_flies_without(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    found = findings(tmp_path)["this folder"]
-    assert found.needed and not found.good
+    folder = found["this folder"]
+    assert found["Python"].good and folder.needed and not folder.good

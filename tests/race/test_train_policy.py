@@ -4,8 +4,6 @@ PyTorch is loaded in processes of its own: in one that renders, its LLVM and tha
 """
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -97,31 +95,6 @@ def test_networks_go_on_to_another_course_and_to_what_flights_lacked(tmp_path, d
     (tmp_path / "none.pt").write_bytes(b"none")
     code, said = train(tmp_path, "two.onnx", "vq1", "--set", f"origin={tmp_path / 'none.pt'}")
     assert code == 2 and "none.pt: not a checkpoint of train-policy" in said
-
-
-INHERITED = """
-import numpy as np
-from gate_racer.mpc.policy.policy import PolicyNetwork
-from gate_racer.race.training.learner import Learner, LearningTask
-from gate_racer.sim.environment.racing import Randomisation
-from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.vehicle import load_vehicle
-def task(track, setting):
-    return LearningTask(load_track(track), load_vehicle("swift"), 60.0, 4, (setting,), Randomisation())
-origin = Learner(task("splits_swift", 1), 0)
-origin.improve()
-others = [Learner(task("vq1", 3), 1, origin), Learner(task("vq1", 3), 1)]
-seen = np.random.default_rng(0).normal(size=(9, 31))
-acts = [[PolicyNetwork(one.policy())(row) for row in seen] for one in (origin, *others)]
-assert np.array_equal(acts[0], acts[1]) and not np.array_equal(acts[0], acts[2])
-assert others[0].steps == 0 and np.allclose(acts[2], others[1].scaling.hover, atol=0.1), "an untrained policy hovers"
-"""
-
-
-@needs_rsl_rl
-def test_networks_are_taken_over_as_they_are():
-    done = subprocess.run([sys.executable, "-c", INHERITED], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("plant", "aerodynamic"), [("1", False), ("3", True)])

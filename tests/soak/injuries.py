@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from pymavlink.dialects.v20 import common as dialect
 from pymavlink.generator.mavcrc import x25crc
@@ -62,17 +63,14 @@ def corruption(share: float) -> Injury:
 class Silence(Injury):
     """Nothing passes for a while, some s after GO."""
 
-    def __init__(self, at_s: float, for_s: float, telemetry: bool = True, video: bool = True):
-        self._window, self._telemetry, self._video = (at_s, at_s + for_s), telemetry, video
-
-    def _open(self, about: Context) -> bool:
-        return not self._window[0] <= about.since_go < self._window[1]
-
-    def telemetry(self, datagram: bytes, about: Context) -> list[Passage]:
-        return [(0.0, datagram)] if not self._telemetry or self._open(about) else []
+    def __init__(self, at_s: float, for_s: float, telemetry: bool = True):
+        self._begin, self._end, self._telemetry = at_s, at_s + for_s, telemetry
 
     def video(self, datagram: bytes, about: Context) -> list[Passage]:
-        return [(0.0, datagram)] if not self._video or self._open(about) else []
+        return [] if self._begin <= about.since_go < self._end else [(0.0, datagram)]
+
+    def telemetry(self, datagram: bytes, about: Context) -> list[Passage]:
+        return self.video(datagram, about) if self._telemetry else [(0.0, datagram)]
 
 
 class Stamps(Injury):
@@ -152,21 +150,14 @@ class Together(Injury):
 
     def __init__(self, *injuries: Injury):
         self._injuries = injuries
+        for name in ("telemetry", "video", "commands"):
+            setattr(self, name, partial(self._through, name))
 
     def _through(self, name: str, datagram: bytes, about: Context) -> list[Passage]:
         passages: list[Passage] = [(0.0, datagram)]
         for injury in self._injuries:
             passages = [(d + more, out) for d, one in passages for more, out in getattr(injury, name)(one, about)]
         return passages
-
-    def telemetry(self, datagram: bytes, about: Context) -> list[Passage]:
-        return self._through("telemetry", datagram, about)
-
-    def video(self, datagram: bytes, about: Context) -> list[Passage]:
-        return self._through("video", datagram, about)
-
-    def commands(self, datagram: bytes, about: Context) -> list[Passage]:
-        return self._through("commands", datagram, about)
 
     def strangers(self, about: Context) -> list[bytes]:
         return [said for injury in self._injuries for said in injury.strangers(about)]

@@ -34,26 +34,24 @@ class Context:
 
 
 class Injury:
-    """Injury that passes everything on unharmed."""
+    """What passes in place of telemetry, video and commands, and what other senders say to the MAVLink and the video port.
+
+    This one passes everything on unharmed.
+    """
 
     def telemetry(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """Return the datagrams that the pilot receives in place of a MAVLink datagram."""
         return [(0.0, datagram)]
 
     def video(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """Return the chunks that the pilot receives in place of a chunk of an image."""
         return [(0.0, datagram)]
 
     def commands(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """Return the datagrams that the simulator receives in place of one of the pilot's."""
         return [(0.0, datagram)]
 
     def strangers(self, about: Context) -> Iterable[bytes]:
-        """Return other senders' datagrams to the pilot's MAVLink port; called a hundred times a second."""
         return []
 
     def noise(self, about: Context) -> Iterable[bytes]:
-        """Return other senders' datagrams to its video port."""
         return []
 
 
@@ -86,10 +84,11 @@ class Proxy:
     """Proxy that runs on a thread while it is entered."""
 
     def __init__(self, injury: Injury, seed: int):
-        self._injury, self._about = injury, Context(random.Random(seed))
+        self._injury, self.about = injury, Context(random.Random(seed))
         self._pilots: tuple[int, int] = (0, 0)
         # Towards the simulator (it sends there), and towards the pilot (it answers there); video, and two strangers.
         self._near, self._far, self._video, *self._strange = (self._bound() for _ in range(5))
+        self.mavlink_port, self.video_port = (one.getsockname()[1] for one in (self._near, self._video))
         self._simulator: tuple[str, int] | None = None
         self._waiting: list[tuple[float, int, socket.socket, bytes, tuple[str, int]]] = []
         self._number = count()
@@ -105,23 +104,7 @@ class Proxy:
         bound.setblocking(False)
         return bound
 
-    @property
-    def mavlink_port(self) -> int:
-        """Port to which the simulator sends telemetry."""
-        return int(self._near.getsockname()[1])
-
-    @property
-    def video_port(self) -> int:
-        """Port to which the simulator sends images."""
-        return int(self._video.getsockname()[1])
-
-    @property
-    def since_go(self) -> float:
-        """s since the pilot's first set-point; negative before."""
-        return self._about.since_go
-
     def start(self, mavlink: int, video: int) -> None:
-        """Begin to pass on to the pilot's ports."""
         self._pilots = mavlink, video
         self._thread.start()
 
@@ -138,7 +121,7 @@ class Proxy:
     def _run(self) -> None:
         begin, next_strangers, go = time.monotonic(), 0.0, math.inf
         to_pilot, to_video = ((LOCAL, port) for port in self._pilots)
-        injury, about = self._injury, self._about
+        injury, about = self._injury, self.about
         while not self._over.is_set():
             now = time.monotonic()
             until = min([next_strangers, *(self._waiting[0][:1] if self._waiting else ())])

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate_racer.common.process import descendants
 from gate_racer.planner.plan import read_plan
 from tests.conftest import ROOT
 from tests.processes import command, free_port
@@ -50,10 +51,7 @@ def race(
 ) -> Raced:
     """Fly one race of a plan.
 
-    Args:
-        fault: of the process.
-        closed_stderr: whether nobody reads stderr from the beginning.
-        file_limit: bytes that no file may exceed, as on a full disk; 0 for none.
+    `closed_stderr`: nobody reads it from the beginning; `file_limit`: bytes that no file may exceed, as on a full disk.
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder, proxy = Path(folder_name), Proxy(injury, seed)
@@ -65,46 +63,37 @@ def race(
                      "--report", folder / "report.json"),
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        pilot = subprocess.Popen(
-            command("gate_racer.race.run_mpc", plan, "--live", "--profile", profile, "--set", f"link.listen={LOCAL}:{mavlink}",
-                     f"link.video={LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
-            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))) if file_limit else None,
-        )  # fmt: skip
+        told, errors = folder / "stdout", folder / "stderr"
+        with told.open("w") as out, errors.open("w") as err:
+            pilot = subprocess.Popen(
+                command("gate_racer.race.run_mpc", plan, "--live", "--profile", profile,
+                        "--set", f"link.listen={LOCAL}:{mavlink}", f"link.video={LOCAL}:{video}",
+                        "--log", folder / "logs", "--json", folder / "result.json"),
+                cwd=ROOT, stdout=out, stderr=subprocess.PIPE if closed_stderr else err,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+                preexec_fn=lambda: file_limit and resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit)),
+            )  # fmt: skip
         try:
-            if closed_stderr:
-                assert pilot.stderr is not None
+            if pilot.stderr is not None:
                 pilot.stderr.close()
             proxy.start(mavlink, video)
-            if fault is not None and _wait(lambda: proxy.since_go >= fault.at_s or pilot.poll() is not None):
+            if fault is not None and _wait(lambda: proxy.about.since_go >= fault.at_s or pilot.poll() is not None):
                 fault.strike(pilot, folder)
-            code, told, errors = _communicate(pilot, closed_stderr)
+            try:
+                code = pilot.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                pilot.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+                pilot.wait()
+                code = None
             _wait(lambda: (folder / "report.json").exists() or simulator.poll() is not None, 20.0)
             files = (folder / "result.json", folder / "report.json")
             result, report = (json.loads(f.read_text()) if f.exists() else None for f in files)
-            return Raced(code, result, report, told, errors, proxy.witness)
+            return Raced(code, result, report, told.read_text(), errors.read_text(), proxy.witness)
         finally:
             for process in (pilot, simulator):
                 process.kill()
                 process.wait()
-            for stream in (pilot.stdout, pilot.stderr):
-                if stream is not None:
-                    stream.close()
             proxy.close()
-
-
-def _communicate(pilot: subprocess.Popen, closed_stderr: bool) -> tuple[int | None, str, str]:
-    try:
-        if closed_stderr:
-            assert pilot.stdout is not None
-            code = pilot.wait(LIMIT_S)
-            return code, pilot.stdout.read(), ""
-        told, errors = pilot.communicate(timeout=LIMIT_S)
-        return pilot.returncode, told, errors
-    except subprocess.TimeoutExpired:
-        pilot.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
-        told, errors = ("", "") if closed_stderr else pilot.communicate()
-        return None, told, errors
 
 
 def _wait(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
@@ -116,14 +105,8 @@ def _wait(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
     return False
 
 
-def children(process: subprocess.Popen) -> list[int]:
-    """Process ids of a Linux process' children."""
-    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
-
-
 def freeze_perception(pilot: subprocess.Popen, folder: Path) -> None:
     """SIGSTOP to whatever child looks at images; multiprocessing's own helpers do not matter."""
-    for pid in children(pilot):
+    for pid in descendants(pilot.pid):
         if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGSTOP)

@@ -12,7 +12,6 @@ from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, matrix
-from tools.training.courses import random_style, random_track
 from tools.training.frames import keypoints
 
 CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
@@ -88,9 +87,3 @@ def test_keypoints_tell_what_is_seen_hidden_and_behind_the_eye():
         for points in keypoints(Labels(quads, visible, np.zeros(4), np.zeros(4)))
     ]
     assert told == [[2, 2, 1, 2], [2, 2, 0, 0], [2, 2, 2, 0]]
-
-
-def test_the_same_seed_draws_the_same_course():
-    a, b = (random_track(np.random.default_rng(7)) for _ in range(2))
-    assert a.hash == b.hash
-    assert random_style(np.random.default_rng(7)) == random_style(np.random.default_rng(7))

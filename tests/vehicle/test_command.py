@@ -263,4 +263,4 @@ def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_
     told = os.read(ours, 1000).decode()
     os.close(ours)
     assert done.stdout == "done\n"
-    assert told == "" if piped else re.fullmatch(r"probe: running for \d s \.*\r?\n?", told)
+    assert told == "" if piped else re.fullmatch(r"probe: running for \d+ s \.*\r?\n?", told)

@@ -61,8 +61,6 @@ def random_track(rng: np.random.Generator) -> Track:
 
 
 def random_style(rng: np.random.Generator) -> RenderingStyle:
-    """Draw a style: light, blur and proportions of gates."""
-
     def factor(spread: float) -> float:
         return float(np.exp(spread * rng.standard_normal()))
 
