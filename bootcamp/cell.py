@@ -1,24 +1,27 @@
 """Process that runs a learner's program: confined, its output limited, and the place known where it hangs or crashed.
 
-What it sends is read as data of known types (`stages.receive`), and processes that it starts end with it (`no_survivors`).
+What it sends is read as data of known types (`receive`), and processes that it starts end with it (`no_survivors`).
 """
 
 import contextlib
 import faulthandler
-import json
+import io
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gate_racer.bootcamp.program import error_told, load_program, own_file
+from gate_racer.bootcamp.program import error_in_flight, load_program, own_file, traceback_text
 from gate_racer.common.errors import UserError, one_line, say
 from gate_racer.common.process import (
     Worker,
@@ -44,6 +47,93 @@ TRACE_S = 1.0  # s to wait for the place where a process hangs (chosen)
 TRACE_BYTES = 1 << 16  # bytes of a trace and of output read at once
 STARTS = ("subprocess.Popen", "os.posix_spawn", "os.system")  # audit events
 FRAME = re.compile(r'File "(.+)", line (\d+) in (\w+|<\w+>)')  # of faulthandler
+STARTED, SENTINEL = b"s", b""  # the first message of a worker, and the last one to it; all others are pickles
+ROOM = __package__
+MESSAGES = {  # names of the types in messages, by module
+    f"{ROOM}.api": {"Box", "CourseGate", "Go", "Halt", "Land", "Location", "Null", "Report", "Status", "Unreadable"},
+    f"{ROOM}.cell": {"Counts", "Failed"},
+    f"{ROOM}.stages": {"Answer", "Packet"},
+    "gate_racer.vehicle.camera": {"Camera"},
+    "gate_racer.vehicle.lens": {"Lens"},
+}
+ARRAYS = {"_reconstruct", "_frombuffer", "ndarray", "dtype", "scalar"}  # names in numpy of which arrays are made
+
+
+class _Reader(pickle.Unpickler):
+    """Unpickler that makes the messages' types and arrays only: a learner's process may send anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in MESSAGES.get(module, ()) or (module.split(".")[0] == "numpy" and name in ARRAYS):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no type of a message")
+
+
+def unpacked(data: bytes) -> Any:
+    """Return the message in these bytes. Raises UnpicklingError if they are none."""
+    try:
+        return _Reader(io.BytesIO(data)).load()
+    except Exception as error:
+        raise pickle.UnpicklingError(f"no message ({type(error).__name__}: {error})") from None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Message to main: an uncaught exception."""
+
+    cause: str  # one line
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Last message to main: the worker's counters."""
+
+    counters: dict[str, int]
+    mistakes: dict[str, int]  # in boxes and places, by a text with {} for their number
+
+
+def counts(told: object) -> Counter[str]:
+    """Return the counters in a message of a learner's process, which may be anything."""
+    items = told.items() if isinstance(told, dict) else ()
+    return Counter({text: count for text, count in items if isinstance(text, str) and isinstance(count, int)})
+
+
+@dataclass
+class Desk:
+    """Connection of a worker to main: main sends an item, and the next one after the worker's answer to it."""
+
+    main: Connection
+    counters: Counter[str] = field(default_factory=Counter)
+    mistakes: Counter[str] = field(default_factory=Counter)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the items up to the sentinel, or until main has ended."""
+        with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
+            while data := self.main.recv_bytes():
+                yield unpacked(data)
+
+    def answer(self, item: Any = None) -> None:
+        """Answer the last item, or tell that the worker is ready for the first. Raises OSError without main."""
+        self.main.send_bytes(pickle.dumps(item))
+
+
+def work(main: Connection, program: Path, stage: Callable[..., None], *given: Any) -> None:
+    """Run `stage(desk, program, *given)` in a worker; report any exception, and then the counters, to main."""
+    desk = Desk(main)
+    with contextlib.suppress(OSError):  # without main
+        main.send_bytes(STARTED)
+        try:
+            stage(desk, program, *given)
+        except BaseException as error:  # a program may well call exit()
+            desk.answer(Failed(error_in_flight(error, program), traceback_text(error)))
+        desk.answer(Counts(dict(desk.counters), dict(+desk.mistakes)))
+
+
+def own_work(main: Connection, *arguments: Any) -> None:
+    """Run a worker that runs nothing of the program."""
+    confine()
+    work(main, *arguments)
+    leave(0)
 
 
 def process_context() -> "SpawnContext | ForkServerContext":
@@ -69,18 +159,18 @@ class Cell(Worker):
 
     def __init__(
         self,
-        work: Callable[..., None],
         program: Path,
-        *arguments: object,
+        stage: Callable[..., None],
+        *given: object,
         name: str,
         tell: Callable[[str], None] = lambda line: None,
         memory_bytes: int = MEMORY_BYTES,
     ):
-        """Start `work(pipe, program, *arguments)`; `tell` receives the lines that it prints, in a thread."""
+        """Start `work` with these arguments; `tell` receives the lines that it prints, in a thread."""
         context, self.program = process_context(), program
         self._trace, trace = context.Pipe(duplex=False)
         output, printed = context.Pipe(duplex=False)
-        super().__init__(_confined, trace, printed, memory_bytes, work, program, *arguments, name=name, context=context)
+        super().__init__(_confined, trace, printed, memory_bytes, program, stage, *given, name=name, context=context)
         trace.close()
         printed.close()
         self._reader = threading.Thread(target=_pass_on, args=(output, tell), name=f"output of {name}", daemon=True)
@@ -141,33 +231,24 @@ def scenario_of(path: Path) -> str:
     Raises:
         UserError: it cannot be loaded, see `load_program`, does not end, or ends its own process.
     """
-    cell = Cell(_load, path, name="load", tell=lambda line: say(line, sys.stderr))
-    problem, scenario, pipe = "", "", cell.pipe
+    cell = Cell(path, _load, name="load", tell=lambda line: say(line, sys.stderr))
     try:
-        pipe.recv_bytes()  # it has started
-        if pipe.poll(LOAD_S):
-            problem, scenario = json.loads(pipe.recv_bytes(TRACE_BYTES))
-        else:
+        cell.pipe.recv_bytes()  # it has started
+        if not cell.pipe.poll(LOAD_S):
             place = re.sub(r".*:(?=\d+$)", ":", cell.stop_hung())
-            problem = f"{path}{place}: still running after {LOAD_S:g} s: a loop outside of functions? {ENDLESS}"
-    except (EOFError, OSError, ValueError):
-        problem = f"{path}: {cell.how_it_ended()} while it was loaded"
+            raise UserError(f"{path}{place}: still running after {LOAD_S:g} s: a loop outside of functions? {ENDLESS}")
+        told = unpacked(cell.pipe.recv_bytes(TRACE_BYTES))
+    except (EOFError, OSError, pickle.UnpicklingError):
+        raise UserError(f"{path}: {cell.how_it_ended()} while it was loaded") from None
     finally:
         cell.close(0.0)
-    if problem:
-        raise UserError(str(problem))
-    return str(scenario)
+    if isinstance(told, Failed):
+        raise UserError(told.cause)
+    return str(told)
 
 
-def _load(main: Connection, path: Path) -> None:
-    main.send_bytes(b"started")
-    try:
-        answer = "", load_program(path).scenario
-    except UserError as error:
-        answer = str(error), ""
-    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
-        answer = f"{path}: {error_told(error)}", ""
-    main.send_bytes(json.dumps(answer).encode())
+def _load(desk: Desk, path: Path) -> None:
+    desk.answer(load_program(path).scenario)
 
 
 def _read(pipe: Connection) -> bytes:
@@ -179,7 +260,6 @@ def _confined(
     trace: Connection,
     printed: Connection,
     memory_bytes: int,
-    work: Callable[..., None],
     *arguments: Any,
 ) -> None:
     confine(memory_bytes)

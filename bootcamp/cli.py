@@ -44,15 +44,8 @@ class ArenaSettings:
         if self.camera:
             width, height = map(int, self.camera.split("x"))
             scale = width / camera.width_px  # as wide on the ground as before
-            camera = replace(
-                camera,
-                width_px=width,
-                height_px=height,
-                fx_px=camera.fx_px * scale,
-                fy_px=camera.fy_px * scale,
-                cx_px=(width - 1) / 2,
-                cy_px=(height - 1) / 2,
-            )
+            wide = camera.zoomed(scale)
+            camera = replace(wide, width_px=width, height_px=height, cx_px=(width - 1) / 2, cy_px=(height - 1) / 2)
         step_s = world.step_s if self.step_s is None else self.step_s
         try:
             return replace(world, step_s=step_s, drone=drone, camera=camera, map=str(self.map or world.map))

@@ -22,11 +22,12 @@ from gate_racer.bootcamp.api import Box, Location, Report
 from gate_racer.bootcamp.cli import PORT
 from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import target_of
-from gate_racer.bootcamp.scenario import OPENING_M, OUTER_M, Scenario
+from gate_racer.bootcamp.scenario import Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
 from gate_racer.link.sockets import parse_address
 from gate_racer.sim.view.texture import Image
+from gate_racer.tracks.track import VADR_FRAME
 
 AGAIN_S = 2.0  # s from the end of a flight to its repetition (chosen)
 GONE_S = 5.0  # s without a request, after which the page counts as closed (chosen)
@@ -130,17 +131,16 @@ class BrowserView:
         if request.path == "/live":
             kind, content, self._requested_t = "image/jpeg", self._jpeg, time.monotonic()
             self._opened.set()
+        heads = {"Content-Type": kind, "Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         with contextlib.suppress(OSError):  # the client has disconnected
-            if request.path in ("/", "/live"):
-                request.send_response(200 if content else 204)
-                request.send_header("Content-Type", kind)
-                request.send_header("Content-Security-Policy", POLICY)
-                request.send_header("Cache-Control", "no-store")
-                request.send_header("Content-Length", str(len(content)))
-                request.end_headers()
-                request.wfile.write(content)
-            else:
+            if request.path not in ("/", "/live"):
                 request.send_error(404)
+                return
+            request.send_response(200 if content else 204)
+            for head, value in (heads | {"Content-Length": str(len(content))}).items():
+                request.send_header(head, value)
+            request.end_headers()
+            request.wfile.write(content)
 
     def close(self) -> None:
         """End the server; browsers keep showing the last frame."""
@@ -204,16 +204,10 @@ def ground_map(side_px: int, report: Report, trail: list[Location], boundary_m: 
     if report.waypoint is not None:
         cv2.drawMarker(drawn, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
     cv2.circle(drawn, at(report.position), 3, FOUND, -1)
-    return _with_scale(drawn, scale)
-
-
-def _with_scale(drawn: Image, scale: float) -> Image:
-    """Draw a bar of SCALE_M and an arrow to the north into a map of `scale` px/m."""
-    side, long = len(drawn), round(SCALE_M * scale)
-    cv2.line(drawn, (6, side - 7), (6 + long, side - 7), INK, 2)
-    _write(drawn, f"{SCALE_M:g} m", (6, side - 12))
-    cv2.arrowedLine(drawn, (side - 10, 34), (side - 10, 18), INK, 1, cv2.LINE_AA, tipLength=0.4)
-    _write(drawn, "N", (side - 14, 14))
+    cv2.line(drawn, (6, side_px - 7), (6 + round(SCALE_M * scale), side_px - 7), INK, 2)
+    _write(drawn, f"{SCALE_M:g} m", (6, side_px - 12))
+    cv2.arrowedLine(drawn, (side_px - 10, 34), (side_px - 10, 18), INK, 1, cv2.LINE_AA, tipLength=0.4)
+    _write(drawn, "N", (side_px - 14, 14))
     return drawn
 
 
@@ -226,7 +220,7 @@ def _draw_gate(image: Image, report: Report) -> None:
     gate, side = report.gates[min(report.passed, len(report.gates) - 1)], GATE_PX
     view, scale = image[8 : 8 + side, -8 - side : -8], side / GATE_VIEW_M
     view[:] = 30
-    for width, colour in ((OUTER_M, ROUTE), (OPENING_M, (30, 30, 30))):
+    for width, colour in ((VADR_FRAME.outer_m, ROUTE), (VADR_FRAME.opening_m, (30, 30, 30))):
         low, high = (round(side / 2 + sign * scale * width / 2) for sign in (-1, 1))
         cv2.rectangle(view, (low, low), (high, high), colour, -1)
     n, e = report.position.north - gate.north, report.position.east - gate.east

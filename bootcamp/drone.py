@@ -52,27 +52,13 @@ class SimulatedBody:
         self.hit, self.landed, self.touched = "", False, False
         self._descending, self._still = False, 0  # ticks at rest
         self._rest_pose: Array | None = None
+        self._read_plant()
         self._goal_w = self.p_w
 
-    @property
-    def t(self) -> float:
-        """Time, s."""
-        return self._count / self._hz
-
-    @property
-    def p_w(self) -> Array:
-        """Position (3,) m."""
-        return self._plant.x[P].copy()
-
-    @property
-    def v_w(self) -> Array:
-        """Velocity (3,) m/s."""
-        return self._plant.x[V].copy()
-
-    @property
-    def q_wb(self) -> Array:
-        """Attitude (4,), body to world, wxyz."""
-        return self._plant.x[Q].copy()
+    def _read_plant(self) -> None:
+        """Set time (s), position (3,) m, velocity (3,) m/s and attitude (4,), body to world, wxyz."""
+        x = self._plant.x
+        self.t, self.p_w, self.v_w, self.q_wb = self._count / self._hz, x[P].copy(), x[V].copy(), x[Q].copy()
 
     def head_for(self, goal_w: Array) -> None:
         """Fly to a goal (3,) m and stop there."""
@@ -97,8 +83,9 @@ class SimulatedBody:
         if not self.touched:
             truth = self._plant.truth
             self._cascade.follow(self._set_point(truth.x[P], truth.x[V]), truth)
-            self._plant.command(self.t, self._cascade.target(truth))
-        contacts = self._plant.advance(self.t)
+            self._plant.command(self._count / self._hz, self._cascade.target(truth))
+        contacts = self._plant.advance(self._count / self._hz)
+        self._read_plant()
         ground = [contact.kind is ColliderKind.BOUNDS and -self.p_w[2] < STANDING_M for contact in contacts]
         if not all(ground) or (contacts and not self._descending):
             self.hit = "hit the ground" if all(ground) else f"hit {contacts[ground.index(False)].kind}"

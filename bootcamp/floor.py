@@ -112,21 +112,16 @@ def _tiled(scenario: Scenario, side: int, at: Place) -> Image:
                 at(middle.north + sign * view.north / 2, middle.east - sign * view.east / 2) for sign in (1, -1)
             )
             if path not in tiles:
-                tiles[path] = _tile(path)
+                found = decode_image(read_bytes(path, IMAGE_BYTES))
+                if found is None:
+                    needs = "a map needs default.png, boundary.png and tiles like 0_-1.png"
+                    raise UserError(f"{path}: not an image of at most {MOST_PX >> 20} Mpx; {needs}")
+                tiles[path] = np.asarray(found, np.uint8)
             tile = cv2.resize(tiles[path], (right - left, bottom - top), interpolation=cv2.INTER_AREA)
             rows, columns = slice(max(top, 0), max(bottom, 0)), slice(max(left, 0), max(right, 0))
             part = floor[rows, columns]
             part[:] = tile[max(-top, 0) :, max(-left, 0) :][: part.shape[0], : part.shape[1]]
     return floor
-
-
-def _tile(path: Path) -> Image:
-    tile = decode_image(read_bytes(path, IMAGE_BYTES))
-    if tile is None:
-        raise UserError(
-            f"{path}: not an image of at most {MOST_PX >> 20} Mpx; a map needs default.png, boundary.png and tiles like 0_-1.png"
-        )
-    return np.asarray(tile, np.uint8)
 
 
 def _square(floor: Image, at: Place, middle: Location, side_m: float, colour: tuple[int, int, int]) -> None:

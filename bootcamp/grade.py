@@ -8,27 +8,39 @@ import io
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, cast
+from typing import cast
 
 import cv2
 
 from gate_racer.bootcamp.api import Report
-from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, confine, process_context
+from gate_racer.bootcamp.cell import (
+    LOAD_S,
+    MEMORY_BYTES,
+    SENTINEL,
+    Cell,
+    Counts,
+    Desk,
+    Failed,
+    confine,
+    counts,
+    process_context,
+    unpacked,
+)
 from gate_racer.bootcamp.crew import PATIENCE_S
-from gate_racer.bootcamp.display import landing_image
+from gate_racer.bootcamp.display import jpeg_of, landing_image
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.judge import Judgement, ProgramEnd, Score
 from gate_racer.bootcamp.mistakes import hint_lines, imported
-from gate_racer.bootcamp.program import error_in_flight, error_line
+from gate_racer.bootcamp.program import error_line
 from gate_racer.bootcamp.scenario import Scenario
-from gate_racer.bootcamp.stages import Answer, CounterReport, Failed, Player, SoloStep, counts, fly_alone, receive
+from gate_racer.bootcamp.stages import Answer, Player, SoloStep, fly_alone
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, write_file
 from gate_racer.common.process import Worker, leave, no_survivors
@@ -62,9 +74,8 @@ class Exam:
     def key(self) -> str:
         """Digest of all that the flight depends on: the program, the modules beside it that it imports, and the scenario."""
         files = [self.program, *imported(self.program)]
-        return sha256(repr((self.program, [file.read_bytes() for file in files], self.scenario)).encode()).hexdigest()[
-            :16
-        ]
+        whole = repr((self.program, [file.read_bytes() for file in files], self.scenario))
+        return sha256(whole.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -84,14 +95,16 @@ class CellPlayer:
     def __init__(self, exam: Exam, scenario: Scenario, limits: Limits):
         """Load the program. Raises UserError if it cannot be loaded."""
         self._limits, self._left_s, self.lasting = limits, limits.flight_s, True
-        self.output, self.looks = list[str](), False
-        tell, memory = self._keep, limits.memory_bytes
-        self._cell = Cell(_play, exam.program, scenario, name="player", tell=tell, memory_bytes=memory)
-        self._pending = self._receive(LOAD_S + limits.step_s)
-        if isinstance(self._pending, Failed):
+        self.output = list[str]()
+        memory = limits.memory_bytes
+        self._cell = Cell(exam.program, _play, scenario, name="player", tell=self._keep, memory_bytes=memory)
+        with contextlib.suppress(EOFError, OSError):
+            self._cell.pipe.recv_bytes()  # it has started
+        looks = self._receive(LOAD_S + limits.step_s)
+        if isinstance(looks, Failed):
             self._cell.close(0.0)
-            raise UserError(self._pending.cause)
-        self.looks = self._pending is True
+            raise UserError(looks.cause)
+        self.looks = looks is True
 
     def answer(self, report: Report, image: Image | None) -> Answer | Failed:
         """Return the program's answer to a report, or why there is none."""
@@ -99,17 +112,16 @@ class CellPlayer:
         try:
             self._cell.pipe.send((report, image))
         except OSError:
-            return Failed(self._cell.how_it_ended(), "")
+            return Failed(self._cell.how_it_ended())
         answer = self._receive(min(self._limits.step_s, max(self._left_s, 0.0)))
         self._left_s -= time.monotonic() - began
-        return answer if isinstance(answer, Answer | Failed) else Failed("the program sent what is no answer", "")
+        return answer if isinstance(answer, Answer | Failed) else Failed("the program sent what is no answer")
 
     def found(self) -> Counter[str]:
         """Return the number of each mistake in boxes and places."""
-        with contextlib.suppress(OSError, AttributeError):
-            self._cell.pipe.send(None)
-            told = self._receive(self._limits.step_s)
-            if isinstance(told, CounterReport):
+        with contextlib.suppress(OSError):
+            self._cell.pipe.send_bytes(SENTINEL)
+            if isinstance(told := self._receive(self._limits.step_s), Counts):
                 return counts(told.mistakes)
         return Counter()
 
@@ -120,38 +132,29 @@ class CellPlayer:
     def _receive(self, within_s: float) -> object:
         try:
             if self._cell.pipe.poll(within_s):
-                return receive(self._cell.pipe, ANSWER_BYTES)
+                return unpacked(self._cell.pipe.recv_bytes(ANSWER_BYTES))
         except UnpicklingError:
-            return Failed("the program sent what is no answer", "")
+            return Failed("the program sent what is no answer")
         except (EOFError, OSError):
             self.lasting = False
-            return Failed(self._cell.how_it_ended(), "")
+            return Failed(self._cell.how_it_ended())
         self.lasting = False
         told = f"no answer for {within_s:.3g} s"
         if within_s < self._limits.step_s:
             told = f"over {self._limits.flight_s:g} s for all answers of a flight"
-        return Failed(f"hung {self._cell.stop_hung() or 'at an unknown line'}: {told}", "")
+        return Failed(f"hung {self._cell.stop_hung() or 'at an unknown line'}: {told}")
 
     def _keep(self, line: str) -> None:
         if len(self.output) < LINES_MAX:
             self.output.append(line)
 
 
-def _play(main: Connection, path: Path, scenario: Scenario) -> None:
+def _play(desk: Desk, path: Path, scenario: Scenario) -> None:
     """Answer reports, in the program's process."""
-    try:
-        player = Player(path, scenario)
-    except UserError as error:
-        main.send(Failed(str(error), ""))
-        return
-    except BaseException as error:  # such as a KeyboardInterrupt raised by the program itself
-        main.send(Failed(error_in_flight(error, path), ""))
-        return
-    main.send(player.looks)
-    with contextlib.suppress(EOFError, OSError):
-        while (asked := main.recv()) is not None:
-            main.send(player.answer(*asked))
-        main.send(CounterReport({}, dict(+player.mistakes)))
+    player = Player(path, scenario, desk.mistakes)
+    desk.answer(player.looks)
+    for asked in desk:
+        desk.answer(player.answer(*asked))
 
 
 def examine(exam: Exam, limits: Limits, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None) -> Grade:
@@ -159,23 +162,16 @@ def examine(exam: Exam, limits: Limits, look: Callable[[SoloStep, Drone], None] 
     if exam.scenario is None:
         return failed(exam.problem)
     try:
-        player = CellPlayer(exam, exam.scenario, limits)
+        with contextlib.closing(CellPlayer(exam, exam.scenario, limits)) as player:
+            flight = fly_alone(player, exam.scenario, look)
     except UserError as error:
         return failed(str(error))
-    try:
-        flight = fly_alone(player, exam.scenario, look)
-    except UserError as error:
-        return failed(str(error))
-    finally:
-        player.close()
-    image = _shot(exam.scenario, flight.report) if flight.end is ProgramEnd.LANDED else b""
+    image = b""
+    if flight.end is ProgramEnd.LANDED:
+        large = landing_image(exam.scenario, flight.report)
+        size = SHOT_PX, SHOT_PX * large.shape[0] // large.shape[1]
+        image = jpeg_of(cv2.resize(large, size, interpolation=cv2.INTER_AREA))
     return Grade(flight.verdict, flight.warning, image, tuple(player.output), player.lasting)
-
-
-def _shot(scenario: Scenario, report: Report) -> bytes:
-    image = landing_image(scenario, report)
-    image = cv2.resize(image, (SHOT_PX, SHOT_PX * image.shape[0] // image.shape[1]), interpolation=cv2.INTER_AREA)
-    return cv2.imencode(".jpg", image)[1].tobytes()
 
 
 def failed(reason: str, lasting: bool = True) -> Grade:
@@ -237,18 +233,9 @@ def row(exam: Exam, result: Grade) -> str:
     )
 
 
-COLUMNS = {  # heads of the page's table by the names of the CSV file's columns
-    "program": "program",
-    "scenario": "scenario",
-    "seed": "seed",
-    "verdict": "verdict",
-    "time_s": "time\xa0[s]",
-    "distance_m": "distance\xa0[m]",
-    "commands": "commands",
-    "warnings": "warnings",
-    "reasons": "reasons",
-    "cause": "cause",
-}
+COLUMNS = (
+    "program", "scenario", "seed", "verdict", "time_s", "distance_m", "commands", "warnings", "reasons", "cause",
+)  # fmt: skip
 APART = " | "  # between the reasons in a cell
 
 
@@ -301,55 +288,47 @@ def programs_in(folder: Path) -> list[Path]:
     return [path for path in files if path.absolute() not in helpers]
 
 
+Graded = Mapping[Path, Sequence[tuple[Exam, Grade]]]  # by program
 HEAD = f"{'program':<16} {'seed':>6} {'':>5} {'time':>9} {'distance':>9} {'cmds':>6} {'warn.':>6}"
 
 
-def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
+def summary(graded: Graded) -> list[str]:
     """Return a line per program: number of seeds done, median time, and the most frequent failure."""
     lines = []
-    for path in dict.fromkeys(exam.program for exam in exams):
-        own = [result.verdict for exam, result in zip(exams, grades, strict=True) if exam.program == path]
-        times = [verdict.score.time_s for verdict in own if verdict.done]
+    for path, own in graded.items():
+        verdicts = [result.verdict for _, result in own]
+        times = [verdict.score.time_s for verdict in verdicts if verdict.done]
         median = f", median time {statistics.median(times):.1f} s" if times else ""
-        failures = Counter(verdict.cause or ", ".join(verdict.reasons) for verdict in own if not verdict.done)
+        failures = Counter(verdict.cause or ", ".join(verdict.reasons) for verdict in verdicts if not verdict.done)
         why = f"; {failures.most_common(1)[0][0]}" if failures else ""
         lines.append(f"{path}: {len(times)} of {len(own)} seeds done{median}{why}")
     return lines
 
 
-def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
+def page(graded: Graded) -> str:
     """Return HTML with the table, times and distances over the seeds, and images of the landings."""
     from gate_racer.field.page import html_page, html_table  # slow to load
 
-    shots, figures = list[str](), list[dict[str, Any]]()
-    for exam, result in zip(exams, grades, strict=True):
-        if result.image:
-            data = base64.b64encode(result.image).decode()
-            label = html.escape(f"{exam.program.stem}, seed {exam.seed}: {result.verdict}")
-            shots.append(
-                f'<figure><img src="data:image/jpeg;base64,{data}" alt="{label}"><figcaption>{label}</figcaption></figure>'
-            )
-    for what, unit, value in (("Time", "s", "time_s"), ("Distance", "m", "distance_m")):
-        data_ = [_bars(path, exams, grades, value) for path in dict.fromkeys(exam.program for exam in exams)]
+    all_graded = [one for own in graded.values() for one in own]
+    figures = []
+    for title, unit, value in (("Time", "s", "time_s"), ("Distance", "m", "distance_m")):
+        bars = [
+            {"type": "bar", "name": path.stem, "x": [str(exam.seed) for exam, _ in own],
+             "y": [round(getattr(result.verdict.score, value), 2) for _, result in own]}
+            for path, own in graded.items()
+        ]  # fmt: skip
         axes = {"yaxis": {"title": unit}, "xaxis": {"title": "seed", "type": "category"}}
-        figures.append({"title": what, "data": data_, "layout": axes})
-    lines_above = [*summary(exams, grades), *hint_lines(list(dict.fromkeys(exam.program for exam in exams)))]
-    above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in lines_above)
-    printed = [
-        html.escape(f"{exam.program.stem}, seed {exam.seed}: {line}")
-        for exam, result in zip(exams, grades, strict=True)
-        for line in result.output
-    ]
+        figures.append({"title": title, "data": bars, "layout": axes})
+    printed, shots = list[str](), list[str]()
+    for exam, result in all_graded:
+        name = f"{exam.program.stem}, seed {exam.seed}"
+        printed += [html.escape(f"{name}: {line}") for line in result.output]
+        if result.image:
+            data, label = base64.b64encode(result.image).decode(), html.escape(f"{name}: {result.verdict}")
+            image = f'<img src="data:image/jpeg;base64,{data}" alt="{label}">'
+            shots.append(f"<figure>{image}<figcaption>{label}</figcaption></figure>")
+    lines = [*summary(graded), *hint_lines(list(graded))]
+    above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in lines)
     output = f"<h2>Output of the programs</h2><pre>{'<br>'.join(printed)}</pre>" if printed else ""
-    table = html_table(list(COLUMNS.values()), [cells(*graded) for graded in zip(exams, grades, strict=True)])
+    table = html_table(COLUMNS, [cells(*one) for one in all_graded])
     return html_page("grades", above + table, figures, f"{output}<h2>Landings</h2>{''.join(shots)}")
-
-
-def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str) -> dict[str, Any]:
-    own = [(exam, result) for exam, result in zip(exams, grades, strict=True) if exam.program == path]
-    return {
-        "type": "bar",
-        "name": path.stem,
-        "x": [str(exam.seed) for exam, _ in own],
-        "y": [round(getattr(result.verdict.score, value), 2) for _, result in own],
-    }

@@ -8,7 +8,7 @@ import ast
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,21 +19,16 @@ from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null
 from gate_racer.vehicle.rotation import Array, matrix
 
 NAMES = "Box, Command, CourseGate, Go, Halt, Land, Location, Null, Report, Status"
-EMPTY = "a list may be empty: test `if pads:` (or route, gates) before its elements are used"
 ERRORS: tuple[tuple[str, str], ...] = (  # pattern of an exception's line, and what to do
     (r"NameError: name '(Go|Halt|Land|Null|Status|Box|Location)'", "write `from gate_racer.program import {0}`"),
     (r"UnboundLocalError: .*variable '(\w+)'", "`{0}` is assigned within the function: declare `global {0}` there"),
-    (r"TypeError: decide\(\) (takes|missing)", "it is called as decide(report, pads)"),
-    (r"TypeError: detect\(\) (takes|missing)", "it is called as detect(image)"),
-    (r"TypeError: locate\(\) (takes|missing)", "it is called as locate(box, report)"),
+    (r"TypeError: (decide|detect|locate)\(\) (takes|missing)",
+     "a program's functions are decide(report, pads), detect(image) and locate(box, report)"),
     (r"TypeError: (Go|Land|Halt|Null)\.__init__\(\)", "the commands are Go(north, east), Halt(), Land() and Null()"),
-    (r"TypeError: Box\.__new__\(\)|TypeError: .*Box.*argument", "it is Box(left, top, right, bottom), in px"),
-    (r"TypeError: Location\.__new__\(\)", "it is Location(north, east), in m"),
-    (r"AttributeError: 'NoneType' object has no attribute '(north|east|distance)'",
-     "the place is None: not every scenario has a waypoint, and a function may have returned nothing"),
-    (r"AttributeError: 'NoneType' object has no attribute", "a value is None: a function may have returned nothing"),
-    (r"TypeError: 'NoneType' object", "a value is None: a function may have returned nothing"),
-    (r"TypeError: unsupported operand type\(s\) for -: 'Location'", "subtract .north and .east one by one"),
+    (r"TypeError: (Box|Location)\.__new__\(\)|TypeError: .*Box.*argument",
+     "they are Box(left, top, right, bottom), in px, and Location(north, east), in m"),
+    (r"(AttributeError|TypeError): 'NoneType' object",
+     "a value is None: not every scenario has a waypoint, and a function may have returned nothing"),
     (r"TypeError: unsupported operand type\(s\) for (\S+): '(Location|tuple|CourseGate)'",
      "places have no arithmetic: use .north and .east one by one"),
     (r"TypeError: 'Report' object is not", "its values are attributes, such as report.position"),
@@ -50,9 +45,8 @@ ERRORS: tuple[tuple[str, str], ...] = (  # pattern of an exception's line, and w
      "it is a list: take one element first, such as pads[0]"),
     (r"AttributeError: (type object 'Status' has no attribute|[A-Z]\w*$)",
      "the statuses are HALTED, MOVING, LANDED and CRASHED"),
-    (r"IndexError: (list|tuple) index out of range", EMPTY),
-    (r"ValueError: (min|max)\(\) .*(empty|iterable)", EMPTY),
-    (r"StatisticsError: ", EMPTY),
+    (r"IndexError: (list|tuple) index out of range|ValueError: (min|max)\(\) .*(empty|iterable)|StatisticsError: ",
+     "a list may be empty: test `if pads:` (or route, gates) before its elements are used"),
     (r"RecursionError", "a function calls itself without end"),
     (r"(SystemExit|KeyboardInterrupt)", "Land() ends a flight, not an exit"),
     (r"ModuleNotFoundError: No module named '(\w+)", "put {0}.py beside the program, or install it"),
@@ -62,8 +56,8 @@ ERRORS: tuple[tuple[str, str], ...] = (  # pattern of an exception's line, and w
 )  # fmt: skip
 
 
-def advice_on_error(error: BaseException, line: str) -> str:
-    """Return what to do about an exception, of which `line` is the text; "" if it is no usual mistake."""
+def advice_on_error(line: str) -> str:
+    """Return what to do about an exception by its text; "" if it is no usual mistake."""
     unknown = re.match(r"AttributeError: 'Report' object has no attribute '(\w+)'", line)
     if unknown:
         names = [field.name for field in fields(Report)]
@@ -105,24 +99,31 @@ def advice_on_answer(returned: Any) -> str:
     return "return the command itself, not a test of it" if isinstance(returned, bool) else ""
 
 
-Maps = Iterable[tuple[str, Sequence[float]]]
+Maps = Sequence[tuple[str, Sequence[float]]]
 NEAR_M, APART_M = 0.6, 3.0  # m, within which places agree, and from where a wrong one is told from a right one (chosen)
+SCALES = (2.0, 10.0, 32.0, 100.0, 1000.0)  # of usual confusions of units: m, dm, px, cm, mm
 
 
-def _matches(value: Sequence[float], right: Sequence[float], maps: Maps, near: float, apart: float) -> set[str]:
-    """Return the names of the maps that give the value; none if the value is right or not to be told from it."""
-    if math.dist(value, right) < apart:
+def _explained(
+    value: Sequence[float], cases: Sequence[tuple[Sequence[float], Maps]], near: float, apart: float
+) -> set[str]:
+    """Return the names of the maps that give a value; none if it is not to be told from a right one.
+
+    Args:
+        cases: a right value, and the wrong maps of it by name, for each target.
+    """
+    if any(math.dist(value, right) < apart for right, _ in cases):
         return set()
-    return {name for name, mapped in maps if math.dist(value, mapped) < near}
+    return {name for _, maps in cases for name, mapped in maps if math.dist(value, mapped) < near}
 
 
 def go_mistakes(go: Go, position: Location, targets: Sequence[Location]) -> set[str]:
     """Return the mistakes that explain a displacement: wrong maps of the right displacement to a target."""
 
-    def of(target: Location) -> set[str]:
+    def of(target: Location) -> tuple[Sequence[float], Maps]:
         n, e = target.north - position.north, target.east - position.east
         a, b = target
-        maps: Maps = [
+        return (n, e), [
             ("it leads from the start, not from the drone: subtract report.position from the place", (a, b)),
             ("north and east are swapped", (e, n)),
             ("the sign is wrong: it is the place minus report.position", (-n, -e)),
@@ -134,15 +135,10 @@ def go_mistakes(go: Go, position: Location, targets: Sequence[Location]) -> set[
             ("north is left out", (0.0, e)),
             *((f"the unit is not m: it is {scale:g} times too long", (scale * n, scale * e)) for scale in SCALES),
         ]
-        return _matches((go.north, go.east), (n, e), maps, NEAR_M, APART_M)
 
-    right = [(target.north - position.north, target.east - position.east) for target in targets]
-    if math.hypot(go.north, go.east) < APART_M or any(math.dist((go.north, go.east), way) < APART_M for way in right):
+    if math.hypot(go.north, go.east) < APART_M:
         return set()
-    return set().union(*map(of, targets))
-
-
-SCALES = (2.0, 10.0, 32.0, 100.0, 1000.0)  # of usual confusions of units: m, dm, px, cm, mm
+    return _explained((go.north, go.east), list(map(of, targets)), NEAR_M, APART_M)
 
 
 def box_mistakes(box: Box, report: Report, pads: Sequence[Location], pad_m: float) -> set[str]:
@@ -150,13 +146,9 @@ def box_mistakes(box: Box, report: Report, pads: Sequence[Location], pad_m: floa
     camera = report.camera
     width, height = camera.width_px, camera.height_px
     near = 0.2 * pad_m * camera.fx_px / max(report.height, 1.0)
-
-    def of(pad: Location) -> set[str]:
-        seen = _seen(report, pad, pad_m)
-        if seen is None:
-            return set()
-        l, t, r, b = seen  # noqa: E741
-        maps: Maps = [
+    cases: list[tuple[Sequence[float], Maps]] = []
+    for l, t, r, b in filter(None, (_seen(report, pad, pad_m) for pad in pads)):  # noqa: E741
+        maps = [
             ("x, y, w, h: a Box is left, top, right, bottom", (l, t, r - l, b - t)),
             ("centre and size: a Box is left, top, right, bottom", ((l + r) / 2, (t + b) / 2, r - l, b - t)),
             ("rows before columns: a Box is left, top, right, bottom", (t, l, b, r)),
@@ -164,9 +156,8 @@ def box_mistakes(box: Box, report: Report, pads: Sequence[Location], pad_m: floa
             ("shares of the image: a Box is in px", (l / width, t / height, r / width, b / height)),
             ("of an image half as large", (l / 2, t / 2, r / 2, b / 2)),
         ]
-        return _matches(box, seen, maps, near, near)
-
-    return set().union(*map(of, pads))
+        cases.append(((l, t, r, b), maps))
+    return _explained(box, cases, near, near)
 
 
 UNSEEN = "no box in {} images that show a pad"
@@ -195,12 +186,12 @@ def place_mistakes(place: Location, report: Report, pads: Sequence[Location]) ->
     """Return the mistakes that explain a pad's place: wrong maps of its place or of its image."""
     here, camera = report.position, report.camera
 
-    def of(pad: Location) -> set[str]:
+    def of(pad: Location) -> tuple[Sequence[float], Maps]:
         n, e = pad.north - here.north, pad.east - here.east
         ray = np.array([n, e, report.height]) @ matrix(report.q_wb) @ camera.R_bc
         right, down = (ray[:2] / ray[2] * report.height).tolist() if ray[2] > 0 else (e, -n)
         px = (camera.K @ ray / ray[2])[:2].tolist() if ray[2] > 0 else (0.0, 0.0)
-        maps: Maps = [
+        return pad, [
             ("relative to the drone: add report.position", (n, e)),
             ("north and east are swapped", (pad.east, pad.north)),
             ("north has the wrong sign: rows grow southward", (here.north - n, pad.east)),
@@ -213,11 +204,8 @@ def place_mistakes(place: Location, report: Report, pads: Sequence[Location]) ->
             ("pixels, not metres: divide by the scale of the image", px),
             ("pixels, not metres: divide by the scale of the image", px[::-1]),
         ]
-        return _matches(place, pad, maps, NEAR_M, 2 * NEAR_M)
 
-    if any(place.distance(pad) < 2 * NEAR_M for pad in pads):
-        return set()
-    return set().union(*map(of, pads))
+    return _explained(place, list(map(of, pads)), NEAR_M, 2 * NEAR_M)
 
 
 CHANGES = {  # methods that change an object
@@ -307,56 +295,52 @@ def _ends(body: list[ast.stmt]) -> bool:
             paths = [*(handler.body for handler in handlers), [*tried, *no]]
             return _ends(last) or all(map(_ends, paths))
         case ast.Match(cases=cases):
-            return any(_any(case) for case in cases) and all(_ends(case.body) for case in cases)
+            *_, last_case = cases
+            catches_all = isinstance(last_case.pattern, ast.MatchAs) and last_case.pattern.pattern is None
+            return catches_all and not last_case.guard and all(_ends(case.body) for case in cases)
         case ast.While(test=ast.Constant(value=forever)):
             return bool(forever) and not any(isinstance(node, ast.Break) for node in ast.walk(body[-1]))
     return False
 
 
-def _any(case: ast.match_case) -> bool:
-    """Check whether a case matches any subject."""
-    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
-
-
 def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
     """Yield hints on globals that one worker changes and another one reads."""
-    stored = {name.id for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) for name in _targets(node)}
-    used = {worker: _names(worker, functions, set()) & stored for worker in FUNCTIONS if worker in functions}
-    for writer in used:
-        for name, line in sorted(_changed(writer, functions, set())):
+    stored = {
+        name.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+    nodes = {worker: list(_reached(worker, functions, set())) for worker in FUNCTIONS if worker in functions}
+    used = {worker: {node.id for node in own if isinstance(node, ast.Name)} for worker, own in nodes.items()}
+    for writer, own in nodes.items():
+        for name, line in sorted({(name, node.lineno) for node in own for name in _changed(node)}):  # type: ignore[attr-defined]
             readers = [other for other in used if other != writer and name in used[other]]
             if name in stored and readers:
                 text = f"`{name}` is changed in `{writer}` and used in `{readers[0]}`, which run in separate processes"
                 yield Hint(line, f"{text}: a value stored by one is not available to the other")
 
 
-def _targets(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        yield from (name for name in ast.walk(target) if isinstance(name, ast.Name))
-
-
-def _names(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[str]:
-    """Return the names used in a function, and in the file's functions that it calls."""
+def _reached(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, and of the file's functions that it names."""
     seen.add(name)
-    names = {node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
-    return names.union(*(_names(other, functions, seen) for other in names & functions.keys() - seen))
-
-
-def _changed(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> set[tuple[str, int]]:
-    """Return the names whose objects a function changes, with line numbers."""
-    seen.add(name)
-    found = set[tuple[str, int]]()
     for node in ast.walk(functions[name]):
-        match node:
-            case ast.Global(names=names):
-                found |= {(one, node.lineno) for one in names}
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=one), attr=method)) if method in CHANGES:
-                found.add((one, node.lineno))
-            case (
-                ast.Subscript(value=ast.Name(id=one), ctx=ast.Store())
-                | ast.Attribute(value=ast.Name(id=one), ctx=ast.Store())
-            ):
-                found.add((one, node.lineno))
-            case ast.Call(func=ast.Name(id=one)) if one in functions and one not in seen:
-                found |= _changed(one, functions, seen)
-    return found
+        yield node
+        if isinstance(node, ast.Name) and node.id in functions.keys() - seen:
+            yield from _reached(node.id, functions, seen)
+
+
+def _changed(node: ast.AST) -> list[str]:
+    """Return the names whose objects a node changes."""
+    match node:
+        case ast.Global(names=names):
+            return names
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=one), attr=method)) if method in CHANGES:
+            return [one]
+        case (
+            ast.Subscript(value=ast.Name(id=one), ctx=ast.Store())
+            | ast.Attribute(value=ast.Name(id=one), ctx=ast.Store())
+        ):
+            return [one]
+    return []

@@ -4,7 +4,6 @@ It is a Python file with `decide(report, pads)`, and optionally `detect(image)`,
 beside it can be imported. Its results are validated commands, boxes and places. It runs in a process of its own (`cell.py`).
 """
 
-import contextlib
 import difflib
 import dis
 import itertools
@@ -31,6 +30,7 @@ TEXT_MAX = 80  # characters shown of an unreadable command
 TRACEBACK_MAX = 20_000  # characters kept of a traceback, the last ones (chosen)
 BOXES_MAX = 1000  # greatest number of boxes used of an image
 NUMBER_MAX = 1e6  # greatest coordinate of a box in px or a place in m, beyond drawing and flying
+TOO_LARGE = f"numbers that are not finite, or over {NUMBER_MAX:g}"
 ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names that give access to unnamed arguments
 SITES = ("site-packages", "dist-packages")  # folders of installed modules, perhaps beside the program
 
@@ -67,20 +67,22 @@ class Program:
         except Exception as error:
             return Unreadable(f"{shown(returned)} ({error_line(error)})")
 
-    def boxes(self, image: Image) -> tuple[list[Box], Counter[str]]:
-        """Return its detections in an image (H, W, 3) BGR, and the reasons for which others are dropped."""
-        returned, dropped = self.detect(image), Counter[str]()
+    def boxes(self, image: Image, mistakes: Counter[str]) -> list[Box]:
+        """Return its detections in an image (H, W, 3) BGR; what is no box is dropped and counted."""
+        returned, dropped = self.detect(image), "boxes: {} dropped: "
         if not isinstance(returned, list | tuple | np.ndarray) or isinstance(returned, Box):
-            return [], Counter([f"detect returned {_kind(returned)}: return a list of boxes"])
-        answers = [_box(answer) for answer in itertools.islice(returned, BOXES_MAX)]
-        dropped.update(answer for answer in answers if isinstance(answer, str))
-        return [answer for answer in answers if isinstance(answer, Box)], dropped
+            kind = "None" if returned is None else f"one {type(returned).__name__}"
+            mistakes[f"{dropped}detect returned {kind}: return a list of boxes"] += 1
+            return []
+        found = [_box(answer) for answer in itertools.islice(returned, BOXES_MAX)]
+        mistakes.update(dropped + box for box in found if isinstance(box, str))
+        return [box for box in found if isinstance(box, Box)]
 
-    def places(self, boxes: Sequence[Box], report: Report) -> tuple[list[Location], Counter[str]]:
-        """Return the places of boxes on the ground, and the reasons for which others are dropped."""
+    def places(self, boxes: Sequence[Box], report: Report, mistakes: Counter[str]) -> list[Location]:
+        """Return the places of boxes on the ground; what is no place is dropped and counted."""
         found = [_place(self.locate(box, report)) for box in boxes]
-        dropped = Counter(place for place in found if isinstance(place, str))
-        return [place for place in found if isinstance(place, Location)], dropped
+        mistakes.update(f"places: {{}} dropped: {place}" for place in found if isinstance(place, str))
+        return [place for place in found if isinstance(place, Location)]
 
 
 def _command(returned: Any) -> Command | Unreadable:
@@ -96,27 +98,22 @@ def _command(returned: Any) -> Command | Unreadable:
     return Unreadable(shown(returned), advice_on_answer(returned))
 
 
-def _numbers(answer: Any, count: int) -> list[float] | None:
-    """Return exactly `count` numbers; None if the answer is otherwise."""
+def _numbers(answer: Any, names: Sequence[str], what: str) -> list[float] | str:
+    """Return a number for each name, or the reason why not: `what` an answer has, or a number that is no use."""
     try:
-        numbers = [float(number) for number in itertools.islice(iter(answer), count + 1)]
+        numbers = [float(number) for number in itertools.islice(iter(answer), len(names) + 1)]
     except Exception:
-        return None
-    return numbers if len(numbers) == count else None
-
-
-def _kind(value: Any) -> str:
-    """Return the kind of a value that should be another, in words."""
-    return "None" if value is None else f"one {type(value).__name__}"
+        numbers = []
+    if len(numbers) != len(names):
+        return what
+    return numbers if all(abs(number) <= NUMBER_MAX for number in numbers) else TOO_LARGE
 
 
 def _box(answer: Any) -> Box | str:
     """Return a box, or the reason for which it is none."""
-    numbers = _numbers(answer, 4)
-    if numbers is None:
-        return "a box has four numbers: left, top, right and bottom"
-    if not all(abs(number) <= NUMBER_MAX for number in numbers):
-        return f"numbers that are not finite, or over {NUMBER_MAX:g}"
+    numbers = _numbers(answer, Box._fields, "a box has four numbers: left, top, right and bottom")
+    if isinstance(numbers, str):
+        return numbers
     box = Box(*numbers)
     if box.left > box.right:
         return "x1 < x0, did you pass x, y, w, h?"
@@ -125,14 +122,10 @@ def _box(answer: Any) -> Box | str:
 
 def _place(answer: Any) -> Location | str:
     """Return a place, or the reason for which it is none."""
-    numbers = _numbers(answer, 2)
     if answer is None:
         return "locate returned None: does every path through `locate` end in a `return`?"
-    if numbers is None:
-        return "a place has two numbers, north and east"
-    if not all(abs(number) <= NUMBER_MAX for number in numbers):
-        return f"numbers that are not finite, or over {NUMBER_MAX:g}"
-    return Location(*numbers)
+    numbers = _numbers(answer, Location._fields, "a place has two numbers, north and east")
+    return numbers if isinstance(numbers, str) else Location(*numbers)
 
 
 def shown(value: Any) -> str:
@@ -173,18 +166,16 @@ def error_place(error: BaseException, path: Path) -> tuple[Path, int, str] | Non
 
 def error_told(error: BaseException) -> str:
     """Return an exception as one line, with what to do about a usual mistake."""
-    line, advice = error_line(error), ""
-    with contextlib.suppress(BaseException):  # the exception is the learner's own, and so are its attributes
-        advice = advice_on_error(error, line)
-    return f"{line}; {advice}" if advice else line
+    line = error_line(error)
+    return f"{line}; {advice}" if (advice := advice_on_error(line)) else line
 
 
 def error_in_flight(error: BaseException, path: Path) -> str:
     """Return an exception as one line, with the program's own innermost line."""
+    if isinstance(error, UserError):
+        return str(error)
     place = error_place(error, path)
-    return (
-        error_told(error) if place is None else f"{error_told(error)} (in `{place[2]}` at {place[0].name}:{place[1]})"
-    )
+    return error_told(error) + (f" (in `{place[2]}` at {place[0].name}:{place[1]})" if place else "")
 
 
 def load_program(path: Path) -> Program:

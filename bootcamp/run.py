@@ -5,20 +5,20 @@ import contextlib
 import os
 import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.cli import CLASS_SEEDS, GATES, SEEDS, BootcampSettings
-from gate_racer.bootcamp.crew import Crew, ProgramOutcome
+from gate_racer.bootcamp.crew import Crew
 from gate_racer.bootcamp.display import BrowserView
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.grade import HEAD, Exam, Grade, GradeBook, Limits, grade, page, programs_in, row, summary
-from gate_racer.bootcamp.judge import Judgement, ProgramEnd, kind_of
+from gate_racer.bootcamp.judge import ProgramEnd, kind_of
 from gate_racer.bootcamp.mistakes import hint_lines
 from gate_racer.bootcamp.record import replay
 from gate_racer.bootcamp.scenario import Arena, Scenario, generate_track, make_scenario, write_track
@@ -30,7 +30,6 @@ from gate_racer.common.process import no_survivors
 from gate_racer.common.settings import settings_of
 
 GRADE = Path("grade")  # word before the folder of a class
-EXIT = {ProgramEnd.ABORTED: 130}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         own = scenario_of(programs[0])
     seed = time.time_ns() % 2**32 if settings.seed is None else settings.seed
     scenario = make_scenario(settings.scenario or own, seed, world)
-    _require_map(scenario)
+    if world.map:
+        make_floor(scenario)  # raises for a tile that is missing or no image
     if settings.race and scenario.course is None:
         raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
     stem = settings.logs / f"{programs[0].stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
@@ -88,89 +88,62 @@ def run(arguments: argparse.Namespace) -> int:
     return _race(scenario, settings.logs) if code == 0 and settings.race else code
 
 
-def _require_map(scenario: Scenario) -> None:
-    """Check the map before the flight. Raises UserError if a tile is missing or is not an image."""
-    if scenario.world.map:
-        make_floor(scenario)
-
-
 def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None) -> int:
     """Fly a job, shown by `view`, and write its report in any case; return the exit code, 0 if the goal was reached."""
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"logs {job.stem.parent}: cannot be created ({error.strerror})") from None
-    warnings = Warnings()
+    examples, count = dict[str, str](), Counter[str]()  # of warnings, by kind
+
+    def tell(report: Report) -> None:
+        """Print the first warning of each kind: others differ from it by numbers only."""
+        kind = kind_of(report.warning)
+        count[kind] += 1
+        if report.warning and examples.setdefault(kind, report.warning) is report.warning:
+            remark(f"step {report.step}: warning: {report.warning}")
+
     with no_survivors():
         crew = Crew(job, printed=lambda name, line: remark(f"{name}: {line}"), view=view)
         try:
-            crew.fly(warnings.tell)
+            crew.fly(tell)
         finally:
-            warnings.close()
+            for kind, warning in examples.items():
+                if count[kind] > 1:
+                    remark(f"{count[kind]} warnings in all such as: {warning}")
             _tell_result(job, crew, json_file)
     if crew.outcome.traceback:
         complain(crew.outcome.traceback.rstrip())
-    return EXIT.get(crew.outcome.end, 0 if crew.verdict().done else 1)
-
-
-class Warnings:
-    """Terminal lines of a flight's warnings: the first of equal ones, and then their number."""
-
-    def __init__(self) -> None:
-        self._kind, self._count = "", 0
-
-    def tell(self, report: Report) -> None:
-        """Print a report's warning, unless it is like the last one but for its numbers."""
-        kind = kind_of(report.warning)
-        if report.warning and kind == self._kind:
-            self._count += 1
-        elif report.warning:
-            self.close()
-            self._kind, self._count = kind, 1
-            remark(f"step {report.step}: warning: {report.warning}")
-
-    def close(self) -> None:
-        """Print how often the last warning came."""
-        if self._count > 1:
-            remark(f"  the same warning {self._count} times in all")
-        self._kind, self._count = "", 0
+    if crew.outcome.end is ProgramEnd.ABORTED:
+        return 130
+    return 0 if crew.verdict().done else 1
 
 
 def _tell_result(job: Job, crew: Crew, json_file: Path | None) -> None:
     """Write and print the result of a flight."""
-    verdict, path = crew.verdict(), job.stem.with_name(job.stem.name + ".json")
-    for wanted in (path, json_file):
-        write_json(wanted, report(job, crew.outcome, verdict))
-    say(told_of(crew.outcome, verdict, path))
-
-
-def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, Any]:
-    """Return the result of a flight, for JSON."""
+    verdict, outcome, path = crew.verdict(), crew.outcome, job.stem.with_name(job.stem.name + ".json")
     last, scenario = outcome.report, job.scenario
-    nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None
-    mistakes = {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()}
-    told = vars(outcome) | vars(verdict) | {"cause": outcome.cause, "why": verdict.cause, "mistakes": mistakes}
-    return told | {
+    told = vars(outcome) | vars(verdict) | {"cause": outcome.cause, "why": verdict.cause}
+    told |= {
+        "mistakes": {text.replace("{}", str(count)): count for text, count in outcome.mistakes.items()},
         "seed": scenario.seed,
         "scenario": scenario.name,
         "program": job.program,
         "mode": "realtime" if job.realtime else "lockstep",
         "waypoint": scenario.waypoint,
         "pads": scenario.pads,
-        "nearest_pad_m": nearest,
+        "nearest_pad_m": min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None,
         "version": version("gate-racer"),
     }
-
-
-def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
-    """Return a summary of three lines for the terminal."""
-    cause = f" ({outcome.cause})" if outcome.cause else ""
-    if outcome.report is None:
-        return f"{outcome.end}{cause}: before the first step\nreport {path}"
-    score, last = verdict.score, outcome.report
+    for wanted in (path, json_file):
+        write_json(wanted, told)
+    end = f"{outcome.end}{f' ({outcome.cause})' if outcome.cause else ''}"
+    if last is None:
+        say(f"{end}: before the first step\nreport {path}")
+        return
+    score = verdict.score
     cost = f"{last.step} steps, {score.time_s:.1f} s, {score.distance_m:.1f} m"
-    cost += f", {score.warnings} of {score.commands} commands ignored"
-    return f"{outcome.end}{cause}: {cost}\n{verdict}\nreport {path}"
+    say(f"{end}: {cost}, {score.warnings} of {score.commands} commands ignored\n{verdict}\nreport {path}")
 
 
 def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json: Path | None, class_: str) -> int:
@@ -196,8 +169,8 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
             exams.append(Exam(path, first, None, str(those)))
         else:
             exams += [Exam(path, scenario.seed, scenario) for scenario in those]
-    if (flown := next((exam.scenario for exam in exams if exam.scenario), None)) is not None:
-        _require_map(flown)
+    if world.map and (flown := next((exam.scenario for exam in exams if exam.scenario), None)):
+        make_floor(flown)
     out = settings.logs / f"grades-{class_ or time.strftime('%Y%m%d-%H%M%S')}.html"
     require_output(out, *programs)
     book = GradeBook(out.with_suffix(".csv"), exams)
@@ -213,12 +186,14 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
 
     limits = Limits(flight_s=settings.time_limit_s, memory_bytes=settings.memory_limit_mb << 20)
     grade([exams[number] for number in left], min(os.cpu_count() or 1, len(left)), limits, tell)
-    ordered = [grades[number] for number in range(len(exams))]
-    write_file(out, page(exams, ordered))
-    say("\n".join([*summary(exams, ordered), f"page {out}, table {out.with_suffix('.csv')}"]))
-    results = [{"program": e.program, "seed": e.seed, **asdict(g.verdict)} for e, g in zip(exams, ordered, strict=True)]
+    graded = dict[Path, list[tuple[Exam, Grade]]]()
+    for number, exam in enumerate(exams):
+        graded.setdefault(exam.program, []).append((exam, grades[number]))
+    write_file(out, page(graded))
+    say("\n".join([*summary(graded), f"page {out}, table {out.with_suffix('.csv')}"]))
+    results = [{"program": e.program, "seed": e.seed, **asdict(grades[k].verdict)} for k, e in enumerate(exams)]
     write_json(json, {"page": out, "grades": results})
-    return 0 if all(result.verdict.done for result in ordered) else 1
+    return 0 if all(result.verdict.done for result in grades.values()) else 1
 
 
 def _race(scenario: Scenario, folder: Path) -> int:

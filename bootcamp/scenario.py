@@ -1,7 +1,7 @@
 """Scenarios: layout, fixed or drawn from a seed, goal and conditions, in the `Arena` of `world.yaml` or another file."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -11,11 +11,11 @@ import numpy as np
 from gate_racer.bootcamp.api import CourseGate, Location
 from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import Limited, limited
 from gate_racer.link.profile import load_profile, ticks
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.tracks.track import VADR_FRAME, Bounds, Start, Track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array
 
 FILE = Path(__file__).parent / "world.yaml"
 # Each random quantity has its own stream for a seed.
@@ -23,77 +23,45 @@ WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
 DRONES = SIMULATED, KINEMATIC = "simulated", "kinematic"
 PROFILE = "spec"  # link profile of the simulator; only its physics rate is used here
 PX_MAX = 4096  # px, greatest width and height of an image
-CONDITIONS = {  # least and most of each (chosen)
-    "wind_m_s": (0.0, 20.0),
-    "gust_m_s": (0.0, 10.0),
-    "noise": (0.0, 100.0),
-    "distractors": (0, 100),
-    "lost": (0.0, 0.99),
-    "lost_steps": (1, 100_000),
-    "camera_tilt_deg": (-90.0, -60.0),
-}
-LIMITS = {  # least and most of what can be drawn and flown (chosen)
-    "step_s": (1 / 120 - 1e-9, 1.0),  # from one tick of the simulated physics
-    "height_m": (1.0, 200.0),
-    "boundary_m": (1.0, 200.0),
-    "speed_m_s": (0.5, 5.0),
-    "acceptance_m": (0.01, 1.0),
-    "arrived_m_s": (0.001, 5.0),
-    "settled_s": (0.001, 10.0),
-    "pad_m": (0.1, 20.0),
-    "steps_max": (1, 100_000),
-}
-
-
-def require_within(settings: object, limits: Mapping[str, tuple[float, float]]) -> None:
-    """Raise ValueError for a field beyond its limits."""
-    for name, (least, most) in limits.items():
-        if not least <= (value := getattr(settings, name)) <= most:
-            raise ValueError(f"{name}: {value:g} does not lie between {least:g} and {most:g}")
 
 
 @dataclass(frozen=True)
-class WorldConditions:
-    """Disturbances of a flight; none by default."""
+class WorldConditions(Limited):
+    """Disturbances of a flight; none by default. Limits: chosen."""
 
-    wind_m_s: float = 0.0  # steady wind, its direction drawn from the seed
-    gust_m_s: float = 0.0  # standard deviation of gusts
-    noise: float = 0.0  # grey levels, standard deviation of a pixel
-    distractors: int = 0  # number of blue objects that are not pads
-    lost: float = 0.0  # -, share of images that are lost
-    lost_steps: int = 10  # steps per gap of lost images
-    camera_tilt_deg: float = -90.0  # positive up; -90 is straight down
-
-    def __post_init__(self) -> None:
-        require_within(self, CONDITIONS)
+    wind_m_s: float = limited(0.0, least=0.0, most=20.0)  # steady wind, its direction drawn from the seed
+    gust_m_s: float = limited(0.0, least=0.0, most=10.0)  # standard deviation of gusts
+    noise: float = limited(0.0, least=0.0, most=100.0)  # grey levels, standard deviation of a pixel
+    distractors: int = limited(0, least=0, most=100)  # number of blue objects that are not pads
+    lost: float = limited(0.0, least=0.0, most=0.99)  # -, share of images that are lost
+    lost_steps: int = limited(10, least=1, most=100_000)  # steps per gap of lost images
+    camera_tilt_deg: float = limited(-90.0, least=-90.0, most=-60.0)  # positive up; -90 is straight down
 
 
 @dataclass(frozen=True)
-class Arena:
-    """Contents of a world file."""
+class Arena(Limited):
+    """Contents of a world file. Limits: what can be drawn and flown (chosen)."""
 
     name: str
     source: str
-    step_s: float  # length of a step
-    height_m: float  # of flight
-    boundary_m: float  # greatest north and east coordinate of a destination
-    speed_m_s: float  # greatest speed of flight
-    acceptance_m: float  # distance within which a destination is reached,
-    arrived_m_s: float  # ... below this speed,
-    settled_s: float  # ... for this time
-    pad_m: float  # side of a landing pad
-    steps_max: int  # steps after which a flight ends
     camera: Camera  # looks straight down
+    step_s: float = limited(least=1 / 120 - 1e-9, most=1.0)  # length of a step, from one tick of the simulated physics
+    height_m: float = limited(least=1.0, most=200.0)  # of flight
+    boundary_m: float = limited(least=1.0, most=200.0)  # greatest north and east coordinate of a destination
+    speed_m_s: float = limited(least=0.5, most=5.0)  # greatest speed of flight
+    acceptance_m: float = limited(least=0.01, most=1.0)  # distance within which a destination is reached,
+    arrived_m_s: float = limited(least=0.001, most=5.0)  # ... below this speed,
+    settled_s: float = limited(least=0.001, most=10.0)  # ... for this time
+    pad_m: float = limited(least=0.1, most=20.0)  # side of a landing pad
+    steps_max: int = limited(least=1, most=100_000)  # steps after which a flight ends
     conditions: WorldConditions | None = None  # replaces every scenario's own
-    drone: str = SIMULATED  # one of DRONES
+    drone: str = limited(SIMULATED, choices=DRONES)
     map: str = ""  # folder of tiles; empty for a painted floor
 
     def __post_init__(self) -> None:
-        require_within(self, LIMITS)
+        super().__post_init__()
         if max(self.camera.width_px, self.camera.height_px) > PX_MAX:
             raise ValueError(f"camera: more than {PX_MAX} px on a side")
-        if self.drone not in DRONES:
-            raise ValueError(f"drone: {self.drone!r} is none of {', '.join(DRONES)}")
 
     @property
     def view_m(self) -> Location:
@@ -115,7 +83,6 @@ def load_world(path: Path = FILE) -> Arena:
 
 BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))  # m, world NED (chosen)
 START = Start((-45.0, 0.0, -0.1), 0.0)  # m, world NED, and yaw in deg
-OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26  # m, gates of the virtual qualifier
 LEG_M = (12.0, 25.0)  # m, range of the distance from gate to gate (chosen, as those below)
 TURN_RAD = math.radians(50)  # rad, greatest angle between successive legs
 YAW_RAD = math.radians(25)  # rad, greatest angle between a gate's axis and the leg to it
@@ -155,19 +122,14 @@ def _walk(rng: np.random.Generator, count: int) -> list[Gate]:
         length = rng.uniform(*LEG_M)
         down = float(np.clip(p[2] + rng.uniform(-CLIMB, CLIMB) * length, -HEIGHT_M[1], -HEIGHT_M[0]))
         centre = np.array([p[0] + length * math.cos(course), p[1] + length * math.sin(course), down])
-        if _free(centre, gates):
+        within = (np.abs(centre[:2]) <= np.array(BOUNDS.high_m[:2]) - GATE_WALL_M).all()
+        others = [gate.p_wg for gate in gates] + [START.p_wb]
+        if within and min(float(np.linalg.norm(centre - other)) for other in others) >= GATE_APART_M:
             yaw_deg = math.degrees(course + rng.uniform(-YAW_RAD, YAW_RAD))
             x, y, z = np.round(centre, 3).tolist()
-            gates.append(Gate((x, y, z), round(yaw_deg, 2), 0.0, OPENING_M, OUTER_M, DEPTH_M))
+            gates.append(Gate((x, y, z), round(yaw_deg, 2), 0.0, **asdict(VADR_FRAME)))
             p, heading = centre, course
     return gates
-
-
-def _free(centre: Array, gates: list[Gate]) -> bool:
-    """Check whether a gate may be placed at centre (3,) m."""
-    within = (np.abs(centre[:2]) <= np.array(BOUNDS.high_m[:2]) - GATE_WALL_M).all()
-    others = [gate.p_wg for gate in gates] + [START.p_wb]
-    return bool(within) and min(float(np.linalg.norm(centre - other)) for other in others) >= GATE_APART_M
 
 
 def write_track(track: Track, folder: Path) -> Path:
@@ -178,7 +140,7 @@ def write_track(track: Track, folder: Path) -> Path:
         "source": "drawn by `bootcamp --set generate=seed=N` from the seed in its name",
         "start": {"position_m": track.start.position_m, "yaw_deg": track.start.yaw_deg},
         "bounds": asdict(track.bounds),
-        "frame": {"opening_m": OPENING_M, "outer_m": OUTER_M, "depth_m": DEPTH_M},
+        "frame": asdict(VADR_FRAME),
         "gates": [{"centre_m": gate.centre_m, "yaw_deg": gate.yaw_deg} for gate in track.gates],
     })  # fmt: skip
     return path
@@ -193,24 +155,19 @@ TRIES = 1000  # greatest number of draws of places
 GATE_COUNT = 4  # gates of a course
 COURSE_HEIGHT_M = 5.0  # m, height at which a course of gates begins
 ROUTE_COUNT, ROUTE_APART_M = 5, 15.0  # number of places of a route, and their least distance in m
-TARGETS = ("pad", "nearest_pad", "waypoint", "anywhere")
 
 
 @dataclass(frozen=True)
-class Goal:
+class Goal(Limited):
     """Goal of a scenario: place of the landing, and conditions to meet before."""
 
-    land: str  # one of TARGETS
+    land: str = limited(choices=("pad", "nearest_pad", "waypoint", "anywhere"))
     within_m: float = 0.0  # greatest distance of the landing from the target
     ignored_max: int | None = None  # greatest number of ignored commands; None: any
     loop_m2: float = 0.0  # least area of either loop of a figure of eight
     visit_all: bool = False  # whether to visit all places of the route
     tour_max: float = 0.0  # -, greatest length of the flight over the shortest tour; 0: any
     pass_gates: bool = False  # whether to pass all gates
-
-    def __post_init__(self) -> None:
-        if self.land not in TARGETS:
-            raise ValueError(f"land: {self.land!r} is none of {', '.join(TARGETS)}")
 
 
 @dataclass(frozen=True)

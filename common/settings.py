@@ -6,7 +6,7 @@ Each setting is a key. An option is the short form of a frequent one, and takes 
 import argparse
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -75,6 +75,21 @@ class Key(NamedTuple):
 def key(default: Any, doc: str, metavar: str | None = None, **limits: Any) -> Any:
     """Return a dataclass field with a default and what `About` says of it."""
     return field(default=default, metadata={"about": About(doc, metavar, **limits)})
+
+
+def limited(default: Any = MISSING, **limits: Any) -> Any:
+    """Return a field of a `Limited` dataclass with limits as of `About`."""
+    return field(default=default, metadata={"limits": About("", **limits)})
+
+
+class Limited:
+    """Base class of dataclasses that checks their fields made by `limited`. Raises ValueError."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            if "limits" in one.metadata and (objection := one.metadata["limits"].objection(value)):
+                raise ValueError(f"{one.name}: {value!r} {objection}")
 
 
 _kinds = cache(get_type_hints)

@@ -142,12 +142,7 @@ class Pairs(NamedTuple):
 class Associator:
     """Associates detections with the physical gates of a course; a gate passed several times goes by its first entry."""
 
-    def __init__(
-        self,
-        gates: Sequence[Gate],
-        camera: Camera,
-        appearance: GateAppearance | None = None,
-    ):
+    def __init__(self, gates: Sequence[Gate], camera: Camera, appearance: GateAppearance | None = None):
         self._gates, self.camera = gates, camera
         self.appearance = appearance or GateAppearance()
         shown: list[tuple[int, Gate]] = []
@@ -200,10 +195,13 @@ class Associator:
         S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
         pull = np.linalg.solve(S, innovation[..., None])[..., 0]
         d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ cov_p
-        plausible = (d2 < surprise) & self._reprojects(pairs, fix, range_m, camera, sigma_attitude_rad)
+        # Half the diagonal times the attitude error is tolerated.
+        diagonal_px = 2 * np.sqrt(2) * self.rims.half_m[pairs.gate] * camera.fx_px / range_m
+        reprojects = fix.reprojection_px < (MISFIT + sigma_attitude_rad / 2) * diagonal_px
+        plausible = (d2 < surprise) & reprojects
         likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
         away_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - fix.p_wc, axis=-1)
-        in_range, (likely, reportable) = self._in_range(pairs, range_m, away_m), self._likely(pairs, d2)
+        in_range, likely, reportable = _usable(pairs, d2, range_m, away_m)
         cost, best = _best_orders(pairs, likelihood, len(detections))
 
         sightings, unexplained = [], {d for d, detection in enumerate(detections) if detection.visible.all()}
@@ -212,7 +210,7 @@ class Associator:
             unexplained.discard(pair[0])
             if in_range[k] and not likely[k]:
                 unexplained.add(pair[0])
-            if in_range[k] and reportable[k]:
+            if reportable[k]:
                 gate = pairs.gate[k : k + 1]
                 from_posterior = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
                 corners_w = self._openings(*from_posterior)[1][0]
@@ -282,24 +280,16 @@ class Associator:
         face_w, is_face = self.rims.near_face(gate, p_w), near_face[:, None, None]
         return np.where(is_face, face_w, rim_w), np.where(is_face, face_w, hole_w)
 
-    def _reprojects(
-        self, pairs: Pairs, fix: PositionFix, range_m: Array, camera: Camera, sigma_attitude_rad: float
-    ) -> Mask:
-        """Check which fixes (N,) reproject onto their corners, with a tolerance of half the diagonal times the attitude error."""
-        diagonal_px = 2 * np.sqrt(2) * self.rims.half_m[pairs.gate] * camera.fx_px / range_m
-        misfit = MISFIT + sigma_attitude_rad / 2
-        return np.asarray(fix.reprojection_px < misfit * diagonal_px)
 
-    def _in_range(self, pairs: Pairs, range_m: Array, away_m: Array) -> Mask:
-        """Check which pairs (N,) are whole, or partial views at a range at which these may be used."""
-        nearest_m, farthest_m = LONE_M
-        lone_in_range = (nearest_m < np.minimum(range_m, away_m)) & (range_m < farthest_m)
-        return np.asarray(pairs.whole | ((away_m > PART_M) & (~pairs.lone | lone_in_range)))
-
-    def _likely(self, pairs: Pairs, d2: Array) -> tuple[Mask, Mask]:
-        """Check which pairs (N,) agree with the prior, and which may be reported; all of them count as alternatives."""
-        likely = pairs.whole | (d2 < chi2_limit(3, PART_FALSE_ALARM))
-        return likely, likely & (~pairs.lone | (d2 < chi2_limit(3, LONE_FALSE_ALARM)))
+def _usable(pairs: Pairs, d2: Array, range_m: Array, away_m: Array) -> tuple[Mask, Mask, Mask]:
+    """Check which pairs (N,) are whole, or partial views at a range at which these may be used, which of them agree with the
+    prior, and which may be reported; all of them count as alternatives.
+    """
+    nearest_m, farthest_m = LONE_M
+    lone_in_range = (nearest_m < np.minimum(range_m, away_m)) & (range_m < farthest_m)
+    in_range = pairs.whole | ((away_m > PART_M) & (~pairs.lone | lone_in_range))
+    likely = pairs.whole | (d2 < chi2_limit(3, PART_FALSE_ALARM))
+    return in_range, likely, likely & in_range & (~pairs.lone | (d2 < chi2_limit(3, LONE_FALSE_ALARM)))
 
 
 def _best_orders(pairs: Pairs, cost: Array, detections: int) -> tuple[Array, dict[tuple[int, int], int]]:

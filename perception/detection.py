@@ -5,6 +5,7 @@ the longer side of the box depends on it least. If the image border cuts a box, 
 the opposite edge the direction.
 """
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -66,14 +67,14 @@ class Detection:
 
     def record(self) -> dict[str, object]:
         """Return the entry of a flight log: px to 0.001, covariances as uu, uv, vv, and an empty silhouette if not measured."""
-        outer = None if self.outer_px is None or self.outer_cov_px is None else (self.outer_px, self.outer_cov_px)
+        outer_px, outer_cov_px = self.outer_px, self.outer_cov_px
         return {
             "corners_px": np.round(self.corners_px, 3),
             "cov_px": _packed(self.cov_px),
             "visible": self.visible,
             "score": round(self.score, 3),
-            "outer_px": np.round(outer[0], 3) if outer else [],
-            "outer_cov_px": _packed(outer[1]) if outer else [],
+            "outer_px": [] if outer_px is None else np.round(outer_px, 3),
+            "outer_cov_px": [] if outer_cov_px is None else _packed(outer_cov_px),
             "near_face": self.near_face,
         }
 
@@ -81,11 +82,10 @@ class Detection:
     def recorded(cls, record: Mapping[str, Any]) -> "Detection":
         """Return the detection of a flight log's entry: the inverse of `record`."""
         px, cov, visible = np.array(record["corners_px"]), _unpacked(record["cov_px"]), np.array(record["visible"])
-        found = cls(px, cov, visible, record["score"], near_face=bool(record.get("near_face", False)))
-        if not record.get("outer_px"):  # not measured, or a log of an earlier version
-            return found
-        outer_px, outer_cov_px = np.array(record["outer_px"]), _unpacked(record["outer_cov_px"])
-        return replace(found, outer_px=outer_px, outer_cov_px=outer_cov_px)
+        outer: tuple[Array | None, Array | None] = None, None  # not measured, or a log of an earlier version
+        if record.get("outer_px"):
+            outer = np.array(record["outer_px"]), _unpacked(record["outer_cov_px"])
+        return cls(px, cov, visible, record["score"], *outer, near_face=bool(record.get("near_face", False)))
 
     @property
     def sigma_px(self) -> float:
@@ -154,9 +154,8 @@ class RivalRanging:
         """Average the apparent size over attitudes; `body_m`: length, width and height of the rivals' bodies."""
         self._camera = camera
         sides_m = _sides(np.array(body_m))
-        longer_m = sides_m.max(axis=1)
-        self._longer_m, self._longer_spread = float(longer_m.mean()), float(longer_m.std() / longer_m.mean())
-        self._side_m, self._side_spread = float(sides_m.mean()), float(sides_m.std() / sides_m.mean())
+        # Mean and relative spread of the longer side, and of any side.
+        self._longer, self._side = ((float(x.mean()), float(x.std() / x.mean())) for x in (sides_m.max(1), sides_m))
 
     def place(self, seen: RivalDetection) -> tuple[Array, Array] | None:
         """Return the position (3,) m in camera axes RDF and its covariance (3, 3) m^2; None if more than one side is cut.
@@ -174,11 +173,11 @@ class RivalRanging:
         sigma = seen.sigma_px / self._camera.fx_px
         sides = np.maximum(high - low, sigma)
         middle, sigma_xy = (low + high) / 2, np.full(2, sigma / math.sqrt(2))
-        length_m, spread, side = self._longer_m, self._longer_spread, float(sides.max())
+        (length_m, spread), side = self._longer, float(sides.max())
         if any(seen.cut):
             edge = seen.cut.index(True)
             axis, before = edge % 2, edge < 2  # True if the low side is cut
-            length_m, spread, side = self._side_m, self._side_spread, float(sides[1 - axis])
+            (length_m, spread), side = self._side, float(sides[1 - axis])
             middle[axis] = high[axis] - side / 2 if before else low[axis] + side / 2
             sigma_xy[axis] = math.hypot(sigma, math.sqrt(2) * spread * side / 2)
         ray, z = np.array([*middle, 1.0]), length_m / side
@@ -188,15 +187,13 @@ class RivalRanging:
 
 def _sides(body_m: Array) -> Array:
     """Return the sides (N, 2) m of the box around a body's outline, over all sampled attitudes."""
-    signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    corners = body_m / 2 * np.array(list(itertools.product((-1, 1), repeat=3)))
+    angles, tilts = np.linspace(0, 2 * math.pi, TURNS, endpoint=False), np.linspace(0, STEEPEST_RAD, TILTS)
     sides = []
-    for turn in np.linspace(0, 2 * math.pi, TURNS, endpoint=False):
-        for azimuth in np.linspace(0, 2 * math.pi, TURNS, endpoint=False):
-            for tilt in np.linspace(0, STEEPEST_RAD, TILTS):
-                tilted = exp(tilt * np.array([math.cos(azimuth), math.sin(azimuth), 0.0]))
-                R = matrix(product(tilted, exp(np.array([0.0, 0.0, turn]))))
-                corners = signs * body_m / 2 @ R.T
-                sides.append((np.ptp(corners[:, 1]), np.ptp(corners[:, 2])))
+    for turn, azimuth, tilt in itertools.product(angles, angles, tilts):
+        tilted = exp(tilt * np.array([math.cos(azimuth), math.sin(azimuth), 0.0]))
+        R = matrix(product(tilted, exp(np.array([0.0, 0.0, turn]))))
+        sides.append(np.ptp(corners @ R.T, axis=0)[1:])
     return np.array(sides)
 
 
@@ -232,13 +229,12 @@ class PartDetector(Detector):
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         found, why = self._part.call("detect", image)
         checked = [_checked(one) for one in found] if isinstance(found, list) and len(found) <= MOST else [None]
-        detections = [one for one in checked if one is not None]
-        if len(detections) < len(checked):
+        if None in checked:
             self.refused += 1
             if not why:
                 self._part.fault(f"detect returned {shown(found)}, not a list of Detection with finite entries")
             return []
-        return sorted(detections, key=lambda one: -one.score)
+        return sorted(filter(None, checked), key=lambda one: -one.score)
 
 
 def _checked(found: object) -> Detection | None:

@@ -26,7 +26,15 @@ from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 QUANTISATION_PX = 1 / np.sqrt(12.0)  # px, standard deviation of an edge quantised to pixels: uniform over 1 px
 DARK_SHARE = 8  # the dark level of a profile is its quantile 1 / DARK_SHARE, taken in the half at the dark end
+CONTRAST = 50.0  # grey levels, least difference between the two ends of a profile
+INLIER_PX = 0.8  # greatest distance of an inlier from the straight line; quantisation gives up to 0.5 (derived)
 FEWEST_WIDTHS = 3  # least number of agreeing profiles for a bar's width; fewer have no majority
+AGREE = 0.15  # -, greatest relative difference between profiles that show the same end of a bar (tuned)
+# The gates' colour, in the image as prepared for the detector.
+SIDE_SAMPLES = 12  # per side of a square (tuned: cost)
+FRAME_RED_MIN = 140.0  # as `RED_MIN` of the scene
+FRAME_RED_OVER_GREEN_MIN = 25.0  # half of an overexposed, pink gate has over 40, lamps and lettering 0 (measured)
+FRAME_RED_OVER_YELLOW = 0.6  # (red - green) / (green - blue); gates 5, orange ones 0.8, glow under 0.5 (measured)
 
 
 @compiled()
@@ -54,13 +62,13 @@ def smallest(x: Array, k: int) -> float:
 
 
 @compiled()
-def half_height(profile: Array, contrast: float) -> float:
+def half_height(profile: Array) -> float:
     """Return the index at which a profile (n,), bright first, falls through half height; NaN if its contrast is too low."""
     n = len(profile)
     high = profile[: n // 4].mean()
     # The dark level is a low quantile: another gate may be visible just inside the edge.
     low = smallest(profile[n // 2 :], n // DARK_SHARE)
-    if high - low <= contrast:
+    if high - low <= CONTRAST:
         return np.nan
     half = (high + low) / 2
     # The first fall from the frame inward: other bright objects inside the opening lie beyond it.
@@ -72,8 +80,8 @@ def half_height(profile: Array, contrast: float) -> float:
     return np.nan
 
 
-@compiled("UniTuple(f8, 5)(f8[:], f8[:], f8)")  # explicit, as Python calls it too: no compilation in flight
-def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, float, float, float]:
+@compiled("UniTuple(f8, 5)(f8[:], f8[:])")  # explicit, as Python calls it too: no compilation in flight
+def robust_line(s: Array, d: Array) -> tuple[float, float, float, float, float]:
     """Fit a robust line d = level + slope s through points s, d (P,), some of which may be NaN; s is centred on 0.
 
     The median of slopes over half the line selects the inliers (Theil, 1950; Sen, 1968, with all pairs), to which least
@@ -100,7 +108,7 @@ def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, flo
     level = float(np.median(x[:n]))
     agree, s_sum, d_sum = 0, 0.0, 0.0
     for i in range(P):
-        x[i] = abs(d[i] - level - slope * s[i]) < inlier_px  # False for NaN
+        x[i] = abs(d[i] - level - slope * s[i]) < INLIER_PX  # False for NaN
         if x[i]:
             agree, s_sum, d_sum = agree + 1, s_sum + s[i], d_sum + d[i]
     s_mean, d_mean = s_sum / max(agree, 1), d_sum / max(agree, 1)
@@ -120,17 +128,8 @@ def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, flo
     return level, slope, start, end, float(agree)
 
 
-@compiled("f8[:,:,:](u1[:,:], f8[:,:,:], f8[:,:,:], f8[:], f8[:], i8, f8, f8)")
-def fit_sides(
-    channel: Image,
-    start: Array,
-    outward: Array,
-    reach: Array,
-    s: Array,
-    n: int,
-    contrast: float,
-    inlier_px: float,
-) -> Array:
+@compiled("f8[:,:,:](u1[:,:], f8[:,:,:], f8[:,:,:], f8[:], f8[:], i8)")
+def fit_sides(channel: Image, start: Array, outward: Array, reach: Array, s: Array, n: int) -> Array:
     """Fit lines to the edges near the sides of quads.
 
     Args:
@@ -140,8 +139,6 @@ def fit_sides(
         reach: (Q,) px from a side to the ends of profiles across it, positive if the bright end lies outward.
         s: (P,) positions of the profiles along a side, -1/2 to 1/2.
         n: number of samples of a profile.
-        contrast: least difference between the two ends of a profile, grey levels.
-        inlier_px: greatest distance of an inlier from its line.
 
     Returns:
         (Q, 4, 6): the result of `robust_line`, outward of the side, and the number of profiles within the image.
@@ -163,27 +160,17 @@ def fit_sides(
                     for i in range(n):
                         t = 1 - 2 * i / (n - 1)
                         profile[i] = sample(channel, u + t * du, v + t * dv)
-                    d[p] = reach[q] * (1 - 2 * half_height(profile, contrast) / (n - 1))
-            found[q, k, 0], found[q, k, 1], found[q, k, 2], found[q, k, 3], found[q, k, 4] = robust_line(
-                s, d, inlier_px
-            )
+                    d[p] = reach[q] * (1 - 2 * half_height(profile) / (n - 1))
+            line = robust_line(s, d)
+            found[q, k, 0], found[q, k, 1], found[q, k, 2], found[q, k, 3], found[q, k, 4] = line
             found[q, k, 5] = inside
     return found
 
 
-@compiled("f8[:,:,:,:](u1[:,:,:], f8[:,:,:,:], i8, f8, f8, f8)")
-def count_red(image: Image, quads: Array, samples: int, bright: float, over_green: float, redder: float) -> Array:
-    """Count the samples on the sides of quads that lie in an image, and the red ones among them.
-
-    Args:
-        image: (H, W, 3) BGR uint8.
-        quads: (Q, S, 4, 2) px.
-        samples: number on each side, both ends included.
-        bright, over_green, redder: lower limits of red, of red - green, and of (red - green) / (green - blue).
-
-    Returns:
-        (2, Q, 4, S): counts of samples within the image, and of red ones.
-    """
+@compiled("f8[:,:,:,:](u1[:,:,:], f8[:,:,:,:])")
+def count_red(image: Image, quads: Array) -> Array:
+    """Return the numbers (2, Q, 4, S) of samples on the sides of quads (Q, S, 4, 2) px that lie in an image (H, W, 3) BGR, and of
+    gate-coloured ones among them."""
     Q, S = quads.shape[:2]
     height, width = image.shape[:2]
     count = np.zeros((2, Q, 4, S))
@@ -192,28 +179,22 @@ def count_red(image: Image, quads: Array, samples: int, bright: float, over_gree
             for k in range(4):
                 u0, v0 = quads[q, scale, k, 0], quads[q, scale, k, 1]
                 u1, v1 = quads[q, scale, (k + 1) % 4, 0], quads[q, scale, (k + 1) % 4, 1]
-                for i in range(samples):
-                    t = i / (samples - 1)
+                for i in range(SIDE_SAMPLES):
+                    t = i / (SIDE_SAMPLES - 1)
                     u, v = u0 + t * (u1 - u0), v0 + t * (v1 - v0)
                     if 0 <= u <= width - 1 and 0 <= v <= height - 1:
                         count[0, q, k, scale] += 1
                         red, green = sample(image[:, :, 2], u, v), sample(image[:, :, 1], u, v)
                         over = red - green
-                        if red > bright and over > over_green:
-                            count[1, q, k, scale] += over > redder * (green - sample(image[:, :, 0], u, v))
+                        if red > FRAME_RED_MIN and over > FRAME_RED_OVER_GREEN_MIN:
+                            yellow = green - sample(image[:, :, 0], u, v)
+                            count[1, q, k, scale] += over > FRAME_RED_OVER_YELLOW * yellow
     return count
 
 
-@compiled("f8[:,:](u1[:,:], i8, f8[:,:,:], f8[:,:,:], f8[:], f8[:], f8[:], f8)")
+@compiled("f8[:,:](u1[:,:], i8, f8[:,:,:], f8[:,:,:], f8[:], f8[:], f8[:])")
 def bar_widths(
-    channel: Image,
-    threshold: int,
-    start: Array,
-    outward: Array,
-    about: Array,
-    along: Array,
-    across: Array,
-    agree: float,
+    channel: Image, threshold: int, start: Array, outward: Array, about: Array, along: Array, across: Array
 ) -> Array:
     """Measure the widths (Q, 4) px of bright bars outward of the sides of quads; NaN where a bar's end is not visible.
 
@@ -223,7 +204,6 @@ def bar_widths(
         about: (Q,) approximate widths of bars, px.
         along: (P,) positions of the profiles along a side, 0 to 1.
         across: (n,) positions of the samples on them, over `about`.
-        agree: greatest relative deviation from the median of profiles that show the same end.
     """
     height, width = channel.shape
     widths, found = np.full((len(start), 4), np.nan), np.empty(len(along))
@@ -242,7 +222,7 @@ def bar_widths(
                         break
             if known >= FEWEST_WIDTHS:
                 middle = np.sort(found[:known])[(known - 1) // 2]
-                if (np.abs(found[:known] - middle) < agree * middle).sum() >= FEWEST_WIDTHS:
+                if (np.abs(found[:known] - middle) < AGREE * middle).sum() >= FEWEST_WIDTHS:
                     widths[q, k] = middle
     return widths
 
@@ -271,8 +251,6 @@ OPENING_EDGES = EdgeSearch(passes=(EdgePass(6.0, 0.34, 16), EdgePass(3.0, 0.0, 3
 SILHOUETTE_EDGES = EdgeSearch(passes=(EdgePass(6.0, 0.57, 32),), reach_ratio_max=0.8, bright_inside=True)
 END_SHARE = 0.1  # -, share of a side left out at either end, blurred by the neighbouring edge
 STEP_PX = 0.5  # px between samples of a profile: the sampling theorem for edges of one pixel
-CONTRAST = 50.0  # grey levels, least difference between the two ends of a profile
-INLIER_PX = 0.8  # greatest distance of an inlier from the straight line; quantisation gives up to 0.5 (derived)
 AGREE_SHARE = 0.25  # -, least share of inliers among a side's profiles, in the image or not
 SUPPORT_MIN = 0.3  # -, least share of inliers among a side's profiles in the image
 # px, standard deviation of the error common to all profiles of a side: blur, compression, the drawn edge itself. By the
@@ -320,12 +298,16 @@ def _fit_once(
     side_px = np.maximum(np.sqrt((along * along).sum(-1)), 1.0)
     along = along / side_px[..., None]
     outward = np.stack([along[..., 1], -along[..., 0]], -1)
+    # Half-lengths (Q,) px of the profiles by the frame's least width, positive if the bright end lies outward.
+    diagonal = quads[:, 2:] - quads[:, :2]
+    area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
+    width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if search.bright_inside else 1.0)
+    least_px = np.maximum(edge_pass.reach_px, (edge_pass.reach_ratio if wide else 0.0) * width_px)
+    reach_px = np.minimum(least_px, search.reach_ratio_max * width_px) * (-1 if search.bright_inside else 1)
 
-    profiles = edge_pass.profiles
-    reach = _reach_px(quads, side_px, edge_pass, ratio, search, wide)
+    profiles, n = edge_pass.profiles, 2 * round(edge_pass.reach_px / STEP_PX) + 1
     s = np.linspace(END_SHARE - 0.5, 0.5 - END_SHARE, profiles)
-    n = 2 * round(edge_pass.reach_px / STEP_PX) + 1
-    found = fit_sides(channel, quads, outward, reach, s, n, CONTRAST, INLIER_PX)
+    found = fit_sides(channel, quads, outward, reach_px, s, n)
     level, slope, ends_px, agree, inside = found[..., 0], found[..., 1], found[..., 2:4], found[..., 4], found[..., 5]
     start = quads + (level - slope * 0.5)[..., None] * outward
     end = start + side_px[..., None] * along + slope[..., None] * outward
@@ -336,22 +318,10 @@ def _fit_once(
     return QuadEdges(intersect_lines(start, end - start), outward, ends_px, measured, support)
 
 
-def _reach_px(quads: Array, side_px: Array, edge_pass: EdgePass, ratio: float, search: EdgeSearch, wide: bool) -> Array:
-    """Return half-lengths (Q,) px of profiles, positive if the bright end lies outward, by the frame's least width."""
-    diagonal = quads[:, 2:] - quads[:, :2]
-    area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
-    width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if search.bright_inside else 1.0)
-    least_px = np.maximum(edge_pass.reach_px, (edge_pass.reach_ratio if wide else 0.0) * width_px)
-    reach_px = np.minimum(least_px, search.reach_ratio_max * width_px)
-    return np.asarray(-reach_px if search.bright_inside else reach_px)
-
-
+# Search and acceptance of lines.
 FINE_PX = np.arange(-0.8, 0.81, 0.4)  # px, positions of the fine search about the coarse one
 FLAT = 3.0  # -, standard deviations from a blurred step beyond which it is constant
 RIDGE = 1e-3  # -, regularisation of the levels where the hole lies outside the profile
-
-
-# Search and acceptance of lines.
 BLURS_PX = (0.5, 0.8, 1.2)  # from a pixel's own (derived) to strong JPEG and soft rendering
 SEGMENTS = 8  # segments of a side, each with its own position
 PROFILES = 4  # profiles per segment: their median rejects lettering
@@ -422,7 +392,7 @@ def _fit_line(
     parts = np.median(profiles.reshape(SEGMENTS, -1, len(x)), 1)
     places = _places(parts, x, about + FINE_PX, blur, *template)
     places[~known.reshape(SEGMENTS, -1).all(-1)] = np.nan
-    return robust_line(s.reshape(SEGMENTS, -1).mean(-1), places, INLIER_PX)
+    return robust_line(s.reshape(SEGMENTS, -1).mean(-1), places)
 
 
 def _sampled(channel: Float32, feet: Array, outward: Array, x: Array) -> tuple[Array, Mask]:

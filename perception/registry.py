@@ -31,29 +31,19 @@ def open_detector(name: str, camera: Camera, patience_s: float = PATIENCE_S) -> 
         []
     """
     from gate_racer.common.compiled import warm_up
+    from gate_racer.perception.classical.detector import ColourDetector
+    from gate_racer.perception.detection import NEEDED, PartDetector
+    from gate_racer.perception.taught.detector import SHIPPED, GateNetwork, TaughtDetector
 
-    detector = _opened(name, camera, patience_s)
-    warm_up()
-    return detector
-
-
-def _opened(name: str, camera: Camera, patience_s: float) -> Detector:
-    if name == CLASSICAL:
-        from gate_racer.perception.classical.detector import ColourDetector
-
-        return ColourDetector(camera)
-    if name == LEARNED:
-        from gate_racer.perception.classical.detector import ColourDetector
-        from gate_racer.perception.taught.detector import SHIPPED, GateNetwork
-
-        return ColourDetector(camera, network=GateNetwork(SHIPPED))
-    if is_part(name):
-        from gate_racer.perception.detection import NEEDED, PartDetector
-
-        return PartDetector(Part(name, "gate detector", NEEDED, (camera,), patience_s), camera)
-    if not name.endswith(TAUGHT):
+    detector: Detector
+    if name in DETECTORS:
+        detector = ColourDetector(camera, network=GateNetwork(SHIPPED) if name == LEARNED else None)
+    elif is_part(name):
+        detector = PartDetector(Part(name, "gate detector", NEEDED, (camera,), patience_s), camera)
+    elif name.endswith(TAUGHT):
+        detector = TaughtDetector(camera, Path(name))
+    else:
         known = f"{', '.join(DETECTORS)}, FILE{TAUGHT} of train-detector, or {CLASS}"
         raise UserError(f"no detector {name!r}; known: {known}")
-    from gate_racer.perception.taught.detector import TaughtDetector
-
-    return TaughtDetector(camera, Path(name))
+    warm_up()
+    return detector

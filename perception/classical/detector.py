@@ -172,72 +172,16 @@ def _across(extent_px: Array) -> Array:
     return (extent_px[:, :2] + extent_px[:, 2:]) / 2
 
 
-class StyleTracker:
-    """Current style of the gates, tracked over images."""
-
-    def __init__(self, expected: FrameStyle):
-        self.expected = self.style = expected
-        self._confirmed = False  # whether a gate of the style was seen with high confidence
-        self._candidate_style: FrameStyle | None = None  # another style, seen once with high confidence since then
-        self._unsure = 0  # images since a gate of the style was seen with high confidence
-
-    def expect(self, style: FrameStyle) -> None:
-        """Restart with another style, if it differs from the expected one."""
-        if style != self.expected:
-            self.expected = self.style = style
-            self._confirmed = False
-
-    def sure(self, found: list[Detection]) -> list[Detection]:
-        """Return the detections with high confidence, by which the style of the others is decided."""
-        return [
-            one
-            for one in found
-            if one.outer_px is not None and one.score > SURE_SCORE and np.ptp(one.corners_px, axis=0).min() > SURE_PX
-        ]
-
-    def others_due(self, found: list[Detection]) -> bool:
-        """Record the detections of the present style; return whether to search the image for other styles."""
-        if self.sure(found):
-            self._confirm(self.style)
-            return False
-        self._unsure += 1
-        lost = self._unsure == 1 and not found
-        due = self._unsure % RETRY_IMAGES == 0 or lost
-        return not self._confirmed or self._candidate_style is not None or due
-
-    def adopts(self, style: FrameStyle, found: list[Detection]) -> bool:
-        """Record another style seen with high confidence, where the present one gave `found`; return whether it is adopted."""
-        first = not (self._confirmed or found)
-        again = self._candidate_style is not None and style.like(self._candidate_style)
-        if first or again:
-            self._confirm(style)
-        else:
-            self._candidate_style = style
-        return first or again
-
-    def _confirm(self, style: FrameStyle) -> None:
-        self.style, self._confirmed, self._unsure, self._candidate_style = style, True, 0, None
-
-
 def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims) -> list[Detection]:
     """Return the accepted hypotheses, best first, with corners in image order; a silhouette only if wholly visible."""
-    silhouette = evidence.silhouette
-    silhouette_cov_px2 = silhouette.cov_px2
-    found = []
+    outer_px, outer_cov_px2, found = evidence.silhouette.corners_px, evidence.silhouette.cov_px2, []
     for n, i in enumerate(accepted):
         turn = (np.arange(4) + first_corner(rims.corners_px[n])) % 4
         both = evidence.fits[i].all() and evidence.silhouette_inside[i]
-        found.append(
-            Detection(
-                rims.corners_px[n][turn],
-                rims.cov_px2[n][turn],
-                rims.visible[n][turn],
-                float(score[i]),
-                silhouette.corners_px[i][turn] if both else None,
-                silhouette_cov_px2[i][turn] if both else None,
-                bool(rims.near_face[n]),
-            )
-        )
+        one = Detection(rims.corners_px[n][turn], rims.cov_px2[n][turn], rims.visible[n][turn], float(score[i]))
+        if both:
+            one = replace(one, outer_px=outer_px[i][turn], outer_cov_px=outer_cov_px2[i][turn])
+        found.append(replace(one, near_face=bool(rims.near_face[n])))
     return sorted(found, key=lambda d: -d.score)
 
 
@@ -273,41 +217,53 @@ class ColourDetector(Detector):
     other styles. A style seen with high confidence first, or twice in the absence of the present one, is adopted.
     """
 
-    def __init__(self, camera: Camera, rim_from_px: float = RIM_FROM_PX, network: GateNetwork | None = None):
-        """Search with a camera.
-
-        Args:
-            rim_from_px: least side of a hole beside which the rim of the near face is looked for.
-            network: proposes gates, too.
-        """
+    def __init__(self, camera: Camera, network: GateNetwork | None = None, rim_from_px: float = RIM_FROM_PX):
+        """Search with a camera; a network proposes gates, too. Beside holes from `rim_from_px` on the near face is sought."""
         super().__init__(camera)
-        self._rim_from_px, self._network = rim_from_px, network
-        self._tracker = StyleTracker(FrameStyle())
+        self._network, self._rim_from_px = network, rim_from_px
+        self._expected = self._style = FrameStyle()
+        self._confirmed = False  # whether a gate of the style was seen with high confidence
+        self._candidate_style: FrameStyle | None = None  # another style, seen once with high confidence since then
+        self._unsure = 0  # images since a gate of the style was seen with high confidence
 
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         """Return all gates; if the window has a region, only those of the present style in it, whose edges count as a border."""
         if window.frame_ratio:
-            self._tracker.expect(FrameStyle.of_frame(window.frame_ratio))
+            expected = FrameStyle.of_frame(window.frame_ratio)
+            if expected != self._expected:
+                self._expected = self._style = expected
+                self._confirmed = False
         if window.region is not None:
             rows, columns = window.region
             origin_px = np.array([columns.start, rows.start])
-            part = np.ascontiguousarray(image[rows, columns])
-            found = self._find(part, self._tracker.style, origin_px)
+            found = self._find(np.ascontiguousarray(image[rows, columns]), self._style, origin_px)
             return [detection.moved(origin_px) for detection in found]
-        found = self._find(image, self._tracker.style)
-        return self._of_other_styles(image, found) if self._tracker.others_due(found) else found
+        found = self._find(image, self._style)
+        if _sure(found):
+            self._confirm(self._style)
+            return found
+        self._unsure += 1
+        retry = self._unsure % RETRY_IMAGES == 0 or (self._unsure == 1 and not found)
+        others_due = not self._confirmed or self._candidate_style is not None or retry
+        return self._of_other_styles(image, found) if others_due else found
+
+    def _confirm(self, style: FrameStyle) -> None:
+        self._style, self._confirmed, self._unsure, self._candidate_style = style, True, 0, None
 
     def _of_other_styles(self, image: Image, found: list[Detection]) -> list[Detection]:
         """Return the gates of another style if it replaces the present one or `found` is empty, else `found`."""
-        tracker = self._tracker
-        for style in possible_styles(image, tracker.style, tracker.expected, self.camera):
+        for style in possible_styles(image, self._style, self._expected, self.camera):
             others = self._find(image, style)
-            sure = tracker.sure(others)
-            if sure:
-                if style.ratio != tracker.expected.ratio:
+            if sure := _sure(others):
+                if style.ratio != self._expected.ratio:
                     style = replace(style, ratio=float(np.median([ratio_of(one, self.camera) for one in sure])))
                     others = self._find(image, style)
-                return others if tracker.adopts(style, found) else found or others
+                seen_before = self._candidate_style is not None and style.like(self._candidate_style)
+                if seen_before or not (self._confirmed or found):
+                    self._confirm(style)
+                    return others
+                self._candidate_style = style
+                return found or others
         return found
 
     def _find(self, image: Image, style: FrameStyle, origin_px: Array = IMAGE_ORIGIN_PX) -> list[Detection]:
@@ -323,6 +279,15 @@ class ColourDetector(Detector):
         if scene.leaves_unexplained(silhouettes):
             found += _find_in_view(scene, scene.red_over_green, reported, model, self._rim_from_px)
         return without_duplicates(found)
+
+
+def _sure(found: list[Detection]) -> list[Detection]:
+    """Return the detections with high confidence, by which the style of the others is decided."""
+    return [
+        one
+        for one in found
+        if one.outer_px is not None and one.score > SURE_SCORE and np.ptp(one.corners_px, axis=0).min() > SURE_PX
+    ]
 
 
 NOTHING = np.empty((0, 4, 2))

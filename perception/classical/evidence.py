@@ -1,7 +1,7 @@
 """Stages 4 to 6: measured evidence about hypotheses, their verification, and the corners of those accepted.
 
 4. `gather`: colour and silhouette about hypotheses.
-5. `verify`: one predicate per criterion.
+5. `verify`: named conditions, all of which must hold.
 6. `refine`: for nearby gates, the rim of the near face instead of the hole bounded by both faces.
 
 The hole mixes the rims of two faces, and moves on the gate with the viewpoint. Where the outline on the gate's edges is visible
@@ -129,64 +129,38 @@ DIRECTIONS = ([1, 3], [0, 2])  # opposite sides
 
 def verify(evidence: Evidence) -> tuple[Indices, Array]:
     """Return the indices of the accepted hypotheses, and the scores (R,) of all."""
-    accepted = (
-        corners_ok(evidence)
-        & colour_ok(evidence)
-        & background_ok(evidence)
-        & silhouette_ok(evidence)
-        & replaced_sides_ok(evidence)
-        & second_view_ok(evidence)
-    )
+    accepted = np.all(list(conditions(evidence).values()), 0)
     accepted &= ~superseded(evidence, accepted)
     score = scores(evidence)
     return np.flatnonzero(accepted & (score > SCORE_MIN)), score
 
 
-def corners_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether any corner is visible."""
-    return np.asarray(evidence.visible.any(-1))
-
-
-def colour_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether the frame has the gates' colour beside each measured or replaced side, or `three_sides_ok`."""
-    least = np.where(evidence.fits, COLOURED_MIN_FITS, COLOURED_MIN)
-    unasked = ~(evidence.opening.measured | evidence.replaced)
-    return np.asarray((evidence.on_frame > least) | unasked).all(-1) | three_sides_ok(evidence)
-
-
-def three_sides_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether the silhouette contradicts at most one side and the colour is missing on at most one."""
-    silhouette = (evidence.fits | ~evidence.shown).sum(-1) >= THREE_SIDES
-    colour = (evidence.on_frame > COLOURED_MIN).sum(-1) >= THREE_SIDES
-    return np.asarray(silhouette & colour)
-
-
-def background_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether the frame ends: its silhouette fits on all sides, or the colour beyond it is another."""
-    most = background_limit(evidence.first_view)
-    return np.asarray(evidence.fits.all(-1) | (evidence.beyond.mean(-1) < most))
-
-
-def silhouette_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether the silhouette is at its predicted position on at least one visible side.
-
-    A whole opening needs this in both directions: one with a nearer gate's edge as a side has wrong proportions.
-    """
-    ends = evidence.fits | ((evidence.on_frame > FULL) & (evidence.beyond < FREE))
-    upright, across = (ends[:, pair].any(-1) | ~evidence.shown[:, pair].any(-1) for pair in DIRECTIONS)
-    of_part = evidence.fits.any(-1) | ~evidence.shown.any(-1)
-    return np.where(evidence.opening.measured.all(-1), upright & across, of_part)
-
-
-def replaced_sides_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether the silhouette fits beside each replaced side, unless it is covered."""
-    covered = evidence.beyond > COLOURED_MIN
-    return np.asarray((evidence.fits | ~evidence.replaced | covered).all(-1))
-
-
-def second_view_ok(evidence: Evidence) -> Mask:
-    """Check (R,) whether the silhouette fits on all visible sides, required in the second view, where lettering forms holes."""
-    return np.asarray((evidence.fits | ~evidence.middle_inside).all(-1) | evidence.first_view)
+def conditions(evidence: Evidence) -> dict[str, Mask]:
+    """Return the conditions (R,) of a gate, by name; hypotheses that meet all of them are accepted."""
+    fits, shown, on_frame, beyond = evidence.fits, evidence.shown, evidence.on_frame, evidence.beyond
+    measured, replaced = evidence.opening.measured, evidence.replaced
+    # The frame has the gates' colour beside each measured or replaced side; or else the silhouette contradicts at most one
+    # side, and the colour is missing on at most one.
+    least = np.where(fits, COLOURED_MIN_FITS, COLOURED_MIN)
+    coloured = ((on_frame > least) | ~(measured | replaced)).all(-1)
+    three_fit = (fits | ~shown).sum(-1) >= THREE_SIDES
+    three_coloured = (on_frame > COLOURED_MIN).sum(-1) >= THREE_SIDES
+    # The silhouette is at its predicted position on at least one visible side; of a whole opening in both directions, as one
+    # with a nearer gate's edge as a side has wrong proportions.
+    ends = fits | ((on_frame > FULL) & (beyond < FREE))
+    upright, across = (ends[:, pair].any(-1) | ~shown[:, pair].any(-1) for pair in DIRECTIONS)
+    of_part = fits.any(-1) | ~shown.any(-1)
+    return {
+        "corners": evidence.visible.any(-1),
+        "colour": coloured | (three_fit & three_coloured),
+        # The frame ends: its silhouette fits on all sides, or the colour beyond it is another.
+        "background": fits.all(-1) | (beyond.mean(-1) < background_limit(evidence.first_view)),
+        "silhouette": np.where(measured.all(-1), upright & across, of_part),
+        # The silhouette fits beside each replaced side, unless it is covered.
+        "replaced sides": (fits | ~replaced | (beyond > COLOURED_MIN)).all(-1),
+        # In the second view, where lettering forms holes, the silhouette fits on all visible sides.
+        "second view": (fits | ~evidence.middle_inside).all(-1) | evidence.first_view,
+    }
 
 
 def superseded(evidence: Evidence, accepted: Mask) -> Mask:
@@ -233,11 +207,7 @@ class Rims(NamedTuple):
 
 
 def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: GateModel, rim_from_px: float) -> Rims:
-    """Return the holes of the accepted hypotheses (N), replaced by the rims of near faces where these are measured.
-
-    Args:
-        rim_from_px: least side of a hole beside which rims are looked for.
-    """
+    """Return the holes of the accepted hypotheses (N), replaced by the rims of near faces where these are measured."""
     opening = evidence.opening.select(accepted)
     cov_px2, none = opening.cov_px2, np.zeros(len(accepted), bool)
     rims = Rims(opening.corners_px.copy(), cov_px2, evidence.visible[accepted], none)

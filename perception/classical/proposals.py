@@ -53,7 +53,6 @@ SKEW_MAX = 0.1  # -, greatest skew beyond that of perspective, over the mean sid
 # Prediction of unmeasured sides by the width of the frame. Tuned.
 ACROSS_BAR = (0.11, 2.7, 48)  # first and last sample over the frame's width, and number
 ALONG_BAR = (0.15, 0.85, 9)  # first and last profile along a side over its length, and number
-AGREE = 0.15  # -, greatest relative difference between profiles that show the same end of a bar
 # -, least ratio of the size predicted by the frame's width to the measured one, for a side of a gate behind.
 OCCLUDER_WIDTH_RATIO = 1.2
 
@@ -277,7 +276,7 @@ def _size_beside_opposite(view: View, edges: QuadEdges, model: GateModel) -> Arr
     about_px = model.frame_width_px(px)[:, 0]
     along, across = np.linspace(*ALONG_BAR), np.linspace(*ACROSS_BAR)
     normals = outward_normals(px, px[:, NEXT])
-    width_px = bar_widths(view.opening, view.threshold, px, normals, about_px, along, across, AGREE)
+    width_px = bar_widths(view.opening, view.threshold, px, normals, about_px, along, across)
     width_px[~edges.measured] = np.nan
     return width_px[:, OPPOSITE] / ((model.ratio - 1) / 2)
 

@@ -18,11 +18,7 @@ from gate_racer.model.quadrilateral import concentric
 from gate_racer.perception.edges import count_red
 from gate_racer.vehicle.rotation import Array, exp, matrix
 
-# Limits of the gates' colour, and positions of its samples about an opening.
-FRAME_RED_MIN = 140.0  # as `RED_MIN`
-FRAME_RED_OVER_GREEN_MIN = 25.0  # half of an overexposed, pink gate has over 40, lamps and lettering 0 (measured)
-FRAME_RED_OVER_YELLOW = 0.6  # (red - green) / (green - blue); gates 5, orange ones 0.8, glow under 0.5 (measured)
-SIDE_SAMPLES = 12  # per side of a square (tuned: cost)
+# Positions of the samples of the gates' colour about an opening, and limits of its share.
 ON_FRAME = (0.28, 0.45, 0.63)  # squares on the frame, over its width: clear of its edges
 BEYOND_FRAME = (1.14, 1.28)  # squares beyond the frame, over its size: clear of its outline
 COLOURED_MIN = 0.5  # -, least share of the gates' colour on the frame beside each measured side
@@ -45,7 +41,7 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Ar
     across = np.array(ON_FRAME)[:, None, None]
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
     squares = np.concatenate([on_frame, concentric(silhouettes, np.array(BEYOND_FRAME))], 1)
-    sampled, coloured = _count(image, squares)
+    sampled, coloured = count_red(image, squares)
     on, beyond = np.s_[..., : len(ON_FRAME)], np.s_[..., len(ON_FRAME) :]
     return _share(sampled[on], coloured[on], 1.0), _share(sampled[beyond], coloured[beyond], 0.0)
 
@@ -55,13 +51,7 @@ def colour_by_scale(image: Image, openings: Array, scales: Array) -> tuple[Array
 
     The squares are `scales` (S,) times as large as the openings (Q, 4, 2).
     """
-    return _count(image, concentric(openings, scales))
-
-
-def _count(image: Image, squares: Array) -> tuple[Array, Array]:
-    sampled, coloured = count_red(
-        image, squares, SIDE_SAMPLES, FRAME_RED_MIN, FRAME_RED_OVER_GREEN_MIN, FRAME_RED_OVER_YELLOW
-    )
+    sampled, coloured = count_red(image, concentric(openings, scales))
     return sampled, coloured
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from gate_racer.common.compiled import Float32, Image
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import Limited, limited
 from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
 from gate_racer.perception.detection import Detection, Detector, overlap
 from gate_racer.perception.roi import SearchWindow
@@ -47,20 +48,16 @@ EPS = 1e-4  # -, below any relevant probability: keeps logarithms finite
 ABOVE_MEAN = 1.1  # -, least ratio of a peak to the mean of its 3 x 3 neighbourhood: a plateau has no peak
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkCard:
+@dataclass(frozen=True)
+class NetworkCard(Limited):
     """Provenance and calibration of a network's file, beside it as YAML."""
 
     source: str  # images that it was trained on
     command: str  # command of the training
-    score: float  # -, least score of a gate
-    corner_px: float  # standard deviation of a coordinate of a measured corner,
-    corner_side: float  # ... and the share of the side that is added to it in square
-    hidden_side: float  # share of the side, standard deviation of a corner without a peak
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.score <= 1 or min(self.corner_px, self.corner_side, self.hidden_side) <= 0:
-            raise ValueError("score must lie between 0 and 1, and the standard deviations must be positive")
+    score: float = limited(least=0.0, most=1.0)  # -, least score of a gate
+    corner_px: float = limited(positive=True)  # standard deviation of a coordinate of a measured corner,
+    corner_side: float = limited(positive=True)  # ... and the share of the side that is added to it in square
+    hidden_side: float = limited(positive=True)  # share of the side, standard deviation of a corner without a peak
 
 
 @dataclass(frozen=True, slots=True)

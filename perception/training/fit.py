@@ -30,7 +30,7 @@ RARE = -4.0  # initial log-odds: corners and centres are rare
 
 
 class GateUNet(nn.Module):
-    """Network from blocks (B, 12, h, w), -0.5 to 0.5 (`perception.networks.blocks`), to its outputs in order."""
+    """Network from blocks (B, 12, h, w), -0.5 to 0.5 (`perception.taught.detector.blocks`), to its outputs in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,5 +199,4 @@ class Samples(Dataset[tuple[Any, ...]]):
         """Return an image (3, h, w), its corner map and the targets of each head."""
         epoch, place = divmod(number, len(self._photographs))
         order = np.random.default_rng([self._seed, epoch]).permutation(len(self._photographs))
-        sample = draw_sample(self._photographs[order[place]], np.random.default_rng([self._seed, number, 1]))
-        return sample.image, sample.heat, *sample.heads
+        return draw_sample(self._photographs[order[place]], np.random.default_rng([self._seed, number, 1]))

@@ -35,18 +35,19 @@ LARGE_PX = 60.0  # mean side of a large opening
 EVEN, MARGIN = 0.5, 1e-3  # -, probability of a gate; least distance to the next score
 REJECTED = 9.21  # squared error over its variance, of which chi-squared of two degrees exceeds 1 %
 TRIMS = 5  # fits with outliers left out
+NO_ROWS = np.empty(0), np.empty(0), np.empty((0, 4, 2)), np.empty(0), np.empty((0, 4), bool)
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
     """Detections (N) of a set of images, best first, matched greedily to its labelled openings (M), as COCO does."""
 
+    openings_px: Array  # (M,) mean sides of all labelled openings
     score: Array  # (N,)
     iou: Array  # (N,) with the opening that it was matched to, 0 if none was left
     error_px: Array  # (N, 4, 2) of its corners; NaN if not matched
     side_px: Array  # (N,) mean side of the matched opening
     measured: Mask  # (N, 4) corners that were seen
-    openings_px: Array  # (M,) mean sides of all labelled openings
 
     def curve(self, iou: float) -> tuple[Array, Array]:
         """Return recall and precision (N,) by decreasing score at an overlap."""
@@ -99,22 +100,14 @@ def match(images: list[tuple[list[Detection], Array]]) -> Matches:
         openings += [float(side_lengths(quad).mean()) for quad in free]
         for one in sorted(detections, key=lambda d: -d.score):
             ious = [overlap(one.corners_px, quad) for quad in free]
-            k = int(np.argmax(ious)) if ious else -1
-            if k >= 0 and ious[k] >= IOUS[0]:
-                quad = free.pop(k)
-                error = one.corners_px - turned_like(quad, one.corners_px)
-                rows.append((one.score, ious[k], error, float(side_lengths(quad).mean()), one.visible))
-            else:
-                rows.append((one.score, 0.0, np.full((4, 2), np.nan), np.nan, one.visible))
+            iou, error, side = max(ious, default=0.0), np.full((4, 2), np.nan), np.nan
+            if iou >= IOUS[0]:
+                quad = free.pop(ious.index(iou))
+                error, side = one.corners_px - turned_like(quad, one.corners_px), float(side_lengths(quad).mean())
+            rows.append((one.score, iou if iou >= IOUS[0] else 0.0, error, side, one.visible))
     rows.sort(key=lambda row: -row[0])
-    return Matches(
-        np.array([row[0] for row in rows]),
-        np.array([row[1] for row in rows]),
-        np.array([row[2] for row in rows]).reshape(-1, 4, 2),
-        np.array([row[3] for row in rows]),
-        np.array([row[4] for row in rows], bool).reshape(-1, 4),
-        np.array(openings),
-    )
+    columns = map(np.array, zip(*rows, strict=True)) if rows else NO_ROWS
+    return Matches(np.array(openings), *columns)
 
 
 def corner_deviations(found: Matches) -> tuple[float, float, float]:
@@ -148,7 +141,7 @@ def corner_deviations(found: Matches) -> tuple[float, float, float]:
 
 HELD_OUT = 0.2  # share of the images
 FEWEST = 5  # labelled openings in either part
-UNCALIBRATED = NetworkCard("", "", 0.5, 1.0, 0.02, 0.1)
+UNCALIBRATED = 0.5, 1.0, 0.02, 0.1  # score and deviations of a network's card before the calibration
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -159,16 +152,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out {out}: must end in {TAUGHT}")
     sheet, card_file = out.with_suffix(".png"), out.with_suffix(".yaml")
     require_outputs((out, sheet, card_file, arguments.json), *arguments.folder.rglob("*"))
-    photographs = read_photographs(arguments.folder)
-    taught, held_out = split(photographs, str(arguments.folder))
-    print(
-        f"{len(taught)} images to learn from with {openings(taught)} openings, {len(held_out)} held out with {openings(held_out)}"
-    )
-    missing = [name for name in ("torch", "onnx") if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"train-detector needs PyTorch and ONNX: pip install gate-racer[train] ({' and '.join(missing)} not found)"
-        )
+    taught, held_out = split(read_photographs(arguments.folder), arguments.folder)
+    print(f"to learn from: {len(taught)} images, {openings(taught)} openings")
+    print(f"held out: {len(held_out)} images, {openings(held_out)} openings")
+    if not (find_spec("torch") and find_spec("onnx")):
+        raise UserError("train-detector needs PyTorch and ONNX: pip install gate-racer[train]")
     from gate_racer.perception.training.fit import Losses, export, fit
 
     warm_up()  # the processes that draw samples find all compiled
@@ -188,65 +176,40 @@ def run(arguments: argparse.Namespace) -> int:
         export(net, draft)
     command = f"train-detector {arguments.folder} --set steps={steps} batch={batch} seed={seed}"
     source = f"{len(taught)} images of {arguments.folder} with {openings(taught)} openings"
-    network = GateNetwork(out, replace(UNCALIBRATED, source=source, command=command))
+    network = GateNetwork(out, NetworkCard(source, command, *UNCALIBRATED))
     all_found = [(find_gates(network, one.image), one.corners_px) for one in held_out]
     matches = match(all_found)
-    card = calibrated(network.card, matches)
+    score = matches.best_score()
+    px, side, hidden = (round(sigma, 4) for sigma in corner_deviations(matches.above(score)))
+    card = replace(network.card, score=round(score, 3), corner_px=px, corner_side=side, hidden_side=hidden)
     with drafted(card_file) as draft, draft.open("w") as stream:
         YAML().dump(asdict(card), stream)
     write_sheet(sheet, held_out, all_found, matches, card.score, curve)
-    figures = matches.above(card.score).figures() | {
-        f"ap_{int(100 * iou)}": matches.average_precision(iou) for iou in (0.5, 0.75)
-    }
-    say_figures(figures)
+    figures = matches.above(card.score).figures()
+    figures |= {f"ap_{int(100 * iou)}": matches.average_precision(iou) for iou in IOUS}
+    print("held out: " + ", ".join(f"{name} {value:.3g}" for name, value in figures.items()))
+    if not figures["recall"]:
+        remark("no gate is found, so this network is of no use yet; give it more steps")
     print(f"written: {out}, {card_file.name}, {sheet.name}. To use it: detect-gates ... --detector {out}")
     write_json(arguments.json, figures | {"card": asdict(card)})
     return 0
 
 
-def split(photographs: list[Photograph], where: str) -> tuple[list[Photograph], list[Photograph]]:
+def split(photographs: list[Photograph], folder: Path) -> tuple[list[Photograph], list[Photograph]]:
     """Return the images to learn from and those held out, the last by time. Raises UserError if either has too few openings."""
     first = round(len(photographs) * (1 - HELD_OUT))
-    parts = photographs[:first], photographs[first:]
-    if min(openings(part) for part in parts) < FEWEST:
+    taught, held_out = photographs[:first], photographs[first:]
+    if min(openings(taught), openings(held_out)) < FEWEST:
         raise UserError(
-            f"{where}: {openings(photographs)} labelled openings, of which {openings(parts[1])} in the last fifth of the images;"
-            f" at least {FEWEST} are needed there and before"
+            f"{folder}: {openings(photographs)} labelled openings, of which {openings(held_out)} in the last fifth of the"
+            f" images; at least {FEWEST} are needed there and before"
         )
-    return parts
+    return taught, held_out
 
 
 def openings(photographs: list[Photograph]) -> int:
     """Return the number of labelled openings."""
     return sum(len(one.corners_px) for one in photographs)
-
-
-def calibrated(card: NetworkCard, matches: Matches) -> NetworkCard:
-    """Return the card with least score and standard deviations from held-out matches."""
-    score = matches.best_score()
-    corner_px, corner_side, hidden_side = corner_deviations(matches.above(score))
-    return replace(
-        card,
-        score=round(score, 3),
-        corner_px=round(corner_px, 3),
-        corner_side=round(corner_side, 4),
-        hidden_side=round(hidden_side, 3),
-    )
-
-
-def say_figures(figures: dict[str, float]) -> None:
-    """Print the figures of the held-out images."""
-    of = {name: f"{value:.3f}" for name, value in figures.items()}
-    if not figures["recall"]:
-        print(
-            f"held out, {figures['openings']:.0f} openings: none found, so this network is of no use yet; give it more steps"
-        )
-        return
-    print(
-        f"held out, {figures['openings']:.0f} openings: precision {of['precision']}; recall {of['recall']} at IoU 0.5,"
-        f" {of['recall_75']} at 0.75, {of['recall_large']} of those over {LARGE_PX:.0f} px; AP {of['ap_50']} and {of['ap_75']};"
-        f" corners off by {figures['corner_error_median']:.1%} of the side (median), {figures['corner_error_p90']:.1%} (90 %)"
-    )
 
 
 if TYPE_CHECKING:

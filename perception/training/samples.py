@@ -4,8 +4,6 @@ A turn about the camera's centre maps an image by a homography, K R K^-1, whatev
 8.4.2). So a few photographs give all attitudes and apparent sizes, with exact labels.
 """
 
-from dataclasses import dataclass
-
 import cv2
 import numpy as np
 
@@ -35,17 +33,11 @@ LEAST_LONGEST_PX = 7.0  # longest side of an opening below which it is neither w
 LEAST_SHORTEST_PX = 4.0  # ... and shortest one
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Input and targets of the network."""
+def draw_sample(photograph: Photograph, rng: np.random.Generator) -> tuple[Image, Float32, *tuple[Float32, ...]]:
+    """Return a random view of a photograph: an image (3, h, w) BGR, and the network's targets.
 
-    image: Image  # (3, h, w) BGR
-    heat: Float32  # (1, h / 2, w / 2) peaks of height 1 at visible corners
-    heads: tuple[Float32, ...]  # per head (10, h / s, w / s): wanted, weight, offsets of four corners
-
-
-def draw_sample(photograph: Photograph, rng: np.random.Generator) -> Sample:
-    """Return a random view of a photograph."""
+    These are peaks (1, h / 2, w / 2) of height 1 at visible corners, and for each head `head_target`.
+    """
     height, width = photograph.image.shape[:2]
     H = _view(width, height, photograph.corners_px, rng)
     scale = float(np.sqrt(abs(np.linalg.det(H[:2, :2]))))
@@ -56,11 +48,8 @@ def draw_sample(photograph: Photograph, rng: np.random.Generator) -> Sample:
     if rng.random() < 0.5:
         image, visible = image[:, ::-1], visible[:, ::-1]
         corners_px = np.array([CROP_PX[0] - 1, 0]) + [-1, 1] * corners_px[:, ::-1]
-    return Sample(
-        np.ascontiguousarray(relit(image, rng).transpose(2, 0, 1)),
-        corner_target(corners_px[visible]),
-        tuple(head_target(corners_px, k) for k in range(len(HEAD_STRIDES))),
-    )
+    drawn = np.ascontiguousarray(relit(image, rng).transpose(2, 0, 1))
+    return drawn, corner_target(corners_px[visible]), *(head_target(corners_px, k) for k in range(len(HEAD_STRIDES)))
 
 
 def _view(width: int, height: int, corners_px: Array, rng: np.random.Generator) -> Array:

@@ -6,51 +6,43 @@ straddles both: the visible hole is `opening_m - outline_m` wide. The track's `o
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.config import load_named
+from gate_racer.common.settings import Limited, limited
 
 FOLDER = Path(__file__).parent / "styles"
 WORLDS = ("neon", "hangar")
 
 
 @dataclass(frozen=True)
-class RenderingStyle:
+class RenderingStyle(Limited):
     """Appearance of the rendered world. Brightnesses are factors on those of the real frames."""
 
     name: str
     source: str
-    world: str  # neon; hangar; course: the hangar for a low course, else neon; any: drawn with the seed
-    samples: int  # multisampling per pixel; 0: none, as in the real builds
-    exposure_s: float  # exposure time, centred on the frame's time; 0: no motion blur
-    jpeg_quality: int  # 1 to 100; chroma subsampling is always 4:2:0
-    outline_m: float  # width of the line on the gates' edges
-    depth_m: float  # depth of the gates; fitted to 50 gates in real frames, it is less than the specified 0.26 m
-    ambient: float  # ambient light in the hall
-    lamps: float  # brightness of ceiling and start lamps
-    glow: float  # brightness of light by gates and lamps on the floor
-    corridor: float  # brightness of the ribbon's fill; its border lines are unaffected
-    corridor_half_m: float  # half-width of the ribbon
-    flicker: float  # relative amplitude of the 2 Hz flicker of the ambient light
-    variation: float  # standard deviation of log brightness between flights
-    softness_px: float = 0.0  # standard deviation of the engine's anti-aliasing blur
-    bloom: float = 0.0  # fraction of bright light that is scattered around it
-    gamma: float = 1.0  # exponent relative to the real frames; above 1 is darker
-    readout_s: float = 0.0  # rolling shutter: delay from first to last row; the middle row is on time
-
-    def __post_init__(self) -> None:
-        if self.world not in (*WORLDS, "course", "any"):
-            raise ValueError(f"world: {self.world!r} is none of {', '.join((*WORLDS, 'course', 'any'))}")
-        if not 1 <= self.jpeg_quality <= 100:
-            raise ValueError(f"jpeg_quality: {self.jpeg_quality} must lie between 1 and 100")
-        if not 0 <= self.flicker < 1 or not self.corridor_half_m > 0 or not self.gamma > 0:
-            raise ValueError("0 <= flicker < 1, corridor_half_m > 0 and gamma > 0 must hold")
-        for one in fields(self):
-            if isinstance(value := getattr(self, one.name), int | float) and value < 0:
-                raise ValueError(f"{one.name}: {value:g} must not be negative")
+    # neon; hangar; course: the hangar for a low course, else neon; any: drawn with the seed
+    world: str = limited(choices=(*WORLDS, "course", "any"))
+    samples: int = limited(least=0)  # multisampling per pixel; 0: none, as in the real builds
+    exposure_s: float = limited(least=0.0)  # exposure time, centred on the frame's time; 0: no motion blur
+    jpeg_quality: int = limited(least=1, most=100)  # chroma subsampling is always 4:2:0
+    outline_m: float = limited(least=0.0)  # width of the line on the gates' edges
+    depth_m: float = limited(least=0.0)  # of the gates; fitted to 50 in real frames: less than the specified 0.26 m
+    ambient: float = limited(least=0.0)  # ambient light in the hall
+    lamps: float = limited(least=0.0)  # brightness of ceiling and start lamps
+    glow: float = limited(least=0.0)  # brightness of light by gates and lamps on the floor
+    corridor: float = limited(least=0.0)  # brightness of the ribbon's fill; its border lines are unaffected
+    corridor_half_m: float = limited(positive=True)  # half-width of the ribbon
+    flicker: float = limited(least=0.0, most=0.99)  # relative amplitude of the 2 Hz flicker of the ambient light
+    variation: float = limited(least=0.0)  # standard deviation of log brightness between flights
+    softness_px: float = limited(0.0, least=0.0)  # standard deviation of the engine's anti-aliasing blur
+    bloom: float = limited(0.0, least=0.0)  # fraction of bright light that is scattered around it
+    gamma: float = limited(1.0, positive=True)  # exponent relative to the real frames; above 1 is darker
+    # rolling shutter: delay from first to last row; the middle row is on time
+    readout_s: float = limited(0.0, least=0.0)
 
     def varied(self, seed: int) -> "RenderingStyle":
         """Return the style of one flight, with world and brightnesses drawn with the seed."""

@@ -8,7 +8,7 @@ explicitly: `as_believed`.
 """
 
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 
 from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import Limited, limited
 from gate_racer.sim.view.style import RenderingStyle
 from gate_racer.tracks.track import Obstacle, Start, Track
 from gate_racer.vehicle.camera import Camera
@@ -26,26 +27,13 @@ from gate_racer.vehicle.vehicle import Vehicle
 ZERO: Vector = (0.0, 0.0, 0.0)
 
 
-def positive(default: float) -> Any:
-    """Return a field whose value must be positive."""
-    return field(default=default, metadata={"wrong": (lambda value: value <= 0, "must be positive")})
-
-
-def not_negative(default: float = 0.0) -> Any:
-    """Return a field whose value must not be negative."""
-    return field(default=default, metadata={"wrong": (lambda value: value < 0, "must not be negative")})
-
-
-class Section:
+class Section(Limited):
     """Base class of a world's sections, which checks their fields. Raises ValueError."""
 
     CHAIN = ""  # field with the share of a two-state Markov chain, whose mean burst is in the field with "_frames"
 
     def __post_init__(self) -> None:
-        for one in fields(self):  # type: ignore[arg-type]
-            wrong, what = one.metadata.get("wrong", (lambda _: False, ""))
-            if wrong(getattr(self, one.name)):
-                raise ValueError(f"{one.name} {what}")
+        super().__post_init__()
         if self.CHAIN:
             share, burst = getattr(self, self.CHAIN), getattr(self, f"{self.CHAIN}_frames")
             if not 0 <= share < 1 or burst < 1 or share > burst / (1 + burst):
@@ -56,16 +44,18 @@ class Section:
 
 @dataclass(frozen=True)
 class PlantDeviation(Section):
-    thrust_scale: float = positive(1.0)
-    throttle_exponent: float = positive(1.0)  # the modelled thrust curve is evaluated at throttle ** exponent
-    drag_scale: float = positive(1.0)
+    thrust_scale: float = limited(1.0, positive=True)
+    throttle_exponent: float = limited(
+        1.0, positive=True
+    )  # the modelled thrust curve is evaluated at throttle ** exponent
+    drag_scale: float = limited(1.0, positive=True)
     drag_linear_1_s: float = 0.0  # added on every axis
-    thrust_lag_scale: float = positive(1.0)
-    rate_lag_scale: float = positive(1.0)  # `rates` model only; a grey-box vehicle has its own rate loop
-    slew_scale: float = positive(1.0)  # of the angular acceleration limits, where the vehicle has a mixer
+    thrust_lag_scale: float = limited(1.0, positive=True)
+    rate_lag_scale: float = limited(1.0, positive=True)  # `rates` model only; a grey-box vehicle has its own rate loop
+    slew_scale: float = limited(1.0, positive=True)  # of the angular acceleration limits, where the vehicle has a mixer
     command_delay_s: float = 0.0
-    battery_sag_1_s: float = not_negative()  # fraction of the thrust lost per second at hover power
-    ground_effect_radius_m: float = not_negative()  # of one rotor equivalent to all four; 0: no ground effect
+    battery_sag_1_s: float = limited(0.0, least=0.0)  # fraction of the thrust lost per second at hover power
+    ground_effect_radius_m: float = limited(0.0, least=0.0)  # of one rotor equivalent to all four; 0: no ground effect
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ class CameraDeviation(Section):
     tilt_deg: float = 0.0  # mount, positive up
     roll_deg: float = 0.0  # mount, clockwise about the optical axis
     position_m: Vector = ZERO  # mount, body FRD
-    focal_scale: float = positive(1.0)
+    focal_scale: float = limited(1.0, positive=True)
     cx_px: float = 0.0
     cy_px: float = 0.0
     k1: float = 0.0  # radial distortion
@@ -90,23 +80,25 @@ class ImuDeviation(Section):
 
     accel_bias_m_s2: Vector = ZERO
     gyro_bias_rad_s: Vector = ZERO
-    noise_scale: float = positive(1.0)
+    noise_scale: float = limited(1.0, positive=True)
     accel_scale: Vector = ZERO  # relative scale error per axis
     gyro_scale: Vector = ZERO
     misalignment_deg: Vector = ZERO  # rotation vector from the body's axes to the sensor's
-    accel_age_s: float = not_negative()  # delay of the specific force, with its axes, relative to its stamp
+    accel_age_s: float = limited(0.0, least=0.0)  # delay of the specific force, with its axes, relative to its stamp
     attitude_deg: Vector = ZERO  # rotation vector, body axes, error of the reported ATTITUDE
 
 
 @dataclass(frozen=True)
 class LinkDeviation(Section):
-    telemetry_delay_s: float = not_negative()  # rounded to whole ticks
+    telemetry_delay_s: float = limited(0.0, least=0.0)  # rounded to whole ticks
     imu_drift_ppm: float = 0.0  # drift of the clock that stamps IMU and attitude
     video_offset_s: float = 0.0  # stamps of frames minus their exposure
     video_drift_ppm: float = 0.0
     video_latency_s: float = 0.0  # mean
-    video_jitter_s: float = not_negative()  # standard deviation of the latency, a first-order Gauss-Markov process
-    video_jitter_tau_s: float = positive(1.0)  # correlation time of that process
+    video_jitter_s: float = limited(
+        0.0, least=0.0
+    )  # standard deviation of the latency, a first-order Gauss-Markov process
+    video_jitter_tau_s: float = limited(1.0, positive=True)  # correlation time of that process
     frame_loss: float = 0.0  # fraction of the frames lost
     frame_loss_frames: float = 1.0  # mean length of a burst of losses, frames
     CHAIN = "frame_loss"
@@ -116,7 +108,7 @@ class LinkDeviation(Section):
 class CourseDeviation(Section):
     """Deviations of the gates' poses. Each list is empty or has one entry per gate of the track, in its order."""
 
-    scale: float = positive(1.0)  # scale of all distances from the pad; gates keep their size
+    scale: float = limited(1.0, positive=True)  # scale of all distances from the pad; gates keep their size
     gate_moved_m: tuple[Vector, ...] = ()
     gate_turned_deg: tuple[tuple[float, float], ...] = ()  # yaw, pitch
 
@@ -135,8 +127,10 @@ class AirDeviation(Section):
 
     wind_north_m_s: float = 0.0  # velocity of the air over ground
     wind_east_m_s: float = 0.0
-    gust_m_s: float = not_negative()  # standard deviation along the wind
-    gust_height_m: float = positive(6.0)  # height above ground that sets the length scales of the turbulence
+    gust_m_s: float = limited(0.0, least=0.0)  # standard deviation along the wind
+    gust_height_m: float = limited(
+        6.0, positive=True
+    )  # height above ground that sets the length scales of the turbulence
 
 
 @dataclass(frozen=True)
@@ -144,11 +138,11 @@ class ViewDeviation(Section):
     """Deviations of the rendering: engine, lens, encoder and gate frames. The projected camera follows `readout_s`, `depth_m`
     and `outline_m` only."""
 
-    softness_px: float = not_negative()
-    bloom: float = not_negative()
-    gamma_scale: float = positive(1.0)
-    exposure_s: float = not_negative()
-    readout_s: float = not_negative()
+    softness_px: float = limited(0.0, least=0.0)
+    bloom: float = limited(0.0, least=0.0)
+    gamma_scale: float = limited(1.0, positive=True)
+    exposure_s: float = limited(0.0, least=0.0)
+    readout_s: float = limited(0.0, least=0.0)
     jpeg_quality: float = 0.0
     depth_m: float = 0.0  # added to the depth of the gates' frames in the style; their centre stays
     outline_m: float = 0.0  # added to the width of the frames' edge lines in the style; clipped at 0

@@ -20,7 +20,7 @@ WRONG = [
     ([WAYPOINT, "--set", "scenario=moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
     ([WAYPOINT, "--seed", "1", "--set", f"logs={WAYPOINT}/logs"], "cannot be created"),
     ([WAYPOINT, "--set", "world.camera=huge"], "camera huge: expected WIDTHxHEIGHT in px, such as 1200x900"),
-    ([WAYPOINT, "--set", "world.step_s=0"], "world: step_s: 0 does not lie between 0.00833333 and 1"),
+    ([WAYPOINT, "--set", "world.step_s=0"], "world: step_s: 0.0 must lie between 0.00833333 and 1"),
     ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
     ([WAYPOINT, "--set", "world.map=nowhere"], "map nowhere: is not a folder"),
     ([WAYPOINT, "--set", f"world.map={ROOT / 'docs'}"], "docs/boundary.png: cannot be read"),
@@ -29,6 +29,8 @@ WRONG = [
     ([WAYPOINT, "--set", "race=true"], "race: the scenario waypoint has no gates"),
     ([WAYPOINT, "--grade", "0"], "grade 0: must be at least 1"),
     (["nowhere.py", "--grade"], "nowhere.py: no such program"),
+    (["grade"], "give a folder of programs"),
+    (["grade", str(ROOT / "docs")], "holds no programs"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
     (["--set", "generate=7"], "generate=7: expected seed=N or seed=N,gates=N, e.g. seed=7"),
     (["--set", "generate=seed=7,gates=0"], "at least one gate"),
@@ -87,7 +89,7 @@ def test_settings_change_the_world(tmp_path):
     assert world.view_m == load_world().view_m and (world.camera.width_px, world.camera.height_px) == (1200, 900)
     for old, new in (("speed_m_s: 5.0", "speed_m_s: 6.0"), ("step_s: 0.1", "step_s: 1e-9")):
         mine.write_text(FILE.read_text().replace(old, new))
-        with pytest.raises(UserError, match=rf"mine.yaml: {new.partition(':')[0]}: .* does not lie between"):
+        with pytest.raises(UserError, match=rf"mine.yaml: {new.partition(':')[0]}: .* must lie between"):
             ArenaSettings(mine).arena()
 
 

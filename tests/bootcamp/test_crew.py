@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -64,8 +63,7 @@ def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_p
     steps = told["report"]["step"]
     assert told["counters"]["simulation"]["steps"] == told["report"]["taken"] == steps
     assert told["counters"]["detection"]["boxes"] > steps / 2
-    late = told["drained"].get("simulation", 0)  # a command that was under way when the drone had landed
-    assert told["counters"]["decision"]["commands"] == steps + late and late <= 1
+    assert told["counters"]["decision"]["commands"] - steps in (0, 1)  # one may be under way at the landing
     assert replay(path.with_suffix(".log")) == steps
     shot = cv2.imread(str(path.with_suffix(".png")))
     assert shot.shape == (480, 880, 3)
@@ -151,18 +149,6 @@ def test_a_program_that_never_answers_is_named(job):
     ended(crew)
 
 
-def test_an_answer_that_is_lost_on_its_way_is_noticed(job):
-    """A program that closes what is not its own: its worker ends in order, and everybody waits."""
-    crew = crew_of(
-        job(HEAD + "def decide(report, pads):\n    if report.step == 3: os.closerange(3, 99)\n    return Null()\n"),
-        SOON_S,
-    )
-    outcome = crew.fly(lambda report: None)
-    ended(crew)
-    assert outcome.end is ProgramEnd.WORKER_DIED and outcome.report.step == 3
-    assert f"no step for {SOON_S:g} s" in outcome.cause or "worker decision died" in outcome.cause, outcome.cause
-
-
 def test_a_program_that_sends_what_is_no_message_is_named(job):
     text = "import gc, multiprocessing.connection as c\ndef decide(report, pads):\n    for o in gc.get_objects():\n"
     text += "        if isinstance(o, c.Connection) and o.writable and o.readable: o.send(print)\n    return Null()\n"
@@ -177,16 +163,6 @@ def test_a_copy_of_a_worker_that_a_program_forks_takes_no_part(job):
     outcome = crew.fly(lambda report: None)
     ended(crew)
     assert outcome.end is ProgramEnd.LANDED and outcome.terminated == []
-
-
-def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job):
-    mine = job(HOVER)
-    short = replace(mine.scenario.world, steps_max=5)
-    mine = replace(mine, scenario=replace(mine.scenario, world=short))
-    assert fly(mine) == 1
-    told = json.loads(left(mine, ".json").read_text())
-    assert told["end"] == "timeout" and told["cause"].startswith("not landed after 5 steps")
-    assert told["terminated"] == [] and told["counters"].keys() == STAGES.keys()
 
 
 def test_in_real_time_a_slow_detector_costs_images_and_no_steps_and_ctrl_c_ends_in_order(job):

@@ -1,51 +1,42 @@
-"""A worker asks main for an item and gets it once, or nothing in time; at the sentinel or without main there are no more."""
+"""A worker answers each item that it is sent, up to the sentinel or as long as main lives; only known types are made."""
 
 import pickle
 from multiprocessing import Pipe
+from pathlib import Path
 
 import pytest
 
 from gate_racer.bootcamp.api import Go
-from gate_racer.bootcamp.stages import ASK, ITEM, NOTHING, SENTINEL, Desk, unpacked
+from gate_racer.bootcamp.cell import SENTINEL, STARTED, Counts, Failed, unpacked, work
 
 
-@pytest.fixture
-def ends():
-    """A worker's desk, and main's end of its pipe."""
+def doubled(desk, program, offset):
+    for go in desk:
+        desk.counters["items"] += 1
+        desk.answer(Go(2 * go.north, go.east + offset))
+
+
+@pytest.mark.parametrize("last", [SENTINEL, b"no pickle", pickle.dumps(print), None])
+def test_items_are_answered_up_to_the_sentinel_or_what_is_no_message(last):
     main, theirs = Pipe()
-    with main, theirs:
-        yield Desk(theirs), main
+    main.send_bytes(pickle.dumps(Go(1.0, 2.0)))
+    main.send_bytes(pickle.dumps(Go(3.0, 4.0)) if last is None else last)
+    if last is None:
+        main.close()
+    work(theirs, Path("mine.py"), doubled, 0.5)
+    if last is not None:
+        answers = [main.recv_bytes() for _ in range(3)]
+        assert answers[0] == STARTED and unpacked(answers[1]) == Go(2.0, 2.5)
+        assert unpacked(answers[2]) == Counts({"items": 1}, {})
 
 
-def test_an_item_is_asked_for_once_however_long_it_takes(ends):
-    desk, main = ends
-    assert desk.get(0.0) is NOTHING and desk.get(0.01) is NOTHING
-    assert main.recv_bytes() == ASK and not main.poll()
-    main.send_bytes(ITEM + pickle.dumps(Go(1.0, 2.0)))
-    assert desk.get() == Go(1.0, 2.0) and desk.get(0.0) is NOTHING and main.recv_bytes() == ASK
-
-
-def test_an_item_reaches_the_next_worker_as_it_was_put(ends):
-    desk, main = ends
-    desk.put(Go(3.0, 4.0))
-    main.send_bytes(main.recv_bytes())
-    assert desk.get(1.0) == Go(3.0, 4.0)
-
-
-@pytest.mark.parametrize("last", [SENTINEL, ITEM + b"no pickle", ITEM + pickle.dumps(print)])
-def test_nothing_follows_the_sentinel_or_what_is_no_message(ends, last):
-    desk, main = ends
-    main.send_bytes(last)
-    assert desk.get() is None
-
-
-def test_a_worker_without_main_ends_and_tells_nobody(ends):
-    desk, main = ends
-    main.close()
-    desk.tell("anything")
-    assert desk.get() is None
-    with pytest.raises(OSError):
-        desk.put("anything")
+def test_an_exception_is_told_before_the_counters():
+    main, theirs = Pipe()
+    main.send_bytes(pickle.dumps("no Go"))
+    work(theirs, Path("mine.py"), doubled, 0.5)
+    main.recv_bytes()
+    failed, last = (unpacked(main.recv_bytes()) for _ in range(2))
+    assert isinstance(failed, Failed) and failed.cause.startswith("AttributeError") and isinstance(last, Counts)
 
 
 def test_a_message_of_another_type_is_not_made():

@@ -28,7 +28,7 @@ gates = [Gate(foot) for foot in FEET]
 craft = Craft.draw(rng, asked.fit)
 referee = Referee(gates[: asked.gates], craft.radius)
 wire = WIRES[asked.wire] if asked.images_hz is None else replace(WIRES[asked.wire], video=asked.images_hz)
-station = Station(Body(craft, *PAD), Eye(gates, PAD[0], rng), referee, wire, rng, asked.own, asked.client, asked.video)
+station = Station(Body(craft, *PAD), Eye(gates, PAD[0]), referee, wire, rng, asked.own, asked.client, asked.video)
 verdict = station.run()
 truth = {"verdict": verdict, "times_s": referee.times, "margins_m": referee.margins, "false_start": station.false_start}
 asked.out.write_text(json.dumps(truth))

@@ -8,10 +8,7 @@ from tests.peer.craft import Array, rotation
 
 W, H, F, FINE, NEAR = 640, 360, 320.0, 2, 0.05
 RED, SIDE, WHITE, CYAN, EDGE = (66, 82, 240), (40, 52, 190), (225, 225, 225), (90, 72, 14), (210, 150, 30)  # BGR
-DRAWN, HOLE = (
-    0.16,
-    INNER - 0.02,
-)  # m, as fitted to real frames: depth, and opening less the outline that reaches into it
+DRAWN, HOLE = 0.16, INNER - 0.02  # m, as fitted to real frames: depth, and opening less its outline
 FONT = {"A": (7, 5, 7, 5, 5), "I": (2, 2, 2, 2, 2), "-": (0, 0, 7, 0, 0), "G": (7, 4, 5, 5, 7), "P": (7, 5, 7, 4, 4)}
 RING = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
 EDGES = list(zip(RING, np.roll(RING, -1, 0), strict=True))
@@ -31,30 +28,16 @@ def lettering() -> list[Array]:
     return sign + legs
 
 
-def box(low: Array, high: Array) -> list[Array]:
-    """Return the six faces of a box."""
-    c = np.array([[x, y, z] for x in (low[0], high[0]) for y in (low[1], high[1]) for z in (low[2], high[2])])
-    return [c[list(f)] for f in ((0, 1, 3, 2), (4, 5, 7, 6), (0, 1, 5, 4), (2, 3, 7, 6), (0, 2, 6, 4), (1, 3, 7, 5))]
-
-
 class Eye:
-    """Draws gates with lettering, guiding light, white lamps and grey boxes in a black hall."""
+    """Draws gates with lettering, and guiding light, in a black hall."""
 
-    def __init__(self, gates: list[Gate], start: Array, rng: np.random.Generator) -> None:
-        """Place boxes and lamps clear of the course."""
-        tilt = np.deg2rad(20.0)
-        self._axes = np.array(
-            [[0, 1, 0], [np.sin(tilt), 0, np.cos(tilt)], [np.cos(tilt), 0, -np.sin(tilt)]]
-        )  # RDF from body
+    def __init__(self, gates: list[Gate], start: Array) -> None:
+        """Lay the light from the start through the gates."""
+        s, c = np.sin(np.deg2rad(20.0)), np.cos(np.deg2rad(20.0))
+        self._axes = np.array([[0, 1, 0], [s, 0, c], [c, 0, -s]])  # RDF from body
         self._gates, self._letters = gates, lettering()
         path = np.array([start, *(gate.p for gate in gates)])
         knots = np.concatenate([np.linspace(a, b, 7)[:-1] for a, b in zip(path, path[1:], strict=False)])
-        self._boxes: list[tuple[Array, Array]] = []
-        while len(self._boxes) < 50:
-            at, half = knots[rng.integers(len(knots))] + rng.uniform(-30, 30, 3), rng.uniform(0.5, 5, 3)
-            if np.linalg.norm(knots - at, axis=1).min() > 5 + np.linalg.norm(half):
-                self._boxes.append((at - half, at + half))
-        self._lamps = [knot + [0, y, -9.0] for knot in knots for y in (-14, 0, 14)]
         self._ribbon = []
         for a, b in zip(knots, knots[1:], strict=False):
             side = np.cross(b - a, [0, 0, 0.6 / np.linalg.norm(b - a)])
@@ -104,17 +87,8 @@ class Eye:
         """Return the image at a position and attitude of the body."""
         self._p, self._R = p, self._axes @ rotation(q).T
         canvas, light = (np.zeros((H * FINE, W * FINE, 3), np.uint8) for _ in range(2))
-        for lamp in self._lamps:
-            for size, colour in ((1.0, WHITE), (0.85, (0, 0, 0))):
-                self._fill(canvas, lamp + np.c_[RING * size, np.zeros(4)], colour)
-        things = [*self._gates, *(((low + high) / 2, low, high) for low, high in self._boxes)]
-        for thing in sorted(things, key=lambda a: -np.linalg.norm((a.p if isinstance(a, Gate) else a[0]) - p)):
-            if isinstance(thing, Gate):
-                self._gate(canvas, thing)
-            elif np.linalg.norm(thing[0] - p) < 60:
-                faces = sorted(box(*thing[1:]), key=lambda face: -np.linalg.norm(face.mean(0) - p))
-                for shade, face in enumerate(faces):
-                    self._fill(canvas, face, (20 + 6 * shade,) * 3)
+        for gate in sorted(self._gates, key=lambda gate: -np.linalg.norm(gate.p - p)):
+            self._gate(canvas, gate)
         for quad in self._ribbon:
             self._fill(light, quad, CYAN)
             for border in (quad[:2], quad[2:]):

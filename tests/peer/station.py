@@ -58,16 +58,8 @@ class Station:
     """One vehicle on one course for one client."""
 
     def __init__(
-        self,
-        body: Body,
-        eye: Eye,
-        referee: Referee,
-        wire: Wire,
-        rng: np.random.Generator,
-        own: int,
-        client: int,
-        video: int,
-    ) -> None:
+        self, body: Body, eye: Eye, referee: Referee, wire: Wire, rng: np.random.Generator, own: int, client: int, video: int
+    ) -> None:  # fmt: skip
         """Bind the `own` port; `client` and `video` are the client's."""
         self.body, self.eye, self.referee, self.wire, self._rng = body, eye, referee, wire, rng
         self._boot_s = rng.uniform(20, 300)  # the program has been running before
@@ -98,11 +90,8 @@ class Station:
                 self._went, self._armed = True, False
             self._listen()
             self._speak()
-            if (
-                self.referee.struck
-                or self._left
-                or (self.referee.finished and self.t > self.referee.times[-1] + AFTER_S)
-            ):
+            over = self.referee.finished and self.t > self.referee.times[-1] + AFTER_S
+            if self.referee.struck or self._left or over:
                 break
         verdict = self.referee.struck or ("finished" if self.referee.finished else "time")
         self._send(self._mav.statustext_encode(6, verdict.encode()))
@@ -170,9 +159,8 @@ class Station:
         if self._is_due("status", wire.status):
             self._report()
         if self._is_due("attitude", wire.attitude):
-            self._send(
-                self._mav.attitude_encode(stamp_us // 1000, *euler(x[6:10]) * wire.angles, *x[10:13] * wire.gyro)
-            )
+            turned = *(euler(x[6:10]) * wire.angles), *(x[10:13] * wire.gyro)
+            self._send(self._mav.attitude_encode(stamp_us // 1000, *turned))
         if self._is_due("imu", wire.imu):
             if self._is_due("fresh", wire.fresh):
                 self._sample = self.body.specific_force(), x[10:13] * wire.gyro

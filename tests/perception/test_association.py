@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from detections import FLAT, NEES_BAND, SIGMA_RAD, associated, nees, seen
 from drawing import CAMERA, View, corners_px, looking_at, square_gate
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment
@@ -149,6 +149,7 @@ def test_only_clear_assignments_are_kept():
         )
     )
 )
+@settings(max_examples=40)
 def test_an_assignment_is_one_to_one_and_as_cheap_as_scipys(cost):
     columns = assign(cost)
     assert len(set(columns.tolist())) == len(cost)
@@ -164,12 +165,6 @@ def test_from_the_image_to_the_position():
         fixes, _ = associated(gates, detections, view.p_wb + rng.normal(0, 0.5, 3), view.q_wb, 0.25)
         assert 0 in [fix.gate for fix in fixes]
         assert max(nees(fix.p_wb - view.p_wb, fix.cov) for fix in fixes) < 16.27
-
-
-def test_a_prior_without_uncertainty_is_held_to():
-    view = View((-6, 0, 0), square_gate())
-    fixes, _ = associated(view.gates, seen(view.gates, *view.pose, 0)[0], *view.pose, 0.0)
-    assert [fix.gate for fix in fixes] == [0]
 
 
 def test_the_frame_s_own_corners_better_the_fix():

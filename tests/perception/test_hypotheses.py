@@ -51,7 +51,7 @@ def test_the_silhouette_is_what_both_faces_cover(yaw_deg):
     np.testing.assert_allclose(expected, silhouette, atol=0.25)  # the depth is 1.3 px
 
 
-@pytest.mark.parametrize(("range_m", "roll_deg"), [(1.3, 25.0), (1.8, 0.0), (2.4, 25.0)])
+@pytest.mark.parametrize(("range_m", "roll_deg"), [(1.3, 25.0), (2.4, 0.0)])
 def test_a_gate_is_seen_until_it_is_passed(range_m, roll_deg):
     """A gate that extends beyond the image is measured by its visible part, with no outer edge of its frame in view."""
     view = View([-range_m, 0.1, -0.1], square_gate(yaw_deg=8.0), off_px=(20.0, -90.0), roll=np.radians(roll_deg))

@@ -47,10 +47,6 @@ def test_what_the_filter_can_correct_and_a_larger_course_are_left(course, scale,
     assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(2)] == [None] * 2
 
 
-def test_few_images_say_nothing():
-    assert from_pad("pq", 1.33, 0, images=4) is None and from_pad("pq", 1.33, 0, images=0) is None
-
-
 @pytest.mark.parametrize("cut", [0.25, 0.4])
 def test_an_opening_cut_by_a_gate_behind_it_says_nothing(cut):
     """Seen from the pad of pq the second gate's frame crosses the first one's opening, whose lower part was taken for ground."""

@@ -85,17 +85,14 @@ def test_a_ring_is_learned_and_found_by_detect_gates(folder, tmp_path):
         open_detector(str(folder / "mine.onnx"), load_vehicle("dcl").camera)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "oracle",
-            "no detector 'oracle'; known: classical, learned, FILE.onnx of train-detector, or a class of your own",
-        ),
-        ("gone.onnx", r"gone\.onnx: no such network"),
-        ("bare.onnx", r"bare\.yaml"),
-    ],
-)
+UNKNOWN = {
+    "oracle": "no detector 'oracle'; known: classical, learned, FILE.onnx of train-detector, or a class of your own",
+    "gone.onnx": r"gone\.onnx: no such network",
+    "bare.onnx": r"bare\.yaml",
+}
+
+
+@pytest.mark.parametrize(("name", "says"), UNKNOWN.items(), ids=UNKNOWN)
 def test_what_is_no_detector_is_refused_in_a_line(tmp_path, monkeypatch, name, says):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bare.onnx").write_bytes((ROOT / "perception/taught/gates.onnx").read_bytes())

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.model.quadrilateral import NEXT, outward_normals
-from gate_racer.perception.classical.evidence import (
-    Evidence,
-    background_ok,
-    colour_ok,
-    corners_ok,
-    replaced_sides_ok,
-    second_view_ok,
-    silhouette_ok,
-    verify,
-)
+from gate_racer.perception.classical.evidence import Evidence, conditions, verify
 from gate_racer.perception.edges import QuadEdges
 
 SQUARE = np.array([[100.0, 100.0], [160.0, 100.0], [160.0, 160.0], [100.0, 160.0]])
@@ -49,50 +40,30 @@ def sides(*values) -> np.ndarray:
     return np.array([values])
 
 
-PREDICATES = {
-    "corners": corners_ok,
-    "colour": colour_ok,
-    "background": background_ok,
-    "silhouette": silhouette_ok,
-    "replaced sides": replaced_sides_ok,
-    "second view": second_view_ok,
+CASES = {  # what is wrong, by the condition that fails
+    "corners": {"visible": NONE},
+    "colour": {"on_frame": sides(0.1, 0.1, 1.0, 1.0)},
+    # The colour goes on beyond the frame, and its end is not seen everywhere.
+    "background": {"beyond": np.full((1, 4), 0.9), "fits": sides(True, True, True, False)},
+    # The frame ends in one direction only, though the opening seems whole.
+    "silhouette": {"fits": sides(True, False, True, False), "beyond": np.full((1, 4), 0.3)},
+    # A side was replaced beside which neither the frame ends nor anything covers it.
+    "replaced sides": {"replaced": sides(True, False, False, False), "fits": sides(False, True, True, True)},
+    # Lettering may be a hole, and one side of the silhouette is in view but not seen.
+    "second view": {"first_view": False, "fits": sides(False, True, True, True)},
 }
-CASES = [
-    ("no corner is seen", "corners", {"visible": NONE}),
-    ("two sides are bare of the gates' colour", "colour", {"on_frame": sides(0.1, 0.1, 1.0, 1.0)}),
-    (
-        "the colour goes on beyond the frame and its end is not seen everywhere",
-        "background",
-        {"beyond": np.full((1, 4), 0.9), "fits": sides(True, True, True, False)},
-    ),
-    (
-        "the frame ends in one direction only though the opening seems whole",
-        "silhouette",
-        {"fits": sides(True, False, True, False), "beyond": np.full((1, 4), 0.3)},
-    ),
-    (
-        "a side was replaced beside which neither the frame ends nor anything covers it",
-        "replaced sides",
-        {"replaced": sides(True, False, False, False), "fits": sides(False, True, True, True)},
-    ),
-    (
-        "lettering may be a hole and one side of the silhouette is in view but not seen",
-        "second view",
-        {"first_view": False, "fits": sides(False, True, True, True)},
-    ),
-]
 
 
 def test_a_gate_in_order_passes_every_predicate_and_is_accepted():
-    assert all(predicate(GATE).all() for predicate in PREDICATES.values())
+    assert all(holds.all() for holds in conditions(GATE).values())
     accepted, score = verify(GATE)
     assert accepted.tolist() == [0] and score == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("predicate", "changes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("predicate", "changes"), CASES.items(), ids=CASES)
 def test_a_failed_predicate_refuses_and_is_the_only_failed_one(predicate, changes):
     evidence = replace(GATE, **changes)
-    assert {name for name, holds in PREDICATES.items() if not holds(evidence).all()} == {predicate}
+    assert {name for name, holds in conditions(evidence).items() if not holds.all()} == {predicate}
     assert not len(verify(evidence)[0])
 
 

@@ -56,10 +56,8 @@ def telemetry() -> list[Row]:
     """Simulator to client: the bytes, and that the client reads them."""
     rows = []
     flags = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED | dialect.MAV_MODE_FLAG_MANUAL_INPUT_ENABLED
-    for armed, mode, state in (
-        (False, flags, dialect.MAV_STATE_STANDBY),
-        (True, flags | 128, dialect.MAV_STATE_ACTIVE),
-    ):
+    states = (False, flags, dialect.MAV_STATE_STANDBY), (True, flags | 128, dialect.MAV_STATE_ACTIVE)
+    for armed, mode, state in states:
         packet = dialect.MAVLink_heartbeat_message(2, 0, mode, 0, state, 3)
         rows += _both("4.3", f"HEARTBEAT tells armed={armed}", Heartbeat(0.0, armed), packet)
     for roll, pitch, yaw in ((0, 0, 0), (0.5, 0, 0), (0, -0.31, 0), (0, 0, 3.0), (-1.0, 0.7, -2.0)):
@@ -148,20 +146,13 @@ def commands() -> list[Row]:
     ]  # fmt: skip
     wanted = {"position": (3576, P, UNASKED, UNASKED), "velocity": (3527, UNASKED, V, UNASKED),
               "acceleration": (3135, UNASKED, UNASKED, A), "all three": (3072, P, V, A)}  # fmt: skip
-    frames = {
-        1: TargetFrame.LOCAL,
-        7: TargetFrame.OFFSET,
-        8: TargetFrame.BODY,
-        9: TargetFrame.BODY,
-        12: TargetFrame.BODY,
-    }
+    frames = {1: TargetFrame.LOCAL, 7: TargetFrame.OFFSET, **dict.fromkeys((8, 9, 12), TargetFrame.BODY)}
     for number, frame in frames.items():
         for name, (mask, p, v, a) in wanted.items():
             target = PositionTarget(p, v, frame=frame, a=a)
             packet = position_target(number, mask, *((0.0,) * 3 if part is UNASKED else part for part in (p, v, a)))
-            rows.append(
-                Row("4.3", f"{name} in frame {number} is read", lambda t=target, m=packet: read(client_bytes(m)) == [t])
-            )
+            rows.append(Row("4.3", f"{name} in frame {number} is read",
+                            lambda t=target, m=packet: read(client_bytes(m)) == [t]))  # fmt: skip
             if number in (1, 7, 8):
                 rows.append(Row("4.3", f"{name} in frame {number}: the client's bytes are pymavlink's",
                                 lambda t=target, m=packet: ClientCodec(SPEC).encode(t, 0.0) == client_bytes(m)))  # fmt: skip
@@ -169,32 +160,21 @@ def commands() -> list[Row]:
         rows.append(Row("4.3", f"yaw alone in frame {number}",
                         lambda t=alone, n=number: read(client_bytes(position_target(n, 3071, yaw=0.5))) == [t]))  # fmt: skip
     for number in (0, 2, 3, 4, 5, 6, 10, 11, 13, 20, 21, 255):
-        rows.append(
-            Row("3.8", f"frame {number} is refused", lambda n=number: not read(client_bytes(position_target(n, 3576))))
-        )
-    for mask, by_rates in (
-        (0, False),
-        (1, False),
-        (2, False),
-        (4, False),
-        (7, False),
-        (16, False),
-        (128, True),
-        (129, True),
-        (144, True),
-    ):
+        rows.append(Row("3.8", f"frame {number} is refused",
+                        lambda n=number: not read(client_bytes(position_target(n, 3576)))))  # fmt: skip
+    for mask in (0, 1, 2, 4, 7, 16, 128, 129, 144):
+        by_rates = mask >= 128
         rows.append(Row("4.3", f"mask {mask} of SET_ATTITUDE_TARGET follows {'rates' if by_rates else 'the attitude'}",
                         lambda m=mask, b=by_rates: read(client_bytes(attitude_target(m)))[0].by_rates == b))  # fmt: skip
     return rows
 
 
 def _asked(section, says, command, packet) -> list[Row]:
+    def written() -> bool:
+        return ClientCodec(SPEC).encode(command, 0.0) == client_bytes(packet)
+
     return [
-        Row(
-            section,
-            f"{says}: the client's bytes are pymavlink's",
-            lambda: ClientCodec(SPEC).encode(command, 0.0) == client_bytes(packet),
-        ),
+        Row(section, f"{says}: the client's bytes are pymavlink's", written),
         Row(section, f"{says}: the simulator reads pymavlink's", lambda: read(client_bytes(packet)) == [command]),
     ]
 
