@@ -31,7 +31,7 @@ from gate_racer.link.profile import RateDivider, load_profile
 from gate_racer.model.gate_offsets import SHARED
 from gate_racer.model.reprojection import mounted
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import ERROR, KNOWN, SCALE, STATES, Noise, Nominal, column
+from gate_racer.model.states import ERROR, KNOWN, SCALE, STATES, Nominal, column
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
@@ -184,7 +184,7 @@ def drawn(trouble: Trouble, imu: ImuParameters, rng: np.random.Generator) -> dic
     true["tilt"] = true["tilt"] + np.radians(trouble.tilt_deg)
     true["accel_delay"] = true["accel_delay"] + trouble.old_s
     true["delay"] = true["delay"] - trouble.clock_s
-    return true | {"misaligned": trouble.from_prior * Noise(imu).misaligned * rng.normal(0, 1, 3)}
+    return true | {"misaligned": trouble.from_prior * KNOWN.misaligned * rng.normal(0, 1, 3)}
 
 
 def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Trouble, seed: int) -> Data:
@@ -264,7 +264,7 @@ def _elsewhere(
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
     sigma = trouble.from_prior * np.array(
-        [STATES["p"].prior, np.degrees(KNOWN.pad_lean), Noise(imu).map_m, 2 * GateAppearance().edge_offset_m]
+        [STATES["p"].prior, np.degrees(KNOWN.pad_lean), KNOWN.map_m, 2 * GateAppearance().edge_offset_m]
     )
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))

@@ -209,18 +209,13 @@ class DriftEstimator(OdometryEstimator, MapEstimator):
                 covariances.append(cov)
                 nis.append(d2 / 3)
         self.health.gates_refused += len(sightings) - len(nis)
-        used = self._update(t, np.array(drifts), np.array(covariances), nis)
-        if self.health.should_inflate(used > 0, unexplained + len(sightings)):
+        if nis:
+            try:
+                self.drift.update(t, np.array(drifts), np.array(covariances))
+                self.health.used(nis)
+            except np.linalg.LinAlgError:
+                self.health.singular += 1
+                nis = []
+        if self.health.should_inflate(bool(nis), unexplained + len(sightings)):
             self.drift.inflate(INFLATION)
-        return used
-
-    def _update(self, t: float, drifts: np.ndarray, covariances: np.ndarray, nis: list[float]) -> int:
-        if not nis:
-            return 0
-        try:
-            self.drift.update(t, drifts, covariances)
-        except np.linalg.LinAlgError:
-            self.health.singular += 1
-            return 0
-        self.health.used(nis)
         return len(nis)

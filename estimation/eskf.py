@@ -69,41 +69,31 @@ class Propagator:
 
     def __init__(self, state: FilterState, noise: Noise):
         self.noise = noise
-        self._state = state
+        self.state = state  # at the last exposure, or later
         self.since = deque[tuple[Nominal, ImuReading]]()  # integrated states up to the present, step by step
         self._stale = False  # whether the state was corrected after these were integrated
 
-    @property
-    def state(self) -> FilterState:
-        """Filter state at the last exposure, or later."""
-        return self._state
-
     def correct(self, state: FilterState) -> None:
         """Replace the state at its own time; the present is integrated again when needed."""
-        self._stale |= state.x is not self._state.x
-        self._state = state
+        self._stale |= state.x is not self.state.x
+        self.state = state
 
     def stand(self, t: float, reading: ImuReading) -> None:
         """Hold the state at rest until t (s)."""
-        x = self._state.x
-        self._state = FilterState(Nominal(t, x.q_wb, x.values), self._state.cov, reading)
+        x = self.state.x
+        self.state = FilterState(Nominal(t, x.q_wb, x.values), self.state.cov, reading)
 
     @property
     def now(self) -> tuple[Nominal, ImuReading]:
         """Nominal state at the newest reading, and that reading."""
         if self._stale:
             self._replay()
-        return self.since[-1] if self.since else (self._state.x, self._state.reading)
+        return self.since[-1] if self.since else (self.state.x, self.state.reading)
 
     @property
     def t(self) -> float:
         """Time of the newest reading, s."""
-        return self.since[-1][1].t if self.since else self._state.reading.t
-
-    @property
-    def age_s(self) -> float:
-        """By how much the state is behind the present, s."""
-        return self.t - self._state.reading.t
+        return self.since[-1][1].t if self.since else self.state.reading.t
 
     def append(self, reading: ImuReading) -> None:
         """Integrate to a newer reading."""
@@ -117,31 +107,31 @@ class Propagator:
 
     def step(self, t: float) -> bool:
         """Move the state by one reading, or by the part of it up to t (s); return False if there is none before t."""
-        if not self.since or t <= self._state.reading.t:
+        if not self.since or t <= self.state.reading.t:
             return False
         x, reading = self.since[0]
         if reading.t <= t:
             self.since.popleft()
             if self._stale:
-                x = integrated(self._state.x, self._state.reading, reading)
+                x = integrated(self.state.x, self.state.reading, reading)
         else:
-            reading = self._state.reading.until(reading, t)
-            x = integrated(self._state.x, self._state.reading, reading)
-        self._state = propagate(self._state, x, reading, self.noise.growth(self._state.reading, reading))
+            reading = self.state.reading.until(reading, t)
+            x = integrated(self.state.x, self.state.reading, reading)
+        self.state = propagate(self.state, x, reading, self.noise.growth(self.state.reading, reading))
         return True
 
     def present(self) -> FilterState:
         """Return all states and their covariance at the newest reading: F over the whole interval, Q summed over its steps."""
         x, reading = self.now
         if not self.since:
-            return self._state
-        readings = [self._state.reading, *(reading for _, reading in self.since)]
+            return self.state
+        readings = [self.state.reading, *(reading for _, reading in self.since)]
         growth: Array = np.asarray(sum(self.noise.growth(a, b) for a, b in pairwise(readings)))
-        return propagate(self._state, x, reading, growth)
+        return propagate(self.state, x, reading, growth)
 
     def _replay(self) -> None:
         self._stale = False
-        x, last = self._state.x, self._state.reading
+        x, last = self.state.x, self.state.reading
         for k, (_, reading) in enumerate(self.since):
             x, last = integrated(x, last, reading), reading
             self.since[k] = x, reading
@@ -172,7 +162,7 @@ class ErrorStateEstimator(MapEstimator):
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._positions: deque[tuple[float, Array, Array]] = deque(maxlen=ATTITUDES_KEPT)  # t, p_wb, v_w
         self._turns = turns(camera)
-        self._offsets = GateOffsets(noise.map_m, noise.map_turn, look.edge_offset_m, start.p_wb)
+        self._offsets = GateOffsets(noise.known.map_m, noise.known.map_turn, look.edge_offset_m, start.p_wb)
         self._at_rest, self._image_age_s = True, 0.0
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
@@ -192,11 +182,15 @@ class ErrorStateEstimator(MapEstimator):
     def inflate_image_delay(self, sigma: float) -> None:
         more = sigma**2 - self._clock_sigma**2
         if more > 0:
-            cov = self.delayed.cov.copy()
-            cov[DELAY, DELAY] += more
-            self.widths.assume(DELAY, float(np.sqrt(cov[DELAY, DELAY])))
-            self.propagator.correct(replace(self.delayed, cov=cov))
+            self._assume(DELAY, self.delayed.cov[DELAY, DELAY] + more)
             self._clock_sigma = sigma
+
+    def _assume(self, row: int, variance: float) -> None:
+        """Set the variance of one state, by its index in the error state."""
+        cov = self.delayed.cov.copy()
+        cov[row, row] = variance
+        self.widths.assume(row, float(np.sqrt(variance)))
+        self.propagator.correct(replace(self.delayed, cov=cov))
 
     def restart_rest(self) -> None:
         self._rest = Rest()
@@ -274,7 +268,7 @@ class ErrorStateEstimator(MapEstimator):
         present = self.present()
         cov = present.cov[POSE, POSE].copy()
         # The filter estimates the IMU's axes, not the body's.
-        cov[THETA, THETA] += (self.widths.width(MOUNT) * self.noise.misaligned) ** 2 * EYE3
+        cov[THETA, THETA] += (self.widths.width(MOUNT) * self.noise.known.misaligned) ** 2 * EYE3
         x, to_gate = present.x, self._offsets.cov_on_map(present.x, present.cov)[P, P]
         drift = float(np.linalg.norm(self._corrected))
         return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(present.reading), cov, drift, to_gate)
@@ -320,7 +314,7 @@ class ErrorStateEstimator(MapEstimator):
                 self.propagator.correct(inflate_covariance(self.delayed, what, more))
         near = min(sightings, key=lambda sighting: sighting.range_m, default=None)
         if near is not None and np.sqrt(self.delayed.cov[P, P].diagonal().max()) > FAR * near.range_m:
-            H, R = np.eye(3, N), near.cov + self.noise.map_m**2 * EYE3
+            H, R = np.eye(3, N), near.cov + self.noise.known.map_m**2 * EYE3
             self._update(lambda x: (near.p_wb - self._offsets.on_map(x), H), R)
 
     def calibration(self) -> Camera:
@@ -329,10 +323,8 @@ class ErrorStateEstimator(MapEstimator):
 
     def refocus(self, scale: float) -> None:
         self._camera = self._camera.zoomed(scale)
-        self._turns, cov = turns(self._camera), self.delayed.cov.copy()
-        cov[FOCAL, FOCAL] = max(cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2)
-        self.widths.assume(FOCAL, float(np.sqrt(cov[FOCAL, FOCAL])))
-        self.propagator.correct(replace(self.delayed, cov=cov))
+        self._turns = turns(self._camera)
+        self._assume(FOCAL, max(self.delayed.cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2))
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self.delayed.x)
@@ -346,7 +338,7 @@ class ErrorStateEstimator(MapEstimator):
     def _follow(self) -> None:
         """Keep the state near the present: given positions correct it no later than images need."""
         longest_s = min(self._image_age_s + SPARE_S, BEHIND_S) if self._positions else BEHIND_S
-        while self.propagator.age_s > longest_s and self._step(self.t):
+        while self.t - self.delayed.reading.t > longest_s and self._step(self.t):
             pass
 
     def _step(self, t: float) -> bool:
@@ -373,7 +365,7 @@ class ErrorStateEstimator(MapEstimator):
         """
         x, cov, reading = self.delayed.x, self.delayed.cov, self.delayed.reading
         omega, on_map = x.rates(reading), self._offsets.cov_on_map(x, cov)
-        on_map[P, P] += (self.widths.width(COURSE) * self.noise.map_m) ** 2 * EYE3 + self._offsets.reference_cov
+        on_map[P, P] += (self.widths.width(COURSE) * self.noise.known.map_m) ** 2 * EYE3 + self._offsets.reference_cov
         on_map[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a row's exposure on the rolling shutter
         on_map[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)

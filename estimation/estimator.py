@@ -44,9 +44,7 @@ class Health:
     misfits: int = 0  # consecutive images with gates, none of which fits
     nis: float = 1.0  # -, running mean of the gates used
     contradicted_t: float | None = None  # s, since when the measurements contradict the assumed uncertainties
-    widths: dict[str, float] = field(
-        default_factory=dict
-    )  # ratio by which those of each factor are greater than assumed
+    widths: dict[str, float] = field(default_factory=dict)  # theirs over those assumed, by factor
     fallbacks: int = 0  # calls of a user's filter that failed, or gave no usable state
     fallback_reason: str = ""  # of the last of them
 

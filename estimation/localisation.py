@@ -28,6 +28,7 @@ import numpy as np
 
 from gate_racer.estimation.estimator import ExposureState, MapEstimator
 from gate_racer.model.reprojection import GateSighting
+from gate_racer.model.states import EYE3
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.resting_focal import resting_focal
@@ -89,9 +90,6 @@ def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequenc
         return associator
     estimator.refocus(scale)
     return associator.through(camera.zoomed(scale))
-
-
-EYE3 = np.eye(3)
 
 
 # Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m.

@@ -18,12 +18,12 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, read_json, reading
 from gate_racer.field.files import DIGITS, camera_of, combined, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
-from gate_racer.field.identify.signals import read_signals
+from gate_racer.field.identify.signals import Signals, read_signals
 from gate_racer.field.mapping.bundle import map_gates
 from gate_racer.field.mapping.flight import LoggedFlight, MapError, read_flight
 from gate_racer.field.mapping.run import moved as moved_to_pad
 from gate_racer.link.logs.samples import SignalError
-from gate_racer.link.record import Record, read_records
+from gate_racer.link.record import read_records
 from gate_racer.model.rims import GateAppearance
 from gate_racer.pilot.guidance.explorer import NAME
 from gate_racer.planner.plan import Plan, PlanError, read_plan, write_plan
@@ -65,10 +65,11 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
         except (PlanError, FileError):
             continue
     runs: list[Run] = []
-    for log in sorted(logs.glob(f"{track}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True):
+    for log in _newest(logs, f"{track}-*.mcap"):
         if len(runs) == LAST:
             break
-        flight, verdict, calibration = _ends(log)
+        last = dict(read_records(log, without=SAMPLES))  # of each topic
+        flight, verdict = last.get("/flight", {}), last.get("/referee")
         course = flight.get("track"), flight.get("vehicle")
         if course != (track, vehicle) or flight.get("plan_hash") not in known or not verdict:
             continue
@@ -77,23 +78,19 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
             times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
             time_s = float(times[-1]) if verdict["status"] == "finished" else None
             reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
-            margin_m, camera = min(map(float, margins)) if margins else None, camera_of(calibration)
+            margin_m, camera = min(map(float, margins)) if margins else None, camera_of(last.get("/calibration", {}))
             runs.append(Run(log, plan, reserve, time_s, margin_m, camera))
     return runs[::-1]
 
 
 def explorations(logs: Path) -> list[Path]:
     """Return the last explorations, newest first; their course is known by the gates in them only."""
-    return sorted(logs.glob(f"{NAME}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True)[:EXPLORED]
+    return _newest(logs, f"{NAME}-*.mcap")[:EXPLORED]
 
 
-def _ends(log: Path) -> tuple[Record, Record, Record]:
-    """Return the last records on the flight, its end, and its calibrated camera."""
-    found: dict[str, Record] = {"/flight": {}, "/referee": {}, "/calibration": {}}
-    for topic, record in read_records(log, without=SAMPLES):
-        if topic in found:
-            found[topic] = record
-    return found["/flight"], found["/referee"], found["/calibration"]
+def _newest(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a name pattern, newest first."""
+    return sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 THRUST, DRAG = 0.01, 0.03  # relative changes above which a new plan is made
@@ -122,15 +119,13 @@ class Change:
 
 def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] = ()) -> tuple[Vehicle, list[Change]]:
     """Scale thrust and replace drag where the flights show a significant difference."""
-    signals = []
+    signals = list[Signals]()
     for log in [*(run.log for run in runs), *explored]:
         with contextlib.suppress(UserError):
             signals.append(read_signals(log))
     try:
-        fit = identify(signals) if signals else None
+        fit = identify(signals)
     except SignalError:
-        fit = None
-    if fit is None:
         return vehicle, []
     changes, better = [], vehicle
     scale, half_width = _thrust_scale(fit, vehicle)
@@ -150,11 +145,8 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] =
 
 
 def _change(what: str, before: str, after: str, why: str, plausible: bool) -> Change:
-    return (
-        Change(what, before, after, why)
-        if plausible
-        else Change(what, before, before, f"{why}: implausible, not applied")
-    )
+    known = Change(what, before, after, why)
+    return known if plausible else replace(known, after=before, why=f"{why}: implausible, not applied")
 
 
 def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
@@ -269,14 +261,13 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     """
     runs = history(logs, plans, track.name, vehicle.name)
     if not runs:
-        raise UserError(
-            f"plan.improve: no run of {track.name} with {vehicle.name} in {logs} with its plan in {plans}; fly the course first"
-        )
+        missing = f"no run of {track.name} with {vehicle.name} in {logs} with its plan in {plans}"
+        raise UserError(f"plan.improve: {missing}; fly the course first")
     floor = vehicle.half_diagonal + CLEAR_M
     reserve, why = next_reserve(runs, floor)
-    changes = (
-        [] if reserve == runs[-1].reserve else [Change("reserve", f"{runs[-1].reserve:.3f}", f"{reserve:.3f}", why)]
-    )
+    changes, last = list[Change](), runs[-1].reserve
+    if reserve != last:
+        changes.append(Change("reserve", f"{last:.3f}", f"{reserve:.3f}", why))
     explored = explorations(logs)
     better, by_flights = better_vehicle(runs, vehicle, explored)
     better, by_camera = better_camera(runs, better)

@@ -102,7 +102,7 @@ class GateOffsets(GateSlots):
         self._last: int | None = None  # slot of the gate used last
         self._begun_from: dict[
             int, tuple[int | None, float]
-        ] = {}  # by slot: the slot of which it has a share, and the share
+        ] = {}  # by slot: that of which it has a share, and the share
         self._relocated: dict[int, Array] = {}  # (3, 3) m^2, covariances of the places of relocated gates
         self.reference_cov = np.zeros((3, 3))  # m^2, of the place of the gate used last, if it was relocated
 

@@ -26,24 +26,9 @@ def square_homography(quads: Array) -> tuple[Array, Array, Array, Array]:
     return p, a, b, gh
 
 
-def concentric(quads: Array, scales: Array) -> Array:
-    """Return projections (Q, S, 4, 2) of squares concentric with those of quads (Q, 4, 2), `scales` (S,) times as large."""
-    return _concentric(np.asarray(quads, float), np.asarray(scales, float))
-
-
 def enlarged(quads: Array, scale: float) -> Array:
     """Return projections (Q, 4, 2) of squares concentric with those of quads (Q, 4, 2), `scale` times as large."""
     return concentric(quads, np.array([scale]))[:, 0]
-
-
-def rod_extent_px(quads: Array, fx_px: float, fy_px: float, cx_px: float, cy_px: float) -> Array:
-    """Return the extent (Q, 4) px, across each side of quads (Q, 4, 2), of a rod normal to the square and as long as its side.
-
-    A square with the axes r1, r2 and the normal n, at z along the ray (x, 1), has the sides A = (f/z) [I | -x] [r1 r2], and
-    its rod is m = (f/z) [I | -x] n. Since r1, r2 and n are orthonormal, m m' = (f/z)^2 (I + x x') - A A', where (f/z)^2
-    makes the determinant zero.
-    """
-    return _rod_extent_px(quads, fx_px, fy_px, cx_px, cy_px)
 
 
 def outward_normals(start: Array, end: Array) -> Array:
@@ -107,7 +92,8 @@ def _homographies(quads: Array) -> Array:
 
 
 @compiled("f8[:,:,:,:](f8[:,:,:], f8[:])")
-def _concentric(quads: Array, scales: Array) -> Array:
+def concentric(quads: Array, scales: Array) -> Array:
+    """Return projections (Q, S, 4, 2) of squares concentric with those of quads (Q, 4, 2), `scales` (S,) times as large."""
     px, maps = np.empty((len(quads), len(scales), 4, 2)), _homographies(quads)
     for q in range(len(quads)):
         p, a, b, gh = maps[q]
@@ -123,7 +109,13 @@ def _concentric(quads: Array, scales: Array) -> Array:
 
 
 @compiled("f8[:,:](f8[:,:,:], f8, f8, f8, f8)")
-def _rod_extent_px(quads: Array, fx: float, fy: float, cx: float, cy: float) -> Array:
+def rod_extent_px(quads: Array, fx: float, fy: float, cx: float, cy: float) -> Array:
+    """Return the extent (Q, 4) px, across each side of quads (Q, 4, 2), of a rod normal to the square and as long as its side.
+
+    A square with the axes r1, r2 and the normal n, at z along the ray (x, 1), has the sides A = (f/z) [I | -x] [r1 r2], and
+    its rod is m = (f/z) [I | -x] n. Since r1, r2 and n are orthonormal, m m' = (f/z)^2 (I + x x') - A A', where (f/z)^2
+    makes the determinant zero. The focal lengths f and the centre c are in px.
+    """
     extent, maps = np.empty((len(quads), 4)), _homographies((quads - np.array([cx, cy])) / np.array([fx, fy]))
     for q in range(len(quads)):
         p, a, b, gh = maps[q]

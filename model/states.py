@@ -52,21 +52,17 @@ def table(known: Doubt) -> dict[str, StateBlock]:
         "accel_delay": StateBlock("", "s", "age of the specific force at its time stamp", known.accel_delay_s),
         "s_a": StateBlock(XYZ, "-", "relative excess of the accelerometer readings, body FRD", known.accel_scale),
         "s_g": StateBlock(XYZ, "-", "relative excess of the gyro readings, body FRD", known.gyro_scale),
-        "tilt": StateBlock(
-            "", "rad", "tilt of the camera beyond its nominal tilt", known.tilt, walk=1e-4, linear=0.004
-        ),
-        "delay": StateBlock(
-            "", "s", "delay of the exposure after its time stamp", known.delay_s, walk=2e-4, linear=5e-4
-        ),
+        "tilt": StateBlock("", "rad", "tilt of the camera beyond nominal", known.tilt, walk=1e-4, linear=0.004),
+        "delay": StateBlock("", "s", "delay of the exposure after its stamp", known.delay_s, walk=2e-4, linear=5e-4),
         "edge_px": StateBlock("", "px", "outward offset of all edges in images", walk=0.02),
         "gates": StateBlock(
             " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
             "m",
-            "offsets, world NED, of the gates in `GateOffsets` from the scaled map",
+            "offsets of the gates in `GateOffsets` from the scaled map, world NED",
             linear=0.02,
         ),
         "scale": StateBlock(
-            "", "-", "excess of the scale of the course over its map, about the pad", known.scale, linear=5e-4
+            "", "-", "excess scale of the course over its map, about the pad", known.scale, linear=5e-4
         ),
         "edge_m": StateBlock(EACH_GATE, "m", "outward offsets of the edges of the gates in `GateOffsets`"),
         # A rotated gate (1.5 deg on the map, one sigma) shows two opposite sides of its opening in different size.
@@ -75,27 +71,15 @@ def table(known: Doubt) -> dict[str, StateBlock]:
             "rad",
             "rotations of the gates in `GateOffsets` from the map, about their own vertical and horizontal axis",
         ),
-        "yaw": StateBlock("", "rad", "yaw of the camera to the right of its nominal yaw", known.yaw, 1e-4, 0.004),
-        "roll": StateBlock("", "rad", "roll of the camera clockwise from its nominal roll", known.roll, 1e-4, 0.004),
-        "focal": StateBlock(
-            "", "-", "share by which the focal length exceeds its nominal value", known.focal, linear=0.002
-        ),
-        "centre": StateBlock(
-            "u v", "px", "offset of the principal point from its nominal position", known.centre_px, linear=1.0
-        ),
-        "arm": StateBlock(
-            XYZ, "m", "offset of the camera from its nominal position, body FRD", known.arm_m, linear=0.02
-        ),
+        "yaw": StateBlock("", "rad", "yaw of the camera to the right of nominal", known.yaw, 1e-4, 0.004),
+        "roll": StateBlock("", "rad", "roll of the camera clockwise from nominal", known.roll, 1e-4, 0.004),
+        "focal": StateBlock("", "-", "relative excess of the focal length", known.focal, linear=0.002),
+        "centre": StateBlock("u v", "px", "offset of the principal point from nominal", known.centre_px, linear=1.0),
+        "arm": StateBlock(XYZ, "m", "offset of the camera from nominal, body FRD", known.arm_m, linear=0.02),
         # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
-        "lean": StateBlock(
-            XYZ, "rad", "rotation of a measured attitude from the true one, body FRD", math.radians(1.0), 2e-3
-        ),
-        "radial": StateBlock(
-            "k1 k2", "-", "excess of the distortion over its nominal value", known.radial, linear=0.002
-        ),
-        "readout": StateBlock(
-            "", "s", "readout time from the first row of an image to its last", known.readout_s, linear=2e-3
-        ),
+        "lean": StateBlock(XYZ, "rad", "rotation of a measured attitude, body FRD", math.radians(1.0), 2e-3),
+        "radial": StateBlock("k1 k2", "-", "excess of the distortion over nominal", known.radial, linear=0.002),
+        "readout": StateBlock("", "s", "readout time from first row to last", known.readout_s, linear=2e-3),
         # Errors of position and attitude at rest in their part, so that a flight tells how wrong the pad's pose was.
         "pad": StateBlock(XYZ, "m", "offset of the pad from its place on the map, world NED", known.pad_m),
         "heading": StateBlock("", "rad", "heading on the pad beyond that on the map", known.pad_yaw),
@@ -143,11 +127,7 @@ class Nominal:
     @classmethod
     def at(cls, t: float, p_wb: Array, v_w: Array, q_wb: Array, **others: ArrayLike) -> "Nominal":
         """Return the state at position (3,) m and velocity (3,) m/s, world NED; others by their names in `STATES`, else 0."""
-        values = np.zeros(N)
-        values[P], values[V] = p_wb, v_w
-        for name, value in others.items():
-            values[ERROR[name].at] = value
-        return cls(t, np.asarray(q_wb, float), values)
+        return cls(t, np.asarray(q_wb, float), np.zeros(N)).having(p=p_wb, v=v_w, **others)
 
     def __getitem__(self, at: Any) -> Any:
         return self.values[at]
@@ -205,17 +185,11 @@ def cross(a: Array) -> Array:
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations: of the IMU's readings from the vehicle's file, of the states from their table."""
+    """Standard deviations: of the IMU's readings from the vehicle's file, of the states from their table, and others."""
 
     imu: ImuParameters
     states: Mapping[str, StateBlock] = field(default_factory=lambda: STATES)
-    # See `vehicle.uncertainty` for quantity and unit of these.
-    between: float = KNOWN.between
-    misaligned: float = KNOWN.misaligned
-    map_m: float = KNOWN.map_m
-    map_turn: float = KNOWN.map_turn
-    pad_lean: float = KNOWN.pad_lean
-    pad_yaw: float = KNOWN.pad_yaw
+    known: Doubt = KNOWN
     # Of the sightings of a gate, whose corners all err by more: 0.2 to 5 % by 1 to 2.5 px, by size (sim/view/corner_noise.yaml).
     gross_share: float = 0.04
     gross_px: float = 2.0
@@ -225,10 +199,7 @@ class Noise:
     @classmethod
     def of(cls, vehicle: Vehicle, known: Doubt = KNOWN) -> "Noise":
         """Return the noise of a vehicle's sensors under an uncertainty model; the camera's own doubt replaces the model's."""
-        shared = {
-            name: getattr(known, name) for name in ("between", "misaligned", "map_m", "map_turn", "pad_lean", "pad_yaw")
-        }
-        return cls(vehicle.imu, of_camera(vehicle.camera.doubt, table(known)), **shared)
+        return cls(vehicle.imu, of_camera(vehicle.camera.doubt, table(known)), known)
 
     @cached_property
     def walks(self) -> Array:
@@ -242,7 +213,7 @@ class Noise:
         """
         dt = b.t - a.t
         h = max(b.step, dt)
-        between = (self.between * h / dt) ** 2
+        between = (self.known.between * h / dt) ** 2
         q: Array = _growth(
             dt, h, between, self.imu.accel_noise_m_s2**2, self.imu.gyro_noise_rad_s**2,
             self.coast_accel**2 if b.predicted else 0.0, self.coast_gyro**2 if b.predicted else 0.0,
@@ -285,8 +256,8 @@ def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
 def pad_attitude(cov: Array, noise: Noise, q_wb: Array) -> Array:
     """Return the covariance (N, N) with that of the IMU's attitude on the pad, rad^2, about its own axes."""
     R_wb, cov = matrix(q_wb), cov.copy()
-    cov_w = np.diag([noise.pad_lean, noise.pad_lean, noise.pad_yaw]) ** 2
-    cov[THETA, THETA] = R_wb.T @ cov_w @ R_wb + noise.misaligned**2 * EYE3
+    cov_w = np.diag([noise.known.pad_lean, noise.known.pad_lean, noise.known.pad_yaw]) ** 2
+    cov[THETA, THETA] = R_wb.T @ cov_w @ R_wb + noise.known.misaligned**2 * EYE3
     cov[HEADING, HEADING] = cov_w[2, 2]
     cov[THETA, HEADING] = cov[HEADING, THETA] = R_wb.T @ cov_w[2]
     return cov

@@ -24,11 +24,8 @@ from gate_racer.vehicle.rotation import Array
 P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))
 LEAST_S = 1e-3  # s between samples whose difference tells how rates change (chosen)
 ACCEL_DELAY = 15  # index of that error state, a literal for Numba; checked against the table
-assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "accel_delay", "s_a", "s_g")] == [
-    *range(0, 16, 3),
-    16,
-    19,
-]
+COLUMNS = {"p": 0, "v": 3, "theta": 6, "b_a": 9, "b_g": 12, "accel_delay": 15, "s_a": 16, "s_g": 19}
+assert all(ERROR[name].at.start == begin for name, begin in COLUMNS.items())
 SIGNATURE = "(float64, float64, float64[::1], float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])"
 
 
@@ -47,14 +44,9 @@ def transition(x: Nominal, a: ImuReading, b: ImuReading) -> Array:
     return F
 
 
+@compiled("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])")
 def propagated(F: Array, cov: Array, q: Array) -> Array:
     """Return F P F' + Q (N, N) for the rows F (9, 22) that differ from the identity and the diagonal q (N,) of Q."""
-    grown: Array = _propagated(F, cov, q)
-    return grown
-
-
-@compiled("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])")
-def _propagated(F, cov, q):
     rows, columns = F.shape
     grown, moved = cov.copy(), F @ cov[:columns]
     for i in range(rows):

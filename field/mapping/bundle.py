@@ -305,9 +305,7 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
             alone.solve(BY_ITSELF)
             chain, own = alone.chains[0], alone.gates
         if gates and not any(_is_known(gate.p_w, gates) for gate in own):
-            raise MapError(
-                f"{flight.path}: no gate coincides with one of {flights[0].path}: another course, pad or north?"
-            )
+            raise MapError(f"{flight.path}: no gate is one of {flights[0].path}: another course, pad or north?")
         shared = [*chains, chain][0].states[0][SHARED] - chain.states[0][SHARED]
         chains.append(chain.moved(np.zeros((len(chain.states), N)), shared))
         gates += [gate for gate in own if not _is_known(gate.p_w, gates)]

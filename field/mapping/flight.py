@@ -32,13 +32,8 @@ from gate_racer.model import measurements
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import (
-    ACCEL_DELAY,
     ARM,
-    B_A,
-    B_G,
     CENTRE,
-    DELAY,
-    EDGE_PX,
     ERROR,
     FOCAL,
     GATES,
@@ -49,16 +44,14 @@ from gate_racer.model.states import (
     RADIAL,
     READOUT,
     ROLL,
-    S_A,
-    S_G,
     THETA,
-    TILT,
     YAW,
     Noise,
     Nominal,
     P,
     V,
     column,
+    prior,
     varied,
 )
 from gate_racer.model.strapdown import integrated, transition
@@ -66,7 +59,7 @@ from gate_racer.perception.detection import Detection, Detector
 from gate_racer.pilot.records.imported import is_imported, is_ratm, read_any_records
 from gate_racer.pilot.replay import images
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, product
+from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import chi2_limit
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -75,7 +68,7 @@ SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]
 M = len(SHARED)
 _LEAN_BEGIN = SHARED.tolist().index(LEAN.start)
 LEAN_IN_SHARED = slice(_LEAN_BEGIN, _LEAN_BEGIN + 3)  # indices of LEAN among the shared parameters
-ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # random walks as in the filter's noise, for a slow flight
+WALKS = {"v": {"walk": 0.005}, "edge_px": {"walk": 0.01}}  # as in the filter's noise, for a slow flight
 IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
 SIZE_SIGMA_M = 0.003  # m, standard deviation of the gates' common edge offset in that case
 # m, of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14.
@@ -93,19 +86,18 @@ class MapPriors:
     noise: Noise
     shared: Array  # (M,) in the order of `SHARED`
     edge_offset_m: float
-    depth_m: float
     pitch_rad: float  # pitch of each gate
     pad_rad: float
+    depth_m: float = DEPTH_SIGMA_M
 
 
 def specified(vehicle: Vehicle) -> MapPriors:
     """Return the uncertainty for a camera and IMU as in the vehicle's file, except the camera's tilt and clock."""
-    scale = {"prior": IMU_SCALE}
+    scale, none = {"prior": IMU_SCALE}, {"prior": 0.0}
     return MapPriors(
-        Noise(vehicle.imu, varied(s_a=scale, s_g=scale, v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})),
+        Noise(vehicle.imu, varied(s_a=scale, s_g=scale, b_a=none, b_g=none, **WALKS)),
         HELD * column("prior")[SHARED],
         SIZE_SIGMA_M,
-        DEPTH_SIGMA_M,
         HELD,
         PAD_SIGMA_RAD,
     )
@@ -113,14 +105,10 @@ def specified(vehicle: Vehicle) -> MapPriors:
 
 def unknown(vehicle: Vehicle, look: GateAppearance) -> MapPriors:
     """Return the uncertainty for an unknown camera and IMU, as assumed by the error-state filter."""
-    states = varied(v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})
-    bias = {"accel_bias_m_s2": states["b_a"].prior, "gyro_bias_rad_s": states["b_g"].prior}
-    imu = replace(
-        vehicle.imu, **{name: float(np.hypot(getattr(vehicle.imu, name), more)) for name, more in bias.items()}
-    )
+    states = varied(**WALKS)
     shared = column("prior", states)[SHARED]
     pad_rad = float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
-    return MapPriors(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
+    return MapPriors(Noise(vehicle.imu, states), shared, look.edge_offset_m, KNOWN.map_turn, pad_rad)
 
 
 def differs(shared: Array, cov: Array) -> bool:
@@ -269,11 +257,12 @@ class StateChain:
 
     def normal(self, doubt: MapPriors, look: GateAppearance) -> "ChainNormal":
         """Return the normal matrix and its right-hand sides."""
-        normal = ChainNormal.zero(len(self.states))
-        D, L, b = normal.D, normal.L, normal.b
+        K = len(self.states)
+        D, L, b = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
+        normal = ChainNormal(D, L, b, np.zeros((K, N, 3)), np.zeros((3, 3)), np.zeros(3))
         doubt = replace(doubt, noise=replace(doubt.noise, imu=self.flight.rest.noise(doubt.noise.imu)))
         self._at_rest(doubt, look, normal)
-        for k in range(len(self.states) - 1):
+        for k in range(K - 1):
             ahead, F, Q = self._preintegrated(k, doubt.noise)
             gap = self.states[k + 1].minus(ahead)[:N]
             W = np.linalg.inv(Q)
@@ -300,19 +289,16 @@ class StateChain:
     def _at_rest(self, doubt: MapPriors, look: GateAppearance, normal: "ChainNormal") -> None:
         """Add the priors of the first state: the pad, mean readings at rest, the camera and the appearance of gates."""
         x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
-        imu, (accel, gyro) = noise.imu, self.flight.rest.mean
-        sigma, known = np.zeros(N), column("prior", noise.states)
-        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, doubt.pad_rad
-        sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
-        sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_offset_px
-        sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
+        accel, gyro = self.flight.rest.mean
         received = self.flight.attitude_before(self.flight.released)
         q = levelled(accel) if received is None else np.array(received.q_wb)
+        sigma = np.sqrt(prior(noise, look, q).diagonal()[:N])
+        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, doubt.pad_rad
         pad = Nominal.at(x.t, np.zeros(3), np.zeros(3), q, b_g=gyro)
         W = np.diag(sigma**-2.0)
         D[0] += W
         b[0] -= W @ x.minus(pad)[:N]
-        rest, R = measurements.at_rest(accel, gyro, self.flight.rest.samples, imu)
+        rest, R = measurements.at_rest(accel, gyro, self.flight.rest.samples, noise.imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
         D[0] += H[:, :N].T @ weighted
@@ -329,10 +315,9 @@ class StateChain:
         received = self.flight.attitude_before(x.t)
         if received is None or x.t - received.t > FRESH_S:
             return
-        q = product(received.q_wb, exp(omega * (x.t - received.t)))
+        r, H = measurements.attitude(np.array(received.q_wb), x.t - received.t, omega)[0](x)
         w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
-        lean = exp(x[LEAN])
-        by_theta, r = matrix(lean).T, log(product(conjugate(product(x.q_wb, lean)), q))
+        by_theta = H[:, THETA]
         normal.D[k][THETA, THETA] += w * by_theta.T @ by_theta
         normal.b[k][THETA] += w * by_theta.T @ r
         normal.with_lean[k][THETA] += w * by_theta.T
@@ -349,12 +334,6 @@ class ChainNormal(NamedTuple):
     with_lean: Array  # (K, N, 3)
     by_lean: Array  # (3, 3)
     of_lean: Array  # (3,) right-hand side
-
-    @classmethod
-    def zero(cls, K: int) -> "ChainNormal":
-        """Return zero equations of K states."""
-        of_states = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
-        return cls(*of_states, np.zeros((K, N, 3)), np.zeros((3, 3)), np.zeros(3))
 
 
 def first_guess(

@@ -20,9 +20,7 @@ class PreflightSettings:
     profile: str = key("betaflight", "MSP profile: name or YAML file", "NAME")
     vehicle: str = key("archer", "name or YAML file", "NAME")
     seconds: float = key(3.0, "duration of each measurement, s", least=1, most=600)
-    rehearse: bool = key(
-        False, "propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick"
-    )
+    rehearse: bool = key(False, "propellers off: also rehearse the hand-over with the pilot, stick by stick")
     limit_s: float = key(120.0, "time limit of the rehearsal, s", positive=True)
     out: Path | None = key(None, "file to write for run-mpc if nothing differs (YAML)", "FILE", ending=".yaml")
     own_profile: Path | None = key(None, "write the profile with the rates as read to this file (YAML)", ending=".yaml")

@@ -21,6 +21,7 @@ from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.config import write
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import settings_of
+from gate_racer.estimation.imu_samples import levelled
 from gate_racer.field.files import DIGITS
 from gate_racer.field.preflight.cli import PreflightSettings
 from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
@@ -125,13 +126,12 @@ def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
 
 def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
     """Compare an aircraft at rest with the vehicle: gravity, bias, noise, and consistency of attitude and accelerometer."""
-    x, y, z = found.accel_m_s2
-    roll, pitch = math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))
+    roll, pitch, _ = to_euler(levelled(np.array(found.accel_m_s2)))
     off = SIGMAS * noise.accel_bias_m_s2 + GRAVITY_SHARE * GRAVITY
     turn = max(found.gyro_rad_s, key=abs)
     return [
-        number("specific force, m/s^2", GRAVITY, math.sqrt(x * x + y * y + z * z), off),
-        same("specific force points", "up", "up" if z < 0 else "down"),
+        number("specific force, m/s^2", GRAVITY, math.hypot(*found.accel_m_s2), off),
+        same("specific force points", "up", "up" if found.accel_m_s2[2] < 0 else "down"),
         number("gyro bias, rad/s", 0.0, turn, SIGMAS * noise.gyro_bias_rad_s + 1e-3),
         _at_most("noise of accel, m/s^2", LOUDER * noise.accel_noise_m_s2, found.accel_noise_m_s2),
         _at_most("noise of gyro, rad/s", LOUDER * noise.gyro_noise_rad_s, found.gyro_noise_rad_s),

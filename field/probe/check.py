@@ -1,7 +1,13 @@
 """One line of a probe's table: expected and measured value, and the verdict."""
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
+
+from gate_racer.link.profile import Profile, RaceSchedule
+
+T = TypeVar("T", Profile, RaceSchedule)
 
 
 class CheckVerdict(StrEnum):
@@ -43,6 +49,23 @@ def number(name: str, expected: float, measured: float | None, tolerance: float)
 def unknown(name: str, expected: object, why: str = "-") -> Check:
     """Return a check of what was not measured."""
     return Check(name, str(expected), why, CheckVerdict.UNKNOWN)
+
+
+class Comparison(Generic[T]):
+    """Checks of what was measured against expected settings, and settings with the measured values where they differ."""
+
+    def __init__(self, expected: T, found: T):
+        self.expected: T = expected
+        self.found: T = found
+        self.checks: list[Check] = []
+
+    def number(self, name: str, field: str, measured: float | None, tolerance: float) -> None:
+        """Check the number in a field, None: not measured; adopt it if it differs, and such settings are valid."""
+        expected = getattr(self.expected, field)
+        self.checks.append(number(name, float(expected), measured, tolerance))
+        if measured is not None and self.checks[-1].verdict is CheckVerdict.DIFFERS:
+            with contextlib.suppress(ValueError):
+                self.found = replace(self.found, **{field: type(expected)(measured)})
 
 
 def table(checks: list[Check]) -> str:

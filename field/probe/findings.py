@@ -1,130 +1,31 @@
 """Conventions of a simulator, from its link at rest and from a probe flight, compared with a wire profile and a vehicle.
 
-Those of its race are found before it is flown: its clock, disarming at the start, and reference of its map. In flight, signs
-are found by correlation of independent sensors, gains, lags and delays by least squares. Wire units.
+Those of its race are found before it is flown: its clock, and disarming at the start. In flight, signs are found by
+correlation of independent sensors, gains, lags and delays by least squares. Wire units.
 """
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from itertools import product as choices
+from typing import Any
 
 import numpy as np
 
-from gate_racer.field.probe import motion
-from gate_racer.field.probe.check import Check, CheckVerdict, number, same, unknown
-from gate_racer.field.probe.flight import LEGACY, RAD_S
+from gate_racer.field.probe.check import Check, CheckVerdict, Comparison, number, same, unknown
+from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import ReceivedMessages, is_armed
-from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Notes, RestMean, Series
-from gate_racer.link.messages import MapGate
+from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Series, rest_of
 from gate_racer.link.profile import Profile, RaceSchedule, RateGain, Signs, load_profile
-from gate_racer.perception.detection import Detector, decode
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import (
-    Array,
-    as_vector,
-    conjugate,
-    exp,
-    from_euler,
-    log,
-    matrix,
-    normalised,
-    product,
-    to_euler,
-)
+from gate_racer.vehicle.rotation import Array, as_vector, conjugate, exp, from_euler, log, normalised, product, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
 STATUS_RATE, TIME_S = 0.1, 0.6  # tolerances: relative; s, since a status is sent four times a second
-LIKELY_PX, NEAR_DEG = 0.3, 1.2  # errors of size (relative) and elevation with which a gate in view matches the map
 RACE_OF = "dcl"  # profile whose race is assumed where only the clock is observable
-
-
-def probe_race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
-    """Return the checks, and the race as found; None if none is reported."""
-    checks = [same("race status", expected is not None, bool(received.race))]
-    if not received.race:
-        return checks, None
-    race = expected or load_profile(RACE_OF).race
-    assert race is not None
-    times = [arrival for arrival, _ in received.race]
-    hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
-    checks.append(number("race status, Hz", race.status_hz, hz, STATUS_RATE * race.status_hz))
-    if hz is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
-        race = replace(race, status_hz=round(hz, 2))
-    countdown = _countdown(received)
-    checks.append(number("countdown, s", race.countdown_s, countdown, TIME_S))
-    if countdown is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
-        race = replace(race, countdown_s=round(countdown, 1))
-    disarmed = _disarmed(received)
-    if disarmed is None:
-        return [*checks, unknown("GO disarms", race.disarm_at_go)], race
-    return [*checks, same("GO disarms", race.disarm_at_go, disarmed)], replace(race, disarm_at_go=disarmed)
-
-
-def probe_map(
-    received: ReceivedMessages, race: RaceSchedule, camera: Camera, detector: Detector
-) -> tuple[Check, RaceSchedule]:
-    """Determine whether the map gives the feet of the gates or the centres of their openings, by the camera."""
-    expected = "feet" if race.map_at_foot else "centres"
-    name, rest = "map positions are gate", motion.rest_of(received)
-    if received.map is None or rest is None or not rest.still:
-        return unknown(name, expected), race
-    at_foot = _at_foot(received, received.map[1].gates, rest, camera, detector)
-    if at_foot is None:
-        return unknown(name, expected), race
-    return same(name, expected, "feet" if at_foot else "centres"), replace(race, map_at_foot=at_foot)
-
-
-def _countdown(received: ReceivedMessages) -> float | None:
-    """Return the time (s) from the first status with a start to the start, if the one before had none."""
-    for (_, before), (_, status) in pairwise(received.race):
-        if before.start is None and status.start is not None:
-            return status.start - status.t
-    return None
-
-
-def _disarmed(received: ReceivedMessages) -> bool | None:
-    """Return whether a vehicle armed before GO was disarmed after it; None if it never was armed, or GO has not come."""
-    go = next((arrival for arrival, status in received.race if status.go), None)
-    if not received.armed_early or go is None:
-        return None
-    after = [message for arrival, message in received["HEARTBEAT"] if arrival > go + 0.15]
-    return not is_armed(after[0]) if after else None
-
-
-def _at_foot(
-    received: ReceivedMessages, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera, detector: Detector
-) -> bool | None:
-    """Return whether feet match the elevation of the largest gate in view, from the pad, which is the origin of the map."""
-    R_lb = matrix(from_euler(*rest.tilt, 0.0))
-    votes: list[bool | None] = []
-    for _, frame in received.frames:
-        for found in detector.detect(decode(frame.jpeg, camera))[:2]:
-            outer = found.outer_px
-            if outer is None or not found.visible.all():
-                continue
-            ray = R_lb @ camera.R_bc @ [*camera.rays(found.corners_px.mean(axis=0)), 1.0]
-            elevation = math.degrees(math.atan2(-ray[2], math.hypot(ray[0], ray[1])))
-            side_px = float(np.linalg.norm(outer - np.roll(outer, 1, axis=0), axis=1).max())
-            votes += [_nearer(gate, elevation, side_px, camera) for gate in gates]
-    decided = [vote for vote in votes if vote is not None]
-    return None if not decided else sum(decided) > len(decided) / 2
-
-
-def _nearer(gate: MapGate, elevation: float, side_px: float, camera: Camera) -> bool | None:
-    """Return True if the gate's foot matches, False if its centre does, None if this gate is not the one in view."""
-    x, y, z = gate.p_w
-    away = math.hypot(x, y)
-    if away < 3.0 or gate.height <= 0 or abs(side_px * away / (camera.fx_px * gate.height) - 1) > LIKELY_PX:
-        return None
-    centre, foot = (abs(math.degrees(math.atan2(up, away)) - elevation) for up in (-z, gate.height / 2 - z))
-    return None if min(centre, foot) > NEAR_DEG or abs(centre - foot) < 0.5 * NEAR_DEG else foot < centre
-
-
 RATE_TOLERANCE = 0.12  # relative: rates vary that much with the host's load
 AT_REST_M_S2 = 0.3  # m/s^2, largest spread and error of gravity at rest
 GROUND_MESSAGES = ("SYS_STATUS", "EXTENDED_SYS_STATE", "HOME_POSITION")
@@ -133,7 +34,7 @@ EPOCH_S = 1e8  # s, offset between video and telemetry clock that shows another 
 
 def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Profile]:
     """Return all checks against a profile, and the profile with measured values in place of those that differ."""
-    checks, found = list[Check](), profile
+    compared = Comparison(profile, profile)
     hz = {kind: len(messages) / received.seconds for kind, messages in received.messages.items()}
     stamps = [m.time_usec * 1e-6 for _, m in received["HIGHRES_IMU"]]
     stamp_hz = max(_clock_hz(stamps), profile.imu_hz) if stamps else None
@@ -155,23 +56,21 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
         ("LOCAL_POSITION_NED, Hz", "local_position_hz", hz.get("LOCAL_POSITION_NED"), RATE_TOLERANCE),
         ("ODOMETRY, Hz", "odometry_hz", hz.get("ODOMETRY"), RATE_TOLERANCE),
     ):
-        expected = getattr(profile, field)
-        checks.append(number(name, float(expected), value, tolerance * max(float(expected), 1e-9)))
-        if value is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
-            with contextlib.suppress(ValueError):  # no valid profile has this value, such as no IMU
-                found = replace(found, **{field: type(expected)(value)})
+        compared.number(name, field, value, tolerance * max(float(getattr(profile, field)), 1e-9))
     answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
     ground = any(received[kind] for kind in GROUND_MESSAGES)
-    checks += [
+    race_checks, race = _race(received, profile.race)
+    rest_checks, signs = _at_rest(received, profile.signs)
+    checks = [
+        *compared.checks,
         same("TIMESYNC answered", profile.timesync, answered),
         same("ground station messages", profile.ground_station, ground),
         unknown("copies of a COLLISION", profile.collision_copies, "needs a contact"),
         unknown("position set-points yaw the vehicle", profile.position_yaw, "not tried"),
+        *race_checks,
+        *rest_checks,
     ]
-    news, race = probe_race(received, profile.race)
-    rest, signs = _at_rest(received, profile.signs)
-    found = replace(found, timesync=answered, ground_station=ground, race=race, signs=signs)
-    return [*checks, *news, *rest], found
+    return checks, replace(compared.found, timesync=answered, ground_station=ground, race=race, signs=signs)
 
 
 def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
@@ -179,22 +78,42 @@ def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
     return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(received, p)[0]))
 
 
-def jitter(received: ReceivedMessages) -> str:
-    """Return one line on the jitter of IMU samples, and the share of repeats."""
-    rows = received["HIGHRES_IMU"]
-    if len(rows) < 3:
-        return "no HIGHRES_IMU received: jitter unknown"
-    late = np.array([arrival - m.time_usec * 1e-6 for arrival, m in rows])
-    steps = Counter(round((b.time_usec - a.time_usec) * 1e-3, 1) for (_, a), (_, b) in pairwise(rows))
-    same = np.mean([motion.imu_values(a) == motion.imu_values(b) for (_, a), (_, b) in pairwise(rows)])
-    common = ", ".join(f"{step:g} ms x {n}" for step, n in steps.most_common(3))
-    spread = (np.percentile(late, 99) - late.min()) * 1e3
-    return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the previous one; 99 % arrive within {spread:.1f} ms"
+def _race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
+    """Return the checks, and the race as found; None if none is reported."""
+    reported = same("race status", expected is not None, bool(received.race))
+    if not received.race:
+        return [reported], None
+    race = expected or load_profile(RACE_OF).race
+    assert race is not None
+    compared, times = Comparison(race, race), [arrival for arrival, _ in received.race]
+    hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
+    compared.number("race status, Hz", "status_hz", hz, STATUS_RATE * race.status_hz)
+    countdowns = (  # from the first status with a start, if the one before had none
+        status.start - status.t
+        for (_, before), (_, status) in pairwise(received.race)
+        if before.start is None and status.start is not None
+    )
+    countdown = next(countdowns, None)
+    compared.number("countdown, s", "countdown_s", countdown, TIME_S)
+    disarmed, name = _disarmed(received), "GO disarms"
+    if disarmed is None:
+        return [reported, *compared.checks, unknown(name, race.disarm_at_go)], compared.found
+    found = replace(compared.found, disarm_at_go=disarmed)
+    return [reported, *compared.checks, same(name, race.disarm_at_go, disarmed)], found
+
+
+def _disarmed(received: ReceivedMessages) -> bool | None:
+    """Return whether a vehicle armed before GO was disarmed after it; None if it never was armed, or GO has not come."""
+    go = next((arrival for arrival, status in received.race if status.go), None)
+    if not received.armed_early or go is None:
+        return None
+    after = [message for arrival, message in received["HEARTBEAT"] if arrival > go + 0.15]
+    return not is_armed(after[0]) if after else None
 
 
 def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Signs]:
     """Compare gravity's length and direction with ATTITUDE's pitch. Roll, yaw and the gyro require motion."""
-    rest, expected = motion.rest_of(received), f"{GRAVITY:.2f} upward"
+    rest, expected = rest_of(received), f"{GRAVITY:.2f} upward"
     pitch_check = unknown("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}")
     if rest is None:
         return [unknown("gravity at rest, m/s^2", expected), pitch_check], signs
@@ -214,7 +133,7 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
     return [gravity, pitch_check], signs
 
 
-NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle", "attitude mode")
+NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle")
 
 
 def unflown() -> list[Check]:
@@ -249,38 +168,39 @@ def _resolution(received: ReceivedMessages) -> float | None:
 
 
 KINDS = (LEGACY, RAD_S)
-SETTLED_S = 0.3  # s after the change to attitude mode for which rates are not used: the transient (chosen)
 TELLING = 0.5  # -, correlation above which a sign is accepted (chosen)
 MOVED_RAD, MOVED_RAD_S = 0.03, 0.1  # standard deviation below which a signal gives no sign
 GROWS = 0.015  # s/rad, growth of a gain with the rate below which it counts as constant (chosen)
 POORLY = 0.3  # -, share of unexplained motion above which the fit of an axis is rejected (chosen)
 SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)  # s, grid of time shifts between camera and gyro (chosen)
-AxisSigns = tuple[float | None, float | None, float | None]
-UNDECIDED: AxisSigns = (None, None, None)
+UNDECIDED = (None, None, None)
+MeasuredSigns = Sequence[float | None]  # of the wire relative to world NED or body FRD; None: not measured
+SIGNS = {  # fields of `Signs`
+    "gyro": "the gyro",
+    "euler": "ATTITUDE's angles",
+    "euler_rates": "ATTITUDE's rates",
+    "odometry_q": "ODOMETRY's quaternion",
+    "odometry_rates": "ODOMETRY's rates",
+}
 
 
 @dataclass(frozen=True)
 class Findings:
     """Findings of a probe flight. None where the flight gives no result."""
 
-    gyro: AxisSigns  # sign of the wire relative to body FRD
-    bank: float | None
+    signs: dict[str, MeasuredSigns]  # some of SIGNS
     # Per axis, gains of `KINDS`, gyro on the wire over command.
-    rates: tuple[Fitted | None, Fitted | None, Fitted | None] = (None, None, None)
+    rates: tuple[Fitted | None, ...] = UNDECIDED
     thrust: Fitted | None = None  # near hover, m/s^2 per throttle
     hover: float | None = None
     camera_slope: float | None = None  # rotation by the camera over that by the gyro
     camera_tilt_deg: float | None = None
     video_shift_s: float | None = None  # exposure later than nominal
-    euler: AxisSigns = UNDECIDED
-    euler_rates: AxisSigns = UNDECIDED
-    odometry_q: tuple[float, float, float, float] | None = None
-    odometry_rates: AxisSigns = UNDECIDED
     fresh: float | None = None  # share of IMU samples with new values
 
     def gain(self, kind: int) -> RateGain | None:
         """Return the rate gain of one kind of command; None where an axis is missing."""
-        k, pairs = KINDS.index(kind), list(zip(self.rates, self.gyro, strict=True))
+        k, pairs = KINDS.index(kind), list(zip(self.rates, self.signs["gyro"], strict=True))
         if any(fit is None or sign is None or abs(fit.gain[k]) < 0.1 for fit, sign in pairs):
             return None
         values = np.array([fit.gain[k] * sign for fit, sign in pairs if fit is not None and sign is not None])
@@ -288,45 +208,34 @@ class Findings:
         return RateGain(as_vector(np.sign(values)), as_vector(np.abs(values)), growth)
 
 
-def findings(series: Series, notes: Notes, camera: Camera) -> Findings:
+def findings(flight: ProbeFlight, camera: Camera) -> Findings:
     """Return all findings of a probe flight."""
-    gyro = _three(notes.signs, tuple(why or None for why in notes.why))
+    series = flight.series
+    gyro = [sign if known else None for sign, known in zip(flight.signs.tolist(), flight.known, strict=True)]
+    signs: dict[str, MeasuredSigns] = {"gyro": gyro, "euler": UNDECIDED, "euler_rates": UNDECIDED}
     begin, end = series.marks.get("flight", (0.0, 0.0))
     t, accel, rates = series.between(begin, min(end, series.imu[-1][0] if series.imu else 0.0))
     if len(t) < 100:
-        return Findings(gyro, notes.bank)
+        return Findings(signs)
     rates = rates - series.rest.gyro
-    used = np.ones(len(t), bool)
-    if "attitude mode" in series.marks:
-        a, b = series.marks["attitude mode"]
-        used &= (t < a) | (t > b + SETTLED_S)
     repeated = (np.diff(accel, axis=0) == 0).all(axis=1) & (np.diff(rates, axis=0) == 0).all(axis=1)
     fresh = np.concatenate([[True], ~repeated])
-    used &= fresh
-    shift, slope, tilt = _camera(series, t[fresh], rates[fresh], notes, camera)
-    true = rates[fresh] * np.array(notes.signs)
-    euler, euler_rates = _attitude(series, t[fresh], true, gyro)
-    odometry_q, odometry_rates = _odometry(series, t[fresh], true, gyro)
+    shift, slope, tilt = _camera(flight, t[fresh], rates[fresh], camera)
+    true = rates[fresh] * flight.signs
+    signs |= _attitude(series, t[fresh], true, gyro) | _odometry(series, t[fresh], true, gyro)
     return Findings(
-        gyro=gyro,
-        bank=notes.bank,
-        rates=_rates(series, t, rates, used),
-        thrust=_thrust(series, t, accel, used),
-        hover=notes.hover,
+        signs=signs,
+        rates=_rates(series, t, rates, fresh),
+        thrust=_thrust(series, t, accel, fresh),
+        hover=flight.hover,
         camera_slope=slope,
         camera_tilt_deg=tilt,
         video_shift_s=shift,
-        euler=euler,
-        euler_rates=euler_rates,
-        odometry_q=odometry_q,
-        odometry_rates=odometry_rates,
         fresh=float(fresh.mean()),
     )
 
 
-def _rates(
-    series: Series, t: Array, rates: Array, used: np.ndarray
-) -> tuple[Fitted | None, Fitted | None, Fitted | None]:
+def _rates(series: Series, t: Array, rates: Array, used: np.ndarray) -> tuple[Fitted | None, ...]:
     """Fit each axis: growth of the gains first, from all axes together; then gains, delay and lag with that growth."""
     commanded = [series.commands(t, axis, KINDS) for axis in range(3)]
     free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(commanded)]
@@ -337,8 +246,7 @@ def _rates(
         mean = sum(f.growth[k] * f.gain[k] ** 2 for f in good) / weight if good else 0.0
         growth.append(mean if mean > GROWS else 0.0)
     fits = [one.fit(rates[:, axis], used, tuple(growth)) for axis, one in enumerate(commanded)]
-    x, y, z = (fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
-    return x, y, z
+    return tuple(fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
 
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
@@ -351,16 +259,14 @@ def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted 
     return fit if fit is not None and fit.unexplained < POORLY else None
 
 
-def _camera(
-    series: Series, t: Array, rates: Array, notes: Notes, camera: Camera
-) -> tuple[float | None, float | None, float | None]:
+def _camera(flight: ProbeFlight, t: Array, rates: Array, camera: Camera) -> tuple[float | None, ...]:
     """Return time shift, slope and tilt (deg) that best align the camera's rotations with the gyro's."""
-    if len(series.turns) < 30 or not all(notes.why):
+    turns = flight.series.turns
+    if len(turns) < 30 or not flight.known.all():
         return None, None, None
-    spans = np.array([row[:2] for row in series.turns])
-    seen = np.array([row[2] for row in series.turns])
+    spans, seen = np.array([row[:2] for row in turns]), np.array([row[2] for row in turns])
     angle = np.vstack([np.zeros(3), np.cumsum(np.diff(t)[:, None] * 0.5 * (rates[1:] + rates[:-1]), axis=0)])
-    angle = angle * np.array(notes.signs)
+    angle = angle * flight.signs
     inside = (spans[:, 0] > t[0] + 0.1) & (spans[:, 1] < t[-1] - 0.1)
     spans, seen = spans[inside], seen[inside]
 
@@ -393,17 +299,16 @@ def _sign(reported: Array, true: Array, least: float) -> float | None:
     return math.copysign(1.0, agreement) if abs(agreement) > TELLING else None
 
 
-def _three(signs: Sequence[float | None], known: Sequence[object]) -> AxisSigns:
+def _known(signs: Sequence[float | None], known: Sequence[object]) -> MeasuredSigns:
     """Return the signs, None where `known` is None."""
-    a, b, c = (sign if other is not None else None for sign, other in zip(signs, known, strict=True))
-    return a, b, c
+    return [sign if other is not None else None for sign, other in zip(signs, known, strict=True)]
 
 
-def _attitude(series: Series, t: Array, true: Array, gyro: AxisSigns) -> tuple[AxisSigns, AxisSigns]:
+def _attitude(series: Series, t: Array, true: Array, gyro: MeasuredSigns) -> dict[str, MeasuredSigns]:
     """Compare ATTITUDE with the attitude integrated from gravity at rest and the gyro."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:
-        return UNDECIDED, UNDECIDED
+        return {}
     q, euler = from_euler(*series.rest.tilt, 0.0), []
     for k in range(len(t)):
         q = normalised(product(q, exp((t[k] - t[k - 1]) * 0.5 * (true[k] + true[k - 1])))) if k else q
@@ -413,20 +318,18 @@ def _attitude(series: Series, t: Array, true: Array, gyro: AxisSigns) -> tuple[A
     flown, real = np.unwrap(np.array(euler), axis=0), np.unwrap(reported, axis=0)
     angles = [_sign(real[:, i], np.interp(at, t, flown[:, i]), MOVED_RAD) for i in range(3)]
     turning = [_sign(rates[:, i], np.interp(at, t, true[:, i]), MOVED_RAD_S) for i in range(3)]
-    whole = gyro if all(sign is not None for sign in gyro) else (None, gyro[1], None)
-    return _three(angles, whole), _three(turning, gyro)
+    whole = (None, gyro[1], None) if None in gyro else gyro
+    return {"euler": _known(angles, whole), "euler_rates": _known(turning, gyro)}
 
 
-def _odometry(
-    series: Series, t: Array, true: Array, gyro: AxisSigns
-) -> tuple[tuple[float, float, float, float] | None, AxisSigns]:
+def _odometry(series: Series, t: Array, true: Array, gyro: MeasuredSigns) -> dict[str, MeasuredSigns]:
     """Return the signs of the quaternion under which it rotates as the gyro, and the signs of its rates."""
     rows = [row for row in series.odometry if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50 or None in gyro:
-        return None, UNDECIDED
+        return {}
     at = np.array([row[0] for row in rows])
     w = np.column_stack([np.interp(at, t, column) for column in true.T])
-    signs = _three([_sign(np.array([row[2][i] for row in rows]), w[:, i], MOVED_RAD_S) for i in range(3)], gyro)
+    rates = [_sign(np.array([row[2][i] for row in rows]), w[:, i], MOVED_RAD_S) for i in range(3)]
     steps = 0.5 * (w[1:] + w[:-1]) * np.diff(at)[:, None]
 
     def misfit(flips: tuple[float, ...]) -> float:
@@ -434,63 +337,47 @@ def _odometry(
         turned = np.array([log(normalised(product(conjugate(a), b))) for a, b in pairwise(qs)])
         return float(((turned - steps) ** 2).sum() / max(float((steps**2).sum()), 1e-9))
 
-    x, y, z = best = min(choices((1.0, -1.0), repeat=3), key=misfit)
-    return ((1.0, x, y, z) if misfit(best) < POORLY else None), signs
+    flips = min(choices((1.0, -1.0), repeat=3), key=misfit)
+    return {"odometry_q": (1.0, *flips), "odometry_rates": rates} if misfit(flips) < POORLY else {}
 
 
 GAIN, GROWTH = 0.05, 0.02  # tolerances: relative; s/rad
 HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # tolerances: relative, absolute, relative
 SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008  # tolerances: relative, deg, s
-BANK = 0.3  # -, relative tolerance of the bank angle (chosen)
 
 
 def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:
     """Return all checks against a profile, and the profile `so_far` extended by the flight."""
-    checks = [
-        _signs("signs of the gyro", profile.signs.gyro, found.gyro),
-        _signs("signs of ATTITUDE's angles", profile.signs.euler, found.euler),
-        _signs("signs of ATTITUDE's rates", profile.signs.euler_rates, found.euler_rates),
-    ]
-    signs = replace(
-        so_far.signs,
-        gyro=_filled(found.gyro, so_far.signs.gyro),
-        euler=_filled(found.euler, so_far.signs.euler),
-        euler_rates=_filled(found.euler_rates, so_far.signs.euler_rates),
-    )
-    if found.odometry_q is not None:
-        checks.append(_signs("signs of ODOMETRY's quaternion", profile.signs.odometry_q, found.odometry_q))
-        checks.append(_signs("signs of ODOMETRY's rates", profile.signs.odometry_rates, found.odometry_rates))
-        rates = _filled(found.odometry_rates, so_far.signs.odometry_rates)
-        signs = replace(signs, odometry_q=found.odometry_q, odometry_rates=rates)
-    result = replace(so_far, signs=signs)
+    result, signs = Comparison(profile, so_far), so_far.signs
+    for field, measured in found.signs.items():
+        result.checks.append(_signs(f"signs of {SIGNS[field]}", getattr(profile.signs, field), measured))
+        pairs = zip(measured, getattr(signs, field), strict=True)
+        filled: Any = tuple(float(mine if sign is None else sign) for sign, mine in pairs)
+        signs = replace(signs, **{field: filled})
+    result.found = replace(so_far, signs=signs)
     gains = {mask: found.gain(mask) for mask in KINDS}
-    for mask, measured in gains.items():
+    for mask, gain in gains.items():
         expected = profile.gain(mask == RAD_S)
-        verdict = CheckVerdict.UNKNOWN if measured is None else _agree(expected, measured)
-        checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(measured), verdict))
-        if measured is not None and verdict is CheckVerdict.DIFFERS:
-            x, y, z = (round(g, 3) for g in measured.gain)
-            gain = RateGain(measured.sign, (x, y, z), round(measured.growth_s, 4))
-            result = replace(result, rates_rad_s=gain) if mask == RAD_S else replace(result, rates=gain)
+        verdict = CheckVerdict.UNKNOWN if gain is None else _agree(expected, gain)
+        result.checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(gain), verdict))
+        if gain is not None and verdict is CheckVerdict.DIFFERS:
+            adopted = {"rates_rad_s": gain} if mask == RAD_S else {"rates": gain}
+            result.found = replace(result.found, **adopted)  # type: ignore[arg-type]  # both fields are gains
     bit = _bit(gains[LEGACY], gains[RAD_S])
-    best = None if bit is None else float(_mask(bit))
-    checks.append(number("mask with rates nearer to rad/s", _mask(profile.rates_rad_s_bit), best, 0.0))
+    nearer = None if bit is None else float(_mask(bit))
+    result.checks.append(number("mask with rates nearer to rad/s", _mask(profile.rates_rad_s_bit), nearer, 0.0))
     if bit is not None:
-        result = replace(result, rates_rad_s_bit=bit)
+        result.found = replace(result.found, rates_rad_s_bit=bit)
     if found.fresh is not None:
         hz = found.fresh * so_far.imu_hz
-        checks.append(number("IMU samples that differ, Hz", profile.imu_fresh_hz, hz, 0.1 * profile.imu_fresh_hz))
-        if checks[-1].verdict is CheckVerdict.DIFFERS:
-            result = replace(result, imu_fresh_hz=round(hz, 1))
-    exposed = None if found.video_shift_s is None else profile.video_latency_s - found.video_shift_s
-    checks += [
+        result.number("IMU samples that differ, Hz", "imu_fresh_hz", hz, 0.1 * profile.imu_fresh_hz)
+    result.checks += [
         number("camera rotation over gyro rotation", 1.0, found.camera_slope, SLOPE),
         number("camera tilt, deg", vehicle.camera.tilt_deg, found.camera_tilt_deg, TILT_DEG),
-        number("exposure to complete image, s", profile.video_latency_s, exposed, SHIFT_S),
     ]
-    if found.video_shift_s is not None and abs(found.video_shift_s) > SHIFT_S:
-        result = replace(result, video_latency_s=round(max(0.0, profile.video_latency_s - found.video_shift_s), 4))
-    return [*checks, *_vehicle(found, vehicle)], result
+    exposed = None if found.video_shift_s is None else max(0.0, profile.video_latency_s - found.video_shift_s)
+    result.number("exposure to complete image, s", "video_latency_s", exposed, SHIFT_S)
+    return [*result.checks, *_vehicle(found, vehicle)], result.found
 
 
 def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
@@ -504,26 +391,14 @@ def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
     ]
     for name, lag, fit in zip(("roll", "pitch", "yaw"), vehicle.rate_lag_s, found.rates, strict=True):
         checks.append(number(f"{name} lag, s", lag, fit.lag_s if fit else None, LAG * lag))
-    checks.append(number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01))
-    name, bank = "attitude mode (mask 7)", found.bank
-    if bank is None:
-        return [*checks, unknown(name, "follows", "not tried")]
-    result = f"{bank:.2f} of the commanded bank" if math.isfinite(bank) else "spins"
-    verdict = CheckVerdict.PASS if abs(bank - 1) < BANK else CheckVerdict.DIFFERS
-    return [*checks, Check(name, "follows", result, verdict)]
+    return [*checks, number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01)]
 
 
-def _signs(name: str, expected: Sequence[float], measured: Sequence[float | None]) -> Check:
+def _signs(name: str, expected: Sequence[float], measured: MeasuredSigns) -> Check:
     text = " ".join("?" if sign is None else f"{sign:+.0f}"[0] for sign in measured)
     wrong = any(sign is not None and sign != mine for sign, mine in zip(measured, expected, strict=True))
     verdict = CheckVerdict.DIFFERS if wrong else CheckVerdict.UNKNOWN if None in measured else CheckVerdict.PASS
     return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
-
-
-def _filled(measured: AxisSigns, known: Sequence[float]) -> tuple[float, float, float]:
-    """Return the measured signs, and known ones in place of the missing."""
-    a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(measured, known, strict=True))
-    return a, b, c
 
 
 def _agree(expected: RateGain, measured: RateGain) -> CheckVerdict:

@@ -1,8 +1,8 @@
 """The probe flight: a short flight that makes signs, gains and delays of a simulator visible.
 
 Pure, like the pilot: messages in, commands out, on one clock. The flight is the generator `_script`, one command per
-step. No axis is levelled or braked before camera or gravity have determined the sign of its gyro; until then angles are
-held, which requires only the sign of the gyro relative to the command, measured by a first doublet.
+step. No axis is levelled or braked before the camera has determined the sign of its gyro; until then angles are held,
+which requires only the sign of the gyro relative to the command, measured by a first doublet.
 """
 
 import math
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.field.probe import motion
 from gate_racer.field.probe.links import is_armed
-from gate_racer.field.probe.motion import PITCH, ROLL, TILTED_RAD, YAW, IntegratedMotion, Notes, Order, RestMean, Series
+from gate_racer.field.probe.motion import PITCH, ROLL, TILTED_RAD, YAW, Order, RestMean, Series
 from gate_racer.link.messages import VideoFrame
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, as_vector, conjugate, from_euler, log, product, to_euler
+from gate_racer.vehicle.rotation import Array, as_vector, conjugate, from_euler, log, matrix, product
 
 SPIN_RAD_S, SPIN_S = 7.0, 0.4  # body rate and duration that end the flight
 OVERTURNED = 0.2  # -, cosine of the tilt below which the flight ends (chosen)
@@ -25,7 +26,7 @@ VIDEO_LATENCY_S = 0.0135  # s, nominal latency of images, until it is measured
 SILENCE_S = 0.5  # s without telemetry that ends the flight
 WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its increase that shows a slow simulator
 
-LEGACY, RAD_S, ATTITUDE = 128, 144, 7  # type masks: rates, rates with bit 16, attitude
+LEGACY, RAD_S = 128, 144  # type masks: rates, rates with bit 16
 COMMAND_HZ = 60.0  # Hz, rate of commands: half of the allowed 120 Hz (chosen)
 FIRST, SWING_S = 0.4, 0.18  # amplitude on the wire of a first doublet, and s, duration of each side
 FAST_RAD_S = (3.0, 3.0, 2.0)  # amplitude of the doublets that show the growth of the gains
@@ -35,24 +36,20 @@ LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rate of incr
 HEIGHT_M = 1.5  # m, height of the hover (chosen)
 SLOPE_NEAR_HOVER = 0.7  # relative change of throttle over that of thrust: thrust goes with throttle to the power of 1.4
 BRAKE_M_S2 = 4.0  # m/s^2, largest deceleration, each axis (chosen)
-BANK_RAD = 0.15  # rad, command in attitude mode (chosen)
 Orders = Generator[Order, None, None]
 
 
 class ProbeFlight:
     """The probe flight: pass messages to `receive`, images to `see`, and call `act` for commands until `over`."""
 
-    def __init__(
-        self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None
-    ):
-        """
-        Args:
-            mask: type mask of the rate commands.
-            signs: assumed signs of the gyro, until measured.
-            euler: ATTITUDE at rest (3,), rad on the wire; None without.
-        """
-        self.notes, self.series = Notes(signs=signs), Series(rest)
-        self.motion = IntegratedMotion(rest, signs)
+    def __init__(self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float]):
+        """Start it with a type mask of the rate commands, and signs of the gyro that are assumed until measured."""
+        self.signs = np.array(signs, float)  # (3,) of the gyro on the wire relative to body FRD
+        self.known = np.zeros(3, bool)  # (3,) whether the camera determined each
+        self.lifted, self.end = False, ""  # reason for an early end
+        self.hover: float | None = None  # throttle
+        self.series = Series(rest)
+        self.motion: InertialOdometry  # since lift-off
         self.over = False
         self.offset_s = rest.offset_s
         self._rest, self._camera = rest, camera
@@ -62,7 +59,7 @@ class ProbeFlight:
         self._video_offset = 0.0  # s, offset of the image stamps, like `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
-        self._mask, self._euler = mask, euler
+        self._mask = mask
         self._ratio: dict[int, Array] = {LEGACY: np.full(3, np.nan), RAD_S: np.full(3, np.nan)}  # gyro over command
         self._lift_t = math.inf
         self._hover, self._specific_thrust = 0.0, GRAVITY
@@ -83,7 +80,7 @@ class ProbeFlight:
             q, w = np.array(message.q), np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
             if np.isfinite(q).all() and np.isfinite(w).all() and q @ q > 0.5:
                 self.series.odometry.append((self._local(arrival, message.time_usec * 1e-6), q, w))
-        elif kind == "HEARTBEAT" and self.notes.lifted and self._was_armed and not is_armed(message):
+        elif kind == "HEARTBEAT" and self.lifted and self._was_armed and not is_armed(message):
             self.stop("the simulator disarmed the vehicle")
         elif kind == "HEARTBEAT":
             self._was_armed = is_armed(message)
@@ -103,8 +100,8 @@ class ProbeFlight:
         self._t, self._news = t, True
         row = (t, values[:3], values[3:])
         self.series.imu.append(row)
-        if self.notes.lifted:
-            self.motion.imu(*row)
+        if self.lifted:
+            self.motion.imu(motion.signed(row, self.signs))
             self._watch(t, values[3:])
 
     def _follow_clock(self, arrival: float, late: float) -> None:
@@ -126,8 +123,13 @@ class ProbeFlight:
             self._spinning_since = t
         elif t - self._spinning_since > SPIN_S:
             self.stop("the vehicle spins")
-        if self.motion.down < OVERTURNED:
+        if self._down < OVERTURNED:
             self.stop("the vehicle turned over")
+
+    @property
+    def _down(self) -> float:
+        """Cosine of the tilt."""
+        return float(matrix(self.motion.pose.q_wb)[2, 2])
 
     def see(self, arrival: float, frame: VideoFrame) -> None:
         """Process an image: estimate the camera's rotation since the previous one."""
@@ -144,7 +146,7 @@ class ProbeFlight:
     def stop(self, why: str) -> None:
         """End the flight at once."""
         if not self.over:
-            self.over, self.notes.end = True, why
+            self.over, self.end = True, why
 
     def act(self, now: float) -> Order | None:
         """Return the command that is due, if any."""
@@ -164,26 +166,24 @@ class ProbeFlight:
 
     def _script(self) -> Orders:
         yield from self._lift()
-        if not self.notes.lifted:
+        if not self.lifted:
             return
         yield from self._first(PITCH)
         tilted = max(abs(angle) for angle in self._rest.tilt) > TILTED_RAD
-        if not self.notes.why[PITCH] and tilted:
-            self.stop("neither camera nor ATTITUDE gives the sign of the pitch rate, so the vehicle cannot be levelled")
+        if not self.known[PITCH] and tilted:
+            self.stop("the camera does not give the sign of the pitch rate, so the vehicle cannot be levelled")
             return
         yield from self._hold(0.6)
         for axis in (ROLL, YAW):
             yield from self._first(axis)
             yield from self._hold(0.25)
         yield from self._hold(1.0)
-        self.notes.hover = self._hover
+        self.hover = self._hover
         for mask in (LEGACY, RAD_S):
             for axis in (ROLL, PITCH, YAW):
                 yield from self._swing(mask, axis)
         for factor in (1.35, 0.7, 1.35, 0.7):
             yield from self._throttle_step(factor)
-        yield from self._hold(0.8)
-        yield from self._attitude_mode()
         yield from self._hold(0.8)
         yield from self._land()
 
@@ -197,14 +197,14 @@ class ProbeFlight:
             force = np.mean([row[1] for row in self.series.imu[-3:]], axis=0)
             moved = moved + 1 if float(np.linalg.norm(force - self._rest.force_b)) > limit else 0
             if moved >= 2:
-                self._lift_t, self.notes.lifted = self._t, True
+                self._lift_t, self.lifted = self._t, True
                 self._hover = throttle - 0.07 * LIFT_RAMP  # the measured force was commanded that long before
                 self.series.marks["flight"] = (self._t, math.inf)
-                self.motion.begin()
+                self.motion = motion.integrated_motion(self._rest, self._t, [], self.signs)
                 self._specific_thrust = 1.2 * GRAVITY
                 yield from self._fly(0.12, lambda: (0.0, 0.0, 0.0))
                 return
-        self.notes.end = f"the vehicle does not lift off with throttle {LIFT_TO:g}"
+        self.end = f"the vehicle does not lift off with throttle {LIFT_TO:g}"
 
     def _first(self, axis: int) -> Orders:
         """Fly a first doublet: determine whether the axis responds, and the sign of the gyro."""
@@ -244,26 +244,6 @@ class ProbeFlight:
             yield Order(self._mask, self._rates(), min(0.9, factor * self._hover))
         yield from self._hold(0.25)
 
-    def _attitude_mode(self) -> Orders:
-        """Command the present attitude, then a small bank; stop at once if it spins. Requires a heading."""
-        if not self.series.attitude or not self.notes.why[ROLL]:
-            return
-        begin = self._t
-        sign = self.series.yaw_sign(self.motion.signs[YAW], self._lift_t, self._t)
-        heading = sign * float(self.series.attitude[-1][1][2])
-        roll0 = to_euler(self.motion.x.q_wb)[0]
-        for bank, seconds in ((0.0, 0.3), (BANK_RAD, 0.6)):
-            q = from_euler(bank, to_euler(self.motion.x.q_wb)[1] if bank == 0 else 0.0, heading)
-            start = self._t
-            while self._t - start < seconds and self.motion.fastest < 3.0:
-                w, x, y, z = q.tolist()
-                yield Order(ATTITUDE, (0.0, 0.0, 0.0), self._throttle(), (w, x, y, z))
-        self.series.marks["attitude mode"] = (begin, self._t + 0.3)
-        spun = self.motion.fastest >= 3.0
-        self.notes.bank = math.nan if spun else to_euler(self.motion.x.q_wb)[0] / BANK_RAD
-        if abs(roll0) > BANK_RAD / 2:
-            self.notes.bank = None
-
     def _hold(self, seconds: float) -> Orders:
         """Level and stop about axes with known signs, and return to the height of the flight."""
         yield from self._fly(seconds, self._rates, steer=True)
@@ -276,7 +256,7 @@ class ProbeFlight:
             yield Order(self._mask, self._rates(), self._throttle())
             force = np.mean([row[1] for row in self.series.imu[-3:]], axis=0)
             touched = float(np.linalg.norm(force)) > self._specific_thrust + 4.0
-            if self._t - begin > 0.5 and (touched or self.motion.x.p_wb[2] > 0.2):
+            if self._t - begin > 0.5 and (touched or self.motion.pose.p_w[2] > 0.2):
                 break
         self.series.marks["flight"] = (self._lift_t, self._t)
         for _ in range(6):
@@ -293,9 +273,9 @@ class ProbeFlight:
 
     def _steer(self, sink: float | None = None) -> None:
         """Update the thrust for the height, and adapt the hover throttle."""
-        height, v_z = -self.motion.x.p_wb[2], self.motion.x.v_w[2]
+        height, v_z = -self.motion.pose.p_w[2], self.motion.pose.v_w[2]
         v_z_target = sink if sink is not None else float(np.clip(0.8 * (height - HEIGHT_M), -0.8, 0.8))
-        thrust = (GRAVITY - 2.0 * (v_z_target - v_z)) / max(self.motion.down, 0.6)
+        thrust = (GRAVITY - 2.0 * (v_z_target - v_z)) / max(self._down, 0.6)
         force = np.mean([row[1][2] for row in self.series.imu[-4:]])
         self._hover *= 1 + 0.5 / COMMAND_HZ * float(np.clip((self._specific_thrust + force) / GRAVITY, -0.5, 0.5))
         self._specific_thrust = float(np.clip(thrust, 0.6 * GRAVITY, 1.5 * GRAVITY))
@@ -305,25 +285,22 @@ class ProbeFlight:
 
     def _rates(self) -> tuple[float, float, float]:
         """Return the rates on the wire that hold or reach the desired attitude, about the axes with a known response."""
-        known = np.array([bool(why) for why in self.notes.why])
-        brake = np.clip(-1.2 * self.motion.x.v_w - 0.5 * self.motion.x.p_wb, -BRAKE_M_S2, BRAKE_M_S2)
+        known = self.known
+        brake = np.clip(-1.2 * self.motion.pose.v_w - 0.5 * self.motion.pose.p_w, -BRAKE_M_S2, BRAKE_M_S2)
         roll, pitch = self._rest.tilt
         if known[PITCH]:
             pitch = -brake[0] / GRAVITY
         if known[ROLL]:
             roll = brake[1] / GRAVITY
-        error = log(product(conjugate(self.motion.x.q_wb), from_euler(roll, pitch, 0.0)))
-        omega = np.clip(5.0 * error, -1.2, 1.2) * self.motion.signs
+        error = log(product(conjugate(self.motion.pose.q_wb), from_euler(roll, pitch, 0.0)))
+        omega = np.clip(5.0 * error, -1.2, 1.2) * self.signs
         on_wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
         return as_vector(on_wire)
 
     def _decide(self, axis: int, begin: float) -> None:
-        """Determine the sign of the gyro about an axis: by the camera; else, in pitch, by ATTITUDE and a tilted pad."""
-        signs, why = self.motion.signs.copy(), list(self.notes.why)
-        if sign := self.series.sign_by_camera(axis, begin, self._t):
-            signs[axis], why[axis] = sign, "camera"
-        elif axis == PITCH and (sign := self.series.sign_by_gravity(self._euler, begin, self._t)):
-            signs[axis], why[axis] = sign, "ATTITUDE and gravity"
-        self.notes.signs, self.notes.why = (signs[0], signs[1], signs[2]), (why[0], why[1], why[2])
-        if sign and sign != self.motion.signs[axis]:
-            self.motion.reintegrate([row for row in self.series.imu if row[0] >= self._lift_t], signs)
+        """Determine the sign of the gyro about an axis by the camera."""
+        sign = self.series.sign_by_camera(axis, begin, self._t)
+        if sign:
+            self.signs[axis], self.known[axis] = sign, True
+            flown = [row for row in self.series.imu if row[0] > self._lift_t]
+            self.motion = motion.integrated_motion(self._rest, self._lift_t, flown, self.signs)

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.mavlink import CLIENT, Counters, Framing
-from gate_racer.link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
+from gate_racer.link.messages import ARM_COMMAND, RaceStatus, VideoFrame
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
@@ -36,9 +36,7 @@ class ReceivedMessages:
     seconds: float
     messages: dict[str, list[Arrival]] = field(default_factory=dict)  # by type: arrival, pymavlink message
     images: list[tuple[float, int, int]] = field(default_factory=list)  # arrival of a last chunk, frame_id, sim_time_ns
-    frames: list[ArrivedFrame] = field(default_factory=list)  # newest complete frames
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
-    map: tuple[float, TrackMap] | None = None
     armed_early: bool | None = None  # arming succeeded before a start was published; None: not tried
     chunk_bytes: int = 0
     malformed: int = 0
@@ -58,7 +56,6 @@ class RawLink:
     """One end of a raw link in real time. The simulator is the sender of the first HEARTBEAT, see `link.sockets`; nothing is
     sent before."""
 
-    FRAMES_KEPT = 3
     times_images = True  # arrivals show the latency of images
 
     def __init__(self, link: Link):
@@ -149,8 +146,6 @@ class RawLink:
                 self._race.handshake(message)
             elif message.get_type() == RACE and isinstance(news := self._race.read(message, now), RaceStatus):
                 received.race.append((now, news))
-            elif message.get_type() == RACE and isinstance(news, TrackMap):
-                received.map = (now, news)
         return messages
 
     def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[ArrivedFrame]:
@@ -161,10 +156,7 @@ class RawLink:
             if chunk_id == total - 1:
                 received.images.append((now, frame_id, stamp_ns))
         frame = self._images.feed(data)
-        if frame is None:
-            return []
-        received.frames = [*received.frames[1 - self.FRAMES_KEPT :], (now, frame)]
-        return [(now, frame)]
+        return [] if frame is None else [(now, frame)]
 
     def _video_datagrams(self) -> Iterator[bytes]:
         """Yield the datagrams from the simulator's host."""

@@ -15,20 +15,20 @@ with a and b by linear least squares for given delay and lag (variable projectio
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import cv2
 import numpy as np
 
 from gate_racer.common.images import decode_image
+from gate_racer.estimation.imu_samples import levelled
+from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.field.identify.regression import lagged
 from gate_racer.field.probe.links import ReceivedMessages
-from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading
-from gate_racer.model.states import Nominal
-from gate_racer.model.strapdown import integrated
+from gate_racer.link.messages import Imu
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, from_euler, matrix
+from gate_racer.vehicle.rotation import Array, as_vector, from_euler, to_euler
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
 FEWEST = 12  # least corners for a rotation
@@ -76,7 +76,6 @@ class Order:
     mask: int
     rates: tuple[float, float, float]
     throttle: float
-    q: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,7 @@ class RestMean:
     @property
     def tilt(self) -> tuple[float, float]:
         """Roll and pitch from gravity, rad."""
-        x, y, z = self.force_b
-        return math.atan2(-y, -z), math.asin(max(-1.0, min(1.0, x / max(self.weight, 1e-9))))
+        return to_euler(levelled(self.force_b))[:2]
 
 
 def rest_of(received: ReceivedMessages) -> RestMean | None:
@@ -181,27 +179,6 @@ class Series:
         agreement = float(camera_angles @ gyro_angles) / norm if norm > 1e-9 else 0.0
         return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
 
-    def sign_by_gravity(self, euler: Array | None, begin: float, end: float) -> float:
-        """Return the sign of the gyro in pitch by ATTITUDE's, whose sign follows from `euler` (3,), its value on a tilted pad."""
-        pitch, rows = self.rest.tilt[PITCH], [row for row in self.attitude if row[0] >= begin]
-        tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
-        if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
-            return 0.0
-        t, reported = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
-        gyro_angles = self._turned(np.column_stack([t[:-1], t[1:]]), PITCH, end)
-        relative = float(np.diff(reported) @ gyro_angles) * float(euler[PITCH]) * pitch
-        return math.copysign(1.0, relative) if relative else 0.0
-
-    def yaw_sign(self, gyro_sign: float, begin: float, end: float) -> float:
-        """Return the sign of ATTITUDE's yaw, by the gyro since `begin`."""
-        rows = [row for row in self.attitude if row[0] >= begin]
-        reported = np.unwrap([row[1][YAW] for row in rows])
-        if len(rows) < FEWEST_SAMPLES:
-            return 1.0
-        spans = np.column_stack([np.full(len(rows), begin), [row[0] for row in rows]])
-        turned = gyro_sign * self._turned(spans, YAW, end)
-        return 1.0 if float((reported - reported.mean()) @ (turned - turned.mean())) >= 0 else -1.0
-
     def _turned(self, spans: Array, axis: int, end: float) -> Array:
         """Return the integral of the gyro over each span (N, 2), rad on the wire."""
         t, _, gyro = self.between(float(spans.min()) - 0.1, end)
@@ -210,58 +187,23 @@ class Series:
         return np.interp(spans[:, 1], t, angle) - np.interp(spans[:, 0], t, angle)
 
 
-@dataclass
-class Notes:
-    """Results obtained during the flight, for the table."""
-
-    signs: tuple[float, float, float] = (1.0, 1.0, 1.0)  # gyro on the wire relative to body FRD
-    why: tuple[str, str, str] = ("", "", "")  # sensor that determined each sign; empty: none
-    lifted: bool = False
-    hover: float | None = None  # throttle
-    bank: float | None = None  # bank angle reached over commanded, in attitude mode
-    end: str = ""  # reason for an early end
+Row = tuple[float, Array, Array]  # s; accelerometer (3,) and gyro (3,), as on the wire
 
 
-class IntegratedMotion:
-    """Attitude (yaw 0 at the start), velocity and position since lift-off, for the gyro signs assumed at present."""
+def signed(row: Row, signs: Array) -> Imu:
+    """Return a sample in body axes, for signs (3,) of the gyro."""
+    t, accel, gyro = row
+    return Imu(t, as_vector(accel), as_vector(signs * gyro))
 
-    def __init__(self, rest: RestMean, signs: tuple[float, float, float]):
-        self._rest, self.signs = rest, np.array(signs, float)
-        self.begin()
 
-    def begin(self) -> None:
-        """Reset to rest at the origin; the readings there tell the biases."""
-        rest, nothing = self._rest, np.zeros(3)
-        biases = {"b_a": rest.force_b * (1 - GRAVITY / rest.weight), "b_g": self.signs * rest.gyro}
-        self.x = Nominal.at(0.0, nothing, nothing, from_euler(*rest.tilt, 0.0), **biases)
-        self._last: ImuReading | None = None
-
-    def imu(self, t: float, accel: Array, gyro: Array) -> None:
-        """Integrate one sample. Repeated values are ignored."""
-        sample, last = ImuReading(t, accel, self.signs * gyro), self._last
-        if last is not None:
-            same = (sample.accel == last.accel).all() and (sample.gyro == last.gyro).all()
-            if same and t - last.t < REPEATS_S:
-                return
-            self.x = integrated(self.x, replace(last, t=max(last.t, t - LONGEST_STEP_S)), sample)
-        self._last = sample
-
-    def reintegrate(self, rows: list[tuple[float, Array, Array]], signs: Array) -> None:
-        """Integrate all samples since lift-off again, with other signs."""
-        self.signs = signs
-        self.begin()
-        for row in rows:
-            self.imu(*row)
-
-    @property
-    def fastest(self) -> float:
-        """Largest of the body rates at present, rad/s."""
-        return float(np.abs(self.x.rates(self._last)).max()) if self._last is not None else 0.0
-
-    @property
-    def down(self) -> float:
-        """Cosine of the tilt."""
-        return float(matrix(self.x.q_wb)[2, 2])
+def integrated_motion(rest: RestMean, lift_t: float, rows: list[Row], signs: Array) -> InertialOdometry:
+    """Return the motion since lift-off, with yaw 0 there, by all samples; the rest before tells the biases."""
+    motion = InertialOdometry(np.zeros(3), from_euler(*rest.tilt, 0.0))
+    motion.imu(signed((lift_t, rest.force_b, rest.gyro), signs))
+    motion.release()
+    for row in rows:
+        motion.imu(signed(row, signs))
+    return motion
 
 
 @dataclass(frozen=True)

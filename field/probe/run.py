@@ -7,7 +7,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.command import remark, require_outputs, write_json
@@ -16,12 +15,11 @@ from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.cli import AUTO, ProbeSettings
-from gate_racer.field.probe.findings import best, findings, flight_checks, jitter, probe, probe_map, unflown
+from gate_racer.field.probe.findings import best, findings, flight_checks, probe, unflown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
 from gate_racer.link.profile import FOLDER, Profile, load_profile
-from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.pilot.live import as_ctrl_c
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
@@ -30,6 +28,7 @@ WAIT_S = 20.0  # s, longest wait for the first message (chosen)
 LONGEST_S = 45.0  # s, longest probe flight (chosen)
 STOPS = 5  # repetitions of the stop command, as UDP may lose datagrams
 STOP_S = 0.1  # s between them
+LEVEL = (1.0, 0.0, 0.0, 0.0)  # attitude that the type masks exclude
 
 
 def fly_probe(
@@ -44,12 +43,10 @@ def fly_probe(
         return [], so_far, "no race was started; start the probe before the countdown of a race"
     if rest is None or not rest.still:
         return [], so_far, "the vehicle is not at rest, or the accelerometer does not show gravity"
-    if not received.images and not received["ATTITUDE"]:
-        return [], so_far, "neither images nor ATTITUDE was received, so the signs of rotation cannot be determined"
-    attitudes = received["ATTITUDE"]
-    euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in attitudes], axis=0) if attitudes else None
+    if not received.images:
+        return [], so_far, "no images were received, so the signs of rotation cannot be determined"
     mask = RAD_S if profile.rates_rad_s_bit else LEGACY
-    flight = ProbeFlight(rest, vehicle.camera, mask, profile.signs.gyro, euler)
+    flight = ProbeFlight(rest, vehicle.camera, mask, profile.signs.gyro)
     flown = ReceivedMessages(0.0)
     try:
         with as_ctrl_c():
@@ -57,11 +54,11 @@ def fly_probe(
             _fly(link, flown, flight)
     finally:
         _stop(link, flown, mask)
-    measured = findings(flight.series, flight.notes, vehicle.camera)
+    measured = findings(flight, vehicle.camera)
     if not link.times_images:
         measured = replace(measured, video_shift_s=None)
     checks, found = flight_checks(measured, profile, vehicle, so_far)
-    return checks, found, flight.notes.end
+    return checks, found, flight.end
 
 
 def _arm(link: RawLink, flown: ReceivedMessages) -> None:
@@ -102,7 +99,7 @@ def _target(target: Sequence[int], order: Order, stamp: float) -> object:
     system, component = target
     boot_ms = round(max(0.0, stamp) * 1e3) & 0xFFFFFFFF
     return dialect.MAVLink_set_attitude_target_message(
-        boot_ms, system, component, order.mask, order.q, *order.rates, order.throttle
+        boot_ms, system, component, order.mask, LEVEL, *order.rates, order.throttle
     )
 
 
@@ -116,15 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
     known = [load_profile(name) for name in (names(FOLDER) if asked.profile == AUTO else [asked.profile])]
     vehicle = load_vehicle(settings.vehicle)
-    detector = open_detector(CLASSICAL, vehicle.camera)  # compiled before a simulator in lock-step waits for answers
     opened = asked.opened(MAVLINK_PORT, VIDEO_PORT)
     with LockstepRawLink(opened, known[0]) if asked.lockstep else RawLink(opened) as link:
         received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
-        if found.race is not None:
-            check, race = probe_map(received, found.race, vehicle.camera, detector)
-            checks, found = [*checks, check], replace(found, race=race)
         why = "" if settings.fly else "fly=false was set"
         flown: list[Check] = []
         if settings.fly:
@@ -134,7 +127,6 @@ def run(arguments: argparse.Namespace) -> int:
     checks = [*(check for check in checks if check.name not in repeated), *flown_or_not]
     print(f"compared with profile {profile.name}:")
     print(table(checks))
-    print(jitter(received))
     others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
     rates = ", ".join(f"{kind} {len(received[kind]) / received.seconds:.1f} Hz" for kind in others)
     print(f"also received: {rates or 'nothing'}")

@@ -17,9 +17,7 @@ class ReportSettings:
 
     track: str = key("", "name or YAML file; else the log's")
     out: Path | None = key(None, "page to write; else the log's name with .html, or -compared.html", "FILE")
-    film: Path | None = key(
-        None, "also write a film with images, detections, map and estimate", "FILE.webm", ending=".webm"
-    )
+    film: Path | None = key(None, "also write a film: images, detections, map, estimate", "FILE.webm", ending=".webm")
     slower: float = key(1.0, "slow-motion factor of the film", least=0.1, most=20)
 
 

@@ -51,9 +51,8 @@ def compare(flights: list[ReportedFlight]) -> Comparison:
     first = flights[0]
     for other in flights[1:]:
         if other.track != first.track:
-            raise UserError(
-                f"{other.path}: a flight of {other.track}, {first.path} one of {first.track}: only flights of one track compare"
-            )
+            tracks = f"a flight of {other.track}, {first.path} one of {first.track}"
+            raise UserError(f"{other.path}: {tracks}: only flights of one track compare")
     if len(first.gate_times_s):
         gates = np.interp(first.gate_times_s, *_progress(first, None))
         axis, grid = PROGRESS, np.unique(np.concatenate([np.linspace(0, gates[-1], POINTS), gates]))
@@ -62,10 +61,11 @@ def compare(flights: list[ReportedFlight]) -> Comparison:
         last = [float(flight.state.t[-1]) for flight in flights]
         gates, axis, grid = np.empty(0), SINCE_TAKE_OFF, np.linspace(0.0, max(last), POINTS)
         reached = [np.where(grid <= end, grid, np.nan) for end in last]
-    names = [chr(ord("A") + k % 26) + (str(k // 26) if k >= 26 else "") for k in range(len(flights))]
-    rows = [_moved(flight, t) for flight, t in zip(flights, reached, strict=True)]
-    t, p, speed = (np.stack(part) for part in zip(*rows, strict=True))
-    return Comparison(names, axis, gates, grid, t, p, speed)
+    names = [f"{chr(ord('A') + k % 26)}{k // 26 or ''}" for k in range(len(flights))]
+    t = np.array(reached)
+    p = np.array([flight.path_flown.at("p", one) for flight, one in zip(flights, t, strict=True)])
+    v = np.array([flight.state.at("v", one) for flight, one in zip(flights, t, strict=True)])
+    return Comparison(names, axis, gates, grid, t, p, np.linalg.norm(v, axis=2))
 
 
 def _progress(flight: ReportedFlight, gates_m: Array | None) -> tuple[Array, Array]:
@@ -82,34 +82,24 @@ def _progress(flight: ReportedFlight, gates_m: Array | None) -> tuple[Array, Arr
     return np.array(times), np.array(metres)
 
 
-def _moved(flight: ReportedFlight, t: Array) -> tuple[Array, Array, Array]:
-    """Return times (N,), positions and speeds of a flight at these times, NaN where they are."""
-    known = np.isfinite(t)
-    p, speed = np.full((len(t), 3), np.nan), np.full(len(t), np.nan)
-    p[known] = flight.path_flown.at("p", t[known])
-    speed[known] = np.linalg.norm(flight.state.at("v", t[known]), axis=1)
-    return t, p, speed
-
-
 def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Figure]:
     """Return charts of differences in time, speeds and heights over the progress."""
 
     def lines(rows: Array) -> list[Figure]:
         return [line(found.grid, row, name) for row, name in zip(rows, found.names, strict=True)]
 
-    throttles = np.full(found.t.shape, np.nan)
+    flown = list(zip(flights, found.names, found.t, strict=True))
+    throttles = [line(found.grid, one.command.at("throttle", t), name) for one, name, t in flown if len(one.command)]
     margins = []
-    for k, flight in enumerate(flights):
-        if len(flight.command):
-            throttles[k] = flight.command.at("throttle", found.t[k])
+    for flight, name, _ in flown:
         n = min(len(flight.gate_margins_m), len(found.gates))
         dots = {"mode": "markers", "marker": {"size": 9}}
-        margins.append(line(found.gates[:n], flight.gate_margins_m[:n], found.names[k], **dots))
+        margins.append(line(found.gates[:n], flight.gate_margins_m[:n], name, **dots))
     quantities = [
         (f"time after {found.names[0]}", "later", "s", [] if found.by_time else lines(found.later_s)),
         (f"distance from {found.names[0]}", "distance", "m", lines(found.apart_m) if found.by_time else []),
         ("speed", "speed", "m/s", lines(found.speed)),
-        ("throttle, 0 to 1", "throttle", "-", lines(throttles)),
+        ("throttle, 0 to 1", "throttle", "-", throttles),
         ("height above the origin", "height", "m", lines(-found.p[:, :, 2])),
         ("margin at the gates", "margin", "m", margins),
     ]
@@ -118,24 +108,23 @@ def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Fi
 
 def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[FlightFinding]:
     """Return where each flight lost or gained the most against the first; positions are progress instead of time."""
-    texts, first = [], flights[0].gate_times_s
-    for name, flight in zip(found.names[1:], flights[1:], strict=True):
+    texts, first, of_first = [], flights[0].gate_times_s, found.names[0]
+    for name, flight, apart in list(zip(found.names, flights, found.apart_m, strict=True))[1:]:
         n = min(len(first), len(flight.gate_times_s))
         if found.by_time:
-            apart = found.apart_m[found.names.index(name)]
             if np.isfinite(apart).any():
                 rms = f"{np.sqrt(np.nanmean(apart**2)):.2f} m rms"
-                texts.append(FlightFinding(f"{name} is {rms} from {found.names[0]} at equal time from take-off."))
-            continue
-        if n == 0:
+                texts.append(FlightFinding(f"{name} is {rms} from {of_first} at equal time from take-off."))
+        elif n == 0:
             texts.append(FlightFinding(f"{name} passed no gate."))
-            continue
-        later = flight.gate_times_s[:n] - first[:n]
-        side = "behind" if later[-1] >= 0 else "ahead of"
-        text = f"{name} is {abs(later[-1]):.3f} s {side} {found.names[0]} at gate {n - 1}"
-        steps = np.diff(later, prepend=0.0)
-        worst = [int(k) for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
-        parts = [f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'gained'} {flight.leg_name(k)}" for k in worst]
-        begin = float(found.gates[worst[0] - 1]) if worst and worst[0] else 0.0
-        texts.append(FlightFinding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
+        else:
+            later = flight.gate_times_s[:n] - first[:n]
+            side = "behind" if later[-1] >= 0 else "ahead of"
+            steps = np.diff(later, prepend=0.0)
+            worst = [int(k) for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
+            text = f"{name} is {abs(later[-1]):.3f} s {side} {of_first} at gate {n - 1}"
+            lost = [(abs(steps[k]), "lost" if steps[k] > 0 else "gained", flight.leg_name(k)) for k in worst]
+            parts = [f"{by:.3f} s {how} {leg}" for by, how, leg in lost]
+            begin = float(found.gates[worst[0] - 1]) if worst and worst[0] else 0.0
+            texts.append(FlightFinding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
     return texts

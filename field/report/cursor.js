@@ -98,7 +98,6 @@ drawn.then(boxes => {
     move(x[Math.min(Math.max(nearest(x, at) + step, 0), x.length - 1)]);
     event.preventDefault();
   });
-  for (const image of document.querySelectorAll("[data-image]")) image.src = source(+image.dataset.image);
   for (const one of document.querySelectorAll("[data-x]"))
     one.addEventListener("click", () => { held = true; move(+one.dataset.x); });
   show();

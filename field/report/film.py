@@ -25,30 +25,26 @@ def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float =
     images = [(t, pixels) for t, data in flight.images if (pixels := decode_image(data)) is not None]
     if not images:
         raise UserError(f"{flight.path}: holds no images to film")
-    begin, map_view = images[0][0], MapView(flight, track)
+    begin, first, map_view = images[0][0], images[0][1].shape, MapView(flight, track)
     drawn = overlays(flight, track, [t for t, _ in images])
-    film, height = Film(path, 1 / FILM_HZ), max(images[0][1].shape[0], MAP_PX)
+    film, height = Film(path, 1 / FILM_HZ), max(first[0], MAP_PX)
     try:
         for k, (t, pixels) in enumerate(images):
-            if pixels.shape == images[0][1].shape:
-                if drawn:
-                    _draw_openings(pixels, drawn["size"], drawn["detected"][k], [c for _, c in drawn["expected"][k]])
-                frame = np.full((height, pixels.shape[1] + MAP_PX, 3), PAPER, np.uint8)
-                frame[: pixels.shape[0], : pixels.shape[1]] = pixels
-                frame[:MAP_PX, pixels.shape[1] :] = map_view.at(t)
-                film.show(frame, round((t - begin) * slower * FILM_HZ))
+            if pixels.shape != first:
+                continue
+            if drawn:
+                scale = np.array(first[1::-1]) / drawn["size"]
+                for _, corners in drawn["expected"][k]:
+                    _polygon(pixels, np.array(corners) * scale - 0.5, EXPECTED, 1)
+                for corners in drawn["detected"][k]:
+                    _polygon(pixels, np.array(corners) * scale - 0.5, DETECTED, 2)
+            frame = np.full((height, first[1] + MAP_PX, 3), PAPER, np.uint8)
+            frame[: first[0], : first[1]] = pixels
+            frame[:MAP_PX, first[1] :] = map_view.at(t)
+            film.show(frame, round((t - begin) * slower * FILM_HZ))
     finally:
         film.close()
     return len(images)
-
-
-def _draw_openings(
-    pixels: np.ndarray, size: list[int], detected: list[list[list[float]]], expected: list[list[list[float]]]
-) -> None:
-    """Draw openings, given in px of an image of `size`, into an image of any size."""
-    scale = np.array(pixels.shape[1::-1]) / size
-    for corners, colour, width in [(c, EXPECTED, 1) for c in expected] + [(c, DETECTED, 2) for c in detected]:
-        _polygon(pixels, np.array(corners) * scale - 0.5, colour, width)
 
 
 def _polygon(

@@ -1,15 +1,12 @@
 """Findings on a flight, as figures and sentences, from its log alone: by leg and by time."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.field.report.flight import ReportedFlight
-from gate_racer.link.record import Record
 from gate_racer.mpc.control import Source
-from gate_racer.sim.worlds.world import AS_BELIEVED
 from gate_racer.vehicle.rotation import Array
 
 NEAR_CEILING = 0.005  # tolerance of the throttle to its maximum
@@ -24,8 +21,7 @@ class FlownLeg:
     end_s: float
     planned_s: float | None  # planned duration
     margin_m: float | None
-    mean_pace: float | None  # s of plan time per s
-    least_pace: float | None  # least over intervals of a tenth of a second
+    least_pace: float | None  # s of plan time per s, least over intervals of a tenth of a second
     least_pace_t: float
     at_ceiling: float  # share of commands with the throttle at the maximum of the flight
 
@@ -37,13 +33,11 @@ class FlownLeg:
 
 def legs(flight: ReportedFlight) -> list[FlownLeg]:
     """Return the leg of every gate passed."""
-    highest = flight.ceiling
     t, pace = flight.paces
-    planned = np.diff(flight.planned_s, prepend=0.0)
+    planned, margins = np.diff(flight.planned_s, prepend=0.0), flight.gate_margins_m
     found = []
     for gate, (begin, end) in enumerate(zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False)):
         slow, throttle = within(t, begin, end), flight.command["throttle"][within(flight.command.t, begin, end)]
-        theta = flight.reference.at("theta", np.array([begin, end])) if len(t) else None
         least = int(np.argmin(np.where(slow, pace, np.inf))) if slow.any() else None
         found.append(
             FlownLeg(
@@ -51,11 +45,10 @@ def legs(flight: ReportedFlight) -> list[FlownLeg]:
                 begin_s=float(begin),
                 end_s=float(end),
                 planned_s=float(planned[gate]) if gate < len(planned) else None,
-                margin_m=float(flight.gate_margins_m[gate]) if gate < len(flight.gate_margins_m) else None,
-                mean_pace=float((theta[1] - theta[0]) / (end - begin)) if theta is not None and end > begin else None,
+                margin_m=float(margins[gate]) if gate < len(margins) else None,
                 least_pace=None if least is None else float(pace[least]),
                 least_pace_t=float(begin) if least is None else float(t[least]),
-                at_ceiling=float(np.mean(throttle >= highest - NEAR_CEILING)) if len(throttle) else 0.0,
+                at_ceiling=float(np.mean(throttle >= flight.ceiling - NEAR_CEILING)) if len(throttle) else 0.0,
             )
         )
     return found
@@ -73,14 +66,10 @@ SLOW_PACE = 0.97  # -, fraction of the plan's pace
 CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands at it
 UNLIKE = 0.02  # -, relative deviation from the vehicle's file
 CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
-UNSEEN_S, FEW_IMAGES_HZ = 0.5, 20.0
+UNSEEN_S = 0.5
 SILENT_PERIODS = 2.5  # command periods without a command
 UNKNOWN = "not in the log"
-LEARNED = {  # name and word for less of what is estimated in flight
-    "thrust_scale": ("thrust", "short"),
-    "drag_scale": ("drag", "less"),
-    "rate_lag_scale": ("lags of the body rates", "less"),
-}
+LEARNED = {"thrust_scale": "thrust", "drag_scale": "drag", "rate_lag_scale": "lags of the body rates"}  # in flight
 
 
 @dataclass(frozen=True)
@@ -117,24 +106,9 @@ def figures(flight: ReportedFlight) -> dict[str, str]:
     }
 
 
-def differences(flight: ReportedFlight) -> dict[str, str]:
-    """Return the world's deviations from the pilot's model, by section, if logged."""
-    found = {}
-    sections, neutral = (flight.about.get("world") or {}).get("deviations") or {}, asdict(AS_BELIEVED)
-    for section, values in sections.items():
-        changed = [
-            f"{name} {_rounded(value)}"
-            for name, value in values.items()
-            if not np.array_equal(np.array(value, float), np.array(neutral.get(section, {}).get(name), float))
-        ]
-        if changed:
-            found[section] = ", ".join(changed)
-    return found
-
-
 def findings(flight: ReportedFlight) -> list[FlightFinding]:
     """Return all findings, the most important first."""
-    parts = _end, _losses, _unlike, _replans, _fallbacks, _sight, _estimate, _commands
+    parts = _end, _losses, _replans, _fallbacks, _sight, _estimate, _silence
     return [finding for part in parts for finding in part(flight)]
 
 
@@ -162,12 +136,10 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
     if leg.at_ceiling >= CEILING_SHARE and flight.ceiling >= CEILING:
-        shown.append(
-            f"throttle at the flight's maximum, {flight.ceiling:.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
-        )
-        learned = flight.learned
-        shown += [_scaled("thrust_scale", learned)] if learned.get("thrust_scale", 1.0) <= 1 - UNLIKE else []
-        shown += [_scaled("drag_scale", learned)] if learned.get("drag_scale", 1.0) >= 1 + UNLIKE else []
+        shown.append(f"throttle at its maximum, {flight.ceiling:.2f}, for {100 * leg.at_ceiling:.0f} % of the leg")
+        short, more = 1 - flight.learned.get("thrust_scale", 1.0), flight.learned.get("drag_scale", 1.0) - 1
+        shown += [f"thrust {100 * short:.0f} % short"] if short >= UNLIKE else []
+        shown += [f"drag {100 * more:.0f} % more"] if more >= UNLIKE else []
     on = within(flight.command.t, leg.begin_s, leg.end_s)
     spare = sum(source != Source.SOLVED for source, used in zip(flight.sources, on, strict=True) if used)
     if spare:
@@ -184,12 +156,6 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
         shown.append(f"no gate recognised for {blind:.2f} s")
     what = ", ".join(shown) or "no cause found in pace, throttle, commands or estimate"
     return FlightFinding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
-
-
-def _unlike(flight: ReportedFlight) -> list[FlightFinding]:
-    learned = flight.learned
-    found = [_scaled(key, learned) for key in LEARNED if abs(learned.get(key, 1.0) - 1) >= UNLIKE]
-    return [FlightFinding(f"Estimated in flight, relative to the vehicle's file: {', '.join(found)}.")] if found else []
 
 
 def _replans(flight: ReportedFlight) -> list[FlightFinding]:
@@ -214,17 +180,11 @@ def _fallbacks(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _sight(flight: ReportedFlight) -> list[FlightFinding]:
-    found = []
-    if len(flight.gate_times_s) and len(flight.sighting):
-        t, blind = _unseen(flight, 0.0, flight.gate_times_s[-1])
-        if blind >= UNSEEN_S:
-            found.append(FlightFinding(f"No gate recognised for {blind:.2f} s from {t:.2f} s, {flight.where(t)}.", t))
-    images, span = [t for t, _ in flight.images if t > 0], float(flight.state.t[-1])
-    if images and len(images) < FEW_IMAGES_HZ * span:
-        found.append(FlightFinding(f"The log holds only {len(images) / span:.1f} images per second."))
-    if flight.counters.get("frames_dropped"):
-        found.append(FlightFinding(f"Frames lost: {flight.counters['frames_dropped']}."))
-    return found
+    if not (len(flight.gate_times_s) and len(flight.sighting)):
+        return []
+    t, blind = _unseen(flight, 0.0, flight.gate_times_s[-1])
+    text = f"No gate recognised for {blind:.2f} s from {t:.2f} s, {flight.where(t)}."
+    return [FlightFinding(text, t)] if blind >= UNSEEN_S else []
 
 
 def _unseen(flight: ReportedFlight, begin: float, end: float) -> tuple[float, float]:
@@ -249,29 +209,21 @@ def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
     return found
 
 
-def _commands(flight: ReportedFlight) -> list[FlightFinding]:
-    found, t = [], flight.command.t
-    if late := flight.counters.get("late"):
-        found.append(FlightFinding(f"Late: {late} of {len(t)} commands took longer than a command period."))
-    if len(t) > 2:
-        gaps = np.diff(t)
-        k = int(np.argmax(gaps))
-        if gaps[k] > SILENT_PERIODS * np.median(gaps):
-            text = f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s, {flight.where(t[k])}."
-            found.append(FlightFinding(text, float(t[k])))
-    return found
+def _silence(flight: ReportedFlight) -> list[FlightFinding]:
+    t, gaps = flight.command.t, np.diff(flight.command.t)
+    if len(gaps) < 2 or gaps.max() <= SILENT_PERIODS * np.median(gaps):
+        return []
+    k = int(np.argmax(gaps))
+    text = f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s, {flight.where(t[k])}."
+    return [FlightFinding(text, float(t[k]))]
 
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
-    """Return the parameters estimated in flight, with the true ones of the world if logged."""
-    plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
-    found = {}
-    for key, (name, _) in LEARNED.items():
-        if key in flight.learned:
-            true = f" (world x{plant[key]:.2f})" if key in plant else ""
-            found[f"{name} learned"] = f"x{flight.learned[key]:.2f}{true}"
-    if "delay_s" in flight.learned:
-        found["delay learned"] = f"{1e3 * flight.learned['delay_s']:.0f} ms"
+    """Return the parameters estimated in flight."""
+    learned = flight.learned
+    found = {f"{name} learned": f"x{learned[key]:.2f}" for key, name in LEARNED.items() if key in learned}
+    if "delay_s" in learned:
+        found["delay learned"] = f"{1e3 * learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}
 
 
@@ -281,16 +233,6 @@ def _largest(flight: ReportedFlight, t: Array, values: Array) -> str:
         return ""
     k = int(np.nanargmax(values))
     return ", ".join(part for part in (f"{values[k]:.2f} m at {t[k]:.2f} s", flight.where(t[k])) if part)
-
-
-def _rounded(value: Any) -> str:
-    return np.array2string(np.array(value, float), precision=3, suppress_small=True, separator=", ").replace("\n", "")
-
-
-def _scaled(key: str, learned: Record) -> str:
-    """Return one of LEARNED as a difference from the vehicle's file in per cent, in words."""
-    name, less = LEARNED[key]
-    return f"{name} {abs(100 * (learned[key] - 1)):.0f} % {less if learned[key] < 1 else 'more'}"
 
 
 def _count(counters: dict[str, int], name: str) -> str:

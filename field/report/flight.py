@@ -162,9 +162,8 @@ class ReportedFlight:
         state, truth, seen = self.state, self.truth, self.sighting
         theta = self.reference.at("theta", state.t) if len(self.reference) else np.zeros(len(state))
         rows = FlightRows(state.t.tolist(), list(state["p"]), list(state["v"]), theta.tolist())
-        rows.sightings = list(
-            zip(seen.t.tolist(), seen["gate"].astype(int).tolist(), seen["range_m"].tolist(), strict=True)
-        )
+        columns = seen.t.tolist(), seen["gate"].astype(int).tolist(), seen["range_m"].tolist()
+        rows.sightings = list(zip(*columns, strict=True))
         verdict = Verdict(self.status, self.cause, self.gate_times_s.tolist(), self.gate_margins_m.tolist())
         if len(truth) > 1:
             verdict = replace(verdict, t=truth.t, x=truth["p"])
@@ -173,9 +172,9 @@ class ReportedFlight:
     def where(self, t: float) -> str:
         """Return the place of a time on the course, in words."""
         passed = int(np.searchsorted(self.gate_times_s, t, side="right"))
-        return (
-            self.leg_name(passed) if passed < len(self.gate_times_s) else f"after gate {passed - 1}" if passed else ""
-        )
+        if passed < len(self.gate_times_s):
+            return self.leg_name(passed)
+        return f"after gate {passed - 1}" if passed else ""
 
     @staticmethod
     def leg_name(gate: int) -> str:

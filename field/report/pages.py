@@ -1,7 +1,6 @@
 """The HTML pages: figures and findings, then charts beside path and camera image.
 
-An image has an overlay: detected openings, and the gates of the map projected from the estimate. Thumbnails are of
-bounded total size: one just before each gate, and others as space permits.
+An image has an overlay: detected openings, and the gates of the map projected from the estimate.
 """
 
 import base64
@@ -17,7 +16,7 @@ from gate_racer.common.images import decode_image
 from gate_racer.field.page import html_page, html_table
 from gate_racer.field.report.charts import Figure, east_north_up, evenly, path_figures, rounded, time_charts
 from gate_racer.field.report.compare import Comparison, compare, compared_charts, compared_findings
-from gate_racer.field.report.findings import FlightFinding, FlownLeg, differences, figures, findings, legs
+from gate_racer.field.report.findings import FlightFinding, FlownLeg, figures, findings, legs
 from gate_racer.field.report.flight import ReportedFlight, TimedImage
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
@@ -66,28 +65,15 @@ def _drawn(corners_px: Array) -> list[list[float]]:
 
 
 WIDTH_PX, QUALITY = 320, 70
-MOST_IMAGES = 400  # images considered, evenly in time
-BUDGET_BYTES = 700_000  # bytes of all thumbnails; base 64 adds a third, and the page is to stay below 3 MB
-BEFORE_S = 0.15  # s before a gate, last image in which it is in view
+MOST_IMAGES = 120  # 7 kB each, so that a page stays below 3 MB
 
 
-def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[int | None]]:
-    """Return times (s since GO) and JPEGs (base 64), in order of time; and the index for each gate passed, or None."""
-    images = flight.images
-    stamps = np.array([t for t, _ in images])
-    before = [int(k) - 1 for k in np.searchsorted(stamps, flight.gate_times_s - BEFORE_S)]
-    spread = np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int).tolist()
-    considered = sorted({*spread, *(k for k in before if k >= 0)})
-    small = {k: data for k in considered if (data := _thumbnail(images[k]))}
-    step = max(1, -(-sum(map(len, small.values())) // BUDGET_BYTES))
-    room, kept = BUDGET_BYTES, set[int]()
-    for k in [*(k for k in before if k in small), *list(small)[::step]]:
-        if k not in kept and len(small[k]) <= room:
-            kept.add(k)
-            room -= len(small[k])
-    order = sorted(kept)
-    shown = [(images[k][0], base64.b64encode(small[k]).decode()) for k in order]
-    return shown, [order.index(k) if k in kept else None for k in before]
+def thumbnails(flight: ReportedFlight) -> list[tuple[float, str]]:
+    """Return times (s since GO) and JPEGs (base 64) of images spread evenly, in order of time."""
+    images, n = flight.images, len(flight.images)
+    spread = np.linspace(0, n - 1, min(n, MOST_IMAGES)).astype(int).tolist()
+    small = ((images[k][0], _thumbnail(images[k])) for k in spread)
+    return [(t, base64.b64encode(data).decode()) for t, data in small if data]
 
 
 def _thumbnail(image: TimedImage) -> bytes | None:
@@ -117,19 +103,19 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
     heading = f"{flight.track}, {about.get('vehicle')}, profile {about.get('profile')}, seed {about.get('seed')}: {flight.status}"
     listed = findings(flight)
     charts, paths = time_charts(flight), path_figures([flight], ["flown"], track)
-    images, shown = thumbnails(flight)
+    images = thumbnails(flight)
     path = flight.path_flown
     kept = evenly(len(path))
     cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", listed[1:])
     above = (
         f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
-        f"<h2>What the log shows</h2>{_list(listed)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
+        f"<h2>What the log shows</h2>{_list(listed)}<h2>Legs</h2>{_leg_table(flight)}"
         f"{_linked(charts, bool(images))}"
     )
     pictures = {"images": [[round(t, 3), data] for t, data in images]}
     more = {**cursor, **pictures, "overlay": overlays(flight, track, [t for t, _ in images])}
     title, figured = f"{flight.track}: {flight.status}", [*charts, *paths]
-    return html_page(title, STYLED + above, figured, _strip(flight, shown), more, [SCRIPT])
+    return html_page(title, STYLED + above, figured, "", more, [SCRIPT])
 
 
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
@@ -193,7 +179,6 @@ def _leg_table(flight: ReportedFlight) -> str:
         "planned [s]": (".3f", lambda leg: planned_s.get(leg.gate)),
         "lost on the leg [s]": ("+.3f", lambda leg: leg.lost_s),
         "margin [m]": (".3f", lambda leg: leg.margin_m),
-        "mean pace [s/s]": (".2f", lambda leg: leg.mean_pace),
         "least pace [s/s]": (".2f", lambda leg: leg.least_pace),
         "throttle at maximum [%]": (".0f", lambda leg: 100 * leg.at_ceiling),
     }
@@ -202,13 +187,6 @@ def _leg_table(flight: ReportedFlight) -> str:
         return "-" if value is None else f"{value:{form}}"
 
     return html_table([*columns], [[cell(of(leg), form) for form, of in columns.values()] for leg in legs(flight)])
-
-
-def _world(flight: ReportedFlight) -> str:
-    if not (found := differences(flight)):
-        return ""
-    summary = _safe(f"Deviations of the world {flight.world} from the pilot's model")
-    return f"<details><summary>{summary}</summary>{html_table(['', 'deviation'], [*found.items()])}</details>"
 
 
 def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
@@ -240,17 +218,6 @@ def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
             row.append(f"{flight.gate_margins_m[gate]:.3f}" if gate < len(flight.gate_margins_m) else "-")
         rows.append(row)
     return f"<h2>At the gates</h2>{html_table(head, rows)}"
-
-
-def _strip(flight: ReportedFlight, shown: list[int | None]) -> str:
-    """Return an image from just before each gate, as links that move the cursor there."""
-    parts = [
-        f"<figure><img data-image='{k}' data-x='{t:.3f}' alt='gate {gate}'>"
-        f"<figcaption>gate {gate}, {t:.3f} s</figcaption></figure>"
-        for gate, (k, t) in enumerate(zip(shown, flight.gate_times_s, strict=True))
-        if k is not None
-    ]
-    return f"<h2>Just before the gates</h2>{''.join(parts)}" if parts else ""
 
 
 def _safe(text: object) -> str:

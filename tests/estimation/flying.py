@@ -60,15 +60,7 @@ class Flight:
     """A vehicle that rests on VQ1's pad and then flies level towards its first gate, as estimators see it."""
 
     def __init__(
-        self,
-        track,
-        vehicle,
-        name="eskf",
-        rest=120,
-        bias=(0.0, 0.0, 0.0),
-        gyro_bias=(0.0, 0.0, 0.0),
-        spikes=None,
-        filed=None,
+        self, track, vehicle, name="eskf", rest=120, bias=(0.0,) * 3, gyro_bias=(0.0,) * 3, spikes=None, filed=None
     ):
         """A flight from rest.
 

@@ -18,11 +18,12 @@ from gate_racer.estimation.drift import (
 from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.link.messages import Imu
 from gate_racer.model.reprojection import GateSighting
+from gate_racer.model.states import Nominal
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import from_euler, matrix, product
 from gate_racer.vehicle.statistics import mahalanobis2
-from tests.estimation.flying import assert_consistent
+from tests.estimation.flying import assert_consistent, sighted
 
 HZ = 120.0
 LEVEL = (1.0, 0.0, 0.0, 0.0)
@@ -92,16 +93,12 @@ def test_the_past_is_interpolated_and_the_far_past_is_not_known():
     assert odometry.at(t - 2.0) is None and odometry.at(t + 5.0) is None
 
 
-def swift(dt):
-    return np.kron(np.diag([0.05, 0.1]), np.eye(3))
-
-
 def released(dt):
     return 50.0 * np.kron(np.array([[dt**4 / 4, dt**3 / 2], [dt**3 / 2, dt**2]]), np.eye(3))
 
 
 PUBLISHED = {  # noise, Q of a prediction by dt, variance at the start, longest prediction in s
-    "paper": (SWIFT_NOISE, swift, [0.0, 0.0], np.inf),
+    "paper": (SWIFT_NOISE, lambda dt: np.diag([0.05] * 3 + [0.1] * 3), [0.0, 0.0], np.inf),
     "released": (RELEASED_NOISE, released, [1.0, 1.0], 0.5),
     "strap-down": (STRAPDOWN_NOISE, STRAPDOWN_NOISE.covariance, [0.03**2, 0.02**2], np.inf),
 }
@@ -205,20 +202,15 @@ def test_a_late_image_is_used_at_its_own_time():
     assert estimator.state().p_wb == pytest.approx(before, abs=2e-3)
 
 
-def sighted_from(camera, gate, q_wb, p_wb, rng=None, sigma_px=0.4):
-    """A sighting of a whole opening by a camera at a true pose."""
-    corners_w, cov_px = gate.corners(), np.tile(sigma_px**2 * np.eye(2), (4, 1, 1))
-    at_w, R_wc = camera.pose(p_wb, q_wb)
-    px = camera.project((corners_w - at_w) @ R_wc)
-    px = px if rng is None else px + sigma_px * rng.standard_normal((4, 2))
-    return GateSighting(0.0, 0, p_wb + 9.0, np.eye(3), np.zeros((3, 3)), 8.0, px, cov_px, np.full(4, True), corners_w)
+def placed(p_wb, q_wb):
+    return Nominal.at(0.0, p_wb, np.zeros(3), q_wb)
 
 
 @pytest.mark.parametrize("k1", [0.0, -0.1])
 def test_a_pose_fix_is_where_all_four_corners_are_seen_from(vq1, dcl, k1):
     camera, gate = replace(dcl.camera, k1=k1), vq1.gates[0]
     p_wb, q_wb = gate.p_wg + gate.R_wg @ [-7.0, 1.0, 0.5], product(gate.q_wg, from_euler(0.2, -0.3, 0.1))
-    sighting, fix = sighted_from(camera, gate, q_wb, p_wb), PoseFix(camera, np.random.default_rng(0))
+    sighting, fix = sighted(gate, placed(p_wb, q_wb), camera), PoseFix(camera, np.random.default_rng(0))
     assert fix(sighting, q_wb)[0] == pytest.approx(p_wb, abs=1e-3)
     assert fix(replace(sighting, visible=np.array([True, True, True, False])), q_wb) is None
 
@@ -229,6 +221,6 @@ def test_a_pose_fix_errs_as_its_sampled_covariance_says(vq1, dcl):
     for _ in range(300):
         p_wb = gate.p_wg + gate.R_wg @ (np.array([-6.0, 0.0, 0.0]) + rng.uniform(-1, 1, 3))
         q_wb = product(gate.q_wg, from_euler(*rng.normal(0, 0.1, 3)))
-        found, cov = fix(sighted_from(camera, gate, q_wb, p_wb, rng), q_wb)
+        found, cov = fix(sighted(gate, placed(p_wb, q_wb), camera, rng, 0.4), q_wb)
         nees.append(mahalanobis2(found - p_wb, cov) / 3)
     assert 0.7 < np.mean(nees) < 1.3

@@ -249,4 +249,4 @@ def test_the_covariance_of_the_present_is_that_of_the_steps(flight):
     for x, reading in estimator.propagator.since:
         delayed = propagate(delayed, x, reading, estimator.noise.growth(delayed.reading, reading))
     stepwise, stride = (np.sqrt(np.diag(cov)[6:9]) for cov in (delayed.cov, estimator.state().cov))
-    assert stride == pytest.approx(np.hypot(stepwise, estimator.noise.misaligned), rel=0.2)
+    assert stride == pytest.approx(np.hypot(stepwise, estimator.noise.known.misaligned), rel=0.2)

@@ -81,21 +81,25 @@ def test_the_gate_used_least_recently_gives_its_place():
     assert b.cov[EDGE_M.start + 1] == pytest.approx(0.01**2 * (np.arange(N) == EDGE_M.start + 1))
 
 
-def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
-    """Displace a gate by 0.25 m across: the relative position stays correct, the absolute one within its covariance.
+@pytest.mark.parametrize(("step", "turn_deg"), [([0.0, 0.2, -0.15], [0.0, 0.0]), ([0.0, 0.0, 0.0], [3.0, 2.0])])
+def test_a_gate_that_stands_elsewhere_or_turned_is_found_so(step, turn_deg, vq1, dcl):
+    """The relative position stays correct, the absolute one and the turn within their covariance.
 
     From near: at 8 m the camera's yaw and principal point are unknown to 0.05 m, as far as so short a flight tells them.
     """
-    step = np.array([0.0, 0.2, -0.15])
-    flight = Flight(vq1, dcl)
-    flight.gate = displaced(flight.gate, step)
+    flight, gate = Flight(vq1, dcl), vq1.gates[0]
+    turned = replace(gate, yaw_deg=gate.yaw_deg + turn_deg[0], pitch_deg=gate.pitch_deg + turn_deg[1])
+    flight.gate = displaced(turned, np.array(step))
     flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 4 m before the gate
     flight.fly(1.8)
     estimator, state = flight.estimator, flight.estimator.state()
-    seen = state.p_wb - estimator.gate_offset(0, vq1.gates[0].p_wg)
+    seen = state.p_wb - estimator.gate_offset(0, gate.p_wg)
     assert estimator.health.gates_used > 30 and estimator.health.gates_refused < 5
     assert np.linalg.norm((seen - (flight.p - step))[1:]) < 0.06
     assert mahalanobis2(flight.p - state.p_wb, state.cov_p) < chi2_limit(3, 0.001)
+    known = estimator.present()
+    off = known.x.turns[0] - np.radians(turn_deg)
+    assert (np.abs(off) < 3 * np.sqrt(known.cov[TURN, TURN].diagonal()[:2])).all()
 
 
 def test_an_estimated_turn_is_seen_as_a_turn_in_the_world(vq1, dcl):
@@ -108,22 +112,6 @@ def test_an_estimated_turn_is_seen_as_a_turn_in_the_world(vq1, dcl):
         px = project(tilted, context, FIRST, gate.corners()[None])[0]
         assert px == pytest.approx(project(x, context, FIRST, turned.corners()[None])[0], abs=0.02)
         assert np.abs(px - project(x, context, FIRST, gate.corners()[None])[0]).max() > 0.05
-
-
-def test_a_gate_turned_on_its_map_is_passed_where_it_stands(vq1, dcl):
-    """Turn a gate by 3 and 2 deg, two standard deviations: its images are still used, and its rotation is estimated."""
-    flight = Flight(vq1, dcl)
-    gate = vq1.gates[0]
-    flight.gate = replace(gate, yaw_deg=gate.yaw_deg + 3.0, pitch_deg=gate.pitch_deg + 2.0)
-    flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 4 m before the gate
-    flight.fly(1.8)
-    estimator, state = flight.estimator, flight.estimator.state()
-    assert estimator.health.gates_used > 30 and not estimator.health.gates_refused
-    seen = state.p_wb - estimator.gate_offset(0, vq1.gates[0].p_wg)
-    assert np.linalg.norm((seen - flight.p)[1:]) < 0.06
-    known = estimator.present()
-    off = known.x.turns[0] - np.radians([3.0, 2.0])
-    assert (np.abs(off) < 3 * np.sqrt(known.cov[TURN, TURN].diagonal()[:2])).all()
 
 
 @pytest.mark.parametrize("name", ["drift", "eskf"])

@@ -15,6 +15,7 @@ from gate_racer.model.states import HEADING, PAD, STATES, THETA, Noise, P
 from gate_racer.perception.association import Associator
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.uncertainty import Doubt
 from tests.estimation.flying import HZ, Flight
 
 gtsam = pytest.importorskip("gtsam")
@@ -40,13 +41,8 @@ class Smoother:
     """A factor graph over the poses at exposures, fed as the filter is."""
 
     def __init__(self, x, noise, camera):
-        imu, self.graph, self.guess, self.n, self.corners = (
-            noise.imu,
-            gtsam.NonlinearFactorGraph(),
-            gtsam.Values(),
-            0,
-            0,
-        )
+        imu, self.n, self.corners = noise.imu, 0, 0
+        self.graph, self.guess = gtsam.NonlinearFactorGraph(), gtsam.Values()
         self.params = gtsam.PreintegrationParams(np.array([0.0, 0.0, GRAVITY]))
         self.params.setAccelerometerCovariance((imu.accel_noise_m_s2**2 / HZ + STATES["v"].walk ** 2) * np.eye(3))
         self.params.setGyroscopeCovariance((imu.gyro_noise_rad_s**2 / HZ + STATES["theta"].walk ** 2) * np.eye(3))
@@ -60,9 +56,8 @@ class Smoother:
         self.graph.add(gtsam.PriorFactorVector(key(VELOCITY), np.zeros(3), sigmas([STATES["v"].prior] * 3)))
         of_bias = sigmas([imu.accel_bias_m_s2] * 3, [imu.gyro_bias_rad_s] * 3)
         self.graph.add(gtsam.PriorFactorConstantBias(key(BIAS), bias, of_bias))
-        self.guess.insert(key(POSE), first)
-        self.guess.insert(key(VELOCITY), np.zeros(3))
-        self.guess.insert(key(BIAS), bias)
+        for kind, value in ((POSE, first), (VELOCITY, np.zeros(3)), (BIAS, bias)):
+            self.guess.insert(key(kind), value)
         self.begin()
 
     def begin(self):
@@ -76,16 +71,15 @@ class Smoother:
         k, self.n = self.n, self.n + 1
         keys = key(POSE, k), key(VELOCITY, k), key(POSE, k + 1), key(VELOCITY, k + 1), key(BIAS)
         self.graph.add(gtsam.ImuFactor(*keys, self.between))
-        self.guess.insert(key(POSE, k + 1), gtsam.Pose3(gtsam.Rot3(matrix(state.q_wb)), state.p_wb))
-        self.guess.insert(key(VELOCITY, k + 1), state.v_w)
+        self.guess.insert(keys[2], gtsam.Pose3(gtsam.Rot3(matrix(state.q_wb)), state.p_wb))
+        self.guess.insert(keys[3], state.v_w)
         for px, cov, corner in zip(sighting.corners_px, sighting.cov_px, sighting.corners_w, strict=True):
             mark = key(CORNER, self.corners)
             self.corners += 1
             self.graph.add(gtsam.PriorFactorPoint3(mark, corner, sigmas([1e-6] * 3)))
             self.guess.insert(mark, corner)
             noise = gtsam.noiseModel.Gaussian.Covariance(cov)
-            factor = gtsam.GenericProjectionFactorCal3_S2(px, noise, key(POSE, k + 1), mark, self.K, self.T_bc)
-            self.graph.add(factor)
+            self.graph.add(gtsam.GenericProjectionFactorCal3_S2(px, noise, keys[2], mark, self.K, self.T_bc))
         self.begin()
 
     def newest(self):
@@ -100,7 +94,7 @@ class Smoother:
 
 def test_the_filter_holds_what_a_smoother_finds(vq1, dcl):
     rng = np.random.default_rng(1)
-    noise = Noise(dcl.imu, CERTAIN, between=0.0, misaligned=1e-9, map_m=1e-9, map_turn=1e-9)
+    noise = Noise(dcl.imu, CERTAIN, Doubt(between=1e-9, misaligned=1e-9, map_m=1e-9, map_turn=1e-9))
     flight = Flight(vq1, dcl, rest=0)
     flight.associator = Associator(vq1.gates, dcl.camera, FLAT)
     estimator = flight.estimator = ErrorStateEstimator(vq1.start, dcl.camera, noise, FLAT)

@@ -11,6 +11,7 @@ from gate_racer.link.messages import Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import from_euler, matrix
 
 HZ, IMAGE_EVERY, REST_S, FLIGHT_S = 120.0, 4, 1.0, 8.0
 GATE_W, OPENING_M = np.array([26.0, 1.0, -2.0]), 1.5
@@ -89,6 +90,16 @@ def test_openings_that_do_not_overlap_in_one_image_are_two_gates(below_m, gates,
             p_w = GATE_W + [-12.0, 0.0, 2.0]
             estimator.see(k / HZ, [detection(dcl.camera, p_w), detection(dcl.camera, p_w, below_m)])
     assert len(estimator.landmarks) == gates
+
+
+def test_without_attitude_gravity_levels_the_pad(dcl):
+    estimator, q_wb = LandmarkEstimator(dcl.camera, OPENING_M, LOOK), from_euler(0.1, -0.3, 0.0)
+    force = tuple((matrix(q_wb).T @ [0.0, 0.0, -GRAVITY]).tolist())
+    for k in range(1, 361):
+        if k == 121:
+            estimator.release()
+        estimator.imu(Imu(k / HZ, force, (0.0, 0.0, 0.0)))
+    assert np.abs(estimator.state().p_wb).max() < 1e-6 and estimator.state().q_wb == pytest.approx(q_wb)
 
 
 @pytest.mark.parametrize("distance", [4.0, 9.0])

@@ -126,12 +126,12 @@ def test_of_two_gates_the_displaced_one_is_moved(gate, vq1, dcl):
 
 
 def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl, monkeypatch):
-    """View 100 gates with usual map errors six times each: the rate of false relocations stays below the stated one."""
+    """View 60 gates with usual map errors six times each: the rate of false relocations stays below the stated one."""
     monkeypatch.setattr(localisation, "FALSE_ALARM", 0.02)
     sight, rng = Sight(vq1, dcl.camera), np.random.default_rng(8)
-    steps_g = rng.normal(0, USUAL_M, (100, 1, 3))
+    steps_g = rng.normal(0, USUAL_M, (60, 1, 3))
     moved = sum(sight.relocated(np.repeat(step_g, 6, 0))[0] is not None for step_g in steps_g)
-    assert moved <= 0.02 * 100 + 3 * np.sqrt(0.02 * 100)
+    assert moved <= 0.02 * 60 + 3 * np.sqrt(0.02 * 60)
 
 
 @pytest.fixture

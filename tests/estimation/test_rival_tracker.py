@@ -29,10 +29,8 @@ def seen_at(vehicle, p_w, at, rng=None):
 
 def weave(t):
     """A rival's place and velocity, that sways by 15 m/s^2."""
-    return (
-        START + [BEHIND_M + 9.5 * t, 0.6 * math.sin(5 * t), -1.0],
-        np.array([9.5, 3.0 * math.cos(5 * t), 0.0]),
-    )
+    p_w = START + [BEHIND_M + 9.5 * t, 0.6 * math.sin(5 * t), -1.0]
+    return p_w, np.array([9.5, 3.0 * math.cos(5 * t), 0.0])
 
 
 def test_the_manoeuvre_model_is_the_same_in_finer_steps():
@@ -94,15 +92,15 @@ def test_a_reported_rivals_acceleration_follows_from_velocities():
     assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1) and not one.cov.any()
 
 
-LATE = [
-    ("a copy", 0.0, 1),
-    ("a late one", 0.1, 1),
-    ("one as late as the link admits", 1.0, 1),
-    ("five copies", 0.0, 5),
-]
+LATE = {
+    "a copy": (0.0, 1),
+    "a late one": (0.1, 1),
+    "one as late as the link admits": (1.0, 1),
+    "five copies": (0.0, 5),
+}
 
 
-@pytest.mark.parametrize(("late_s", "times"), [case[1:] for case in LATE], ids=[case[0] for case in LATE])
+@pytest.mark.parametrize(("late_s", "times"), LATE.values(), ids=LATE)
 def test_a_state_that_is_not_newer_changes_nothing(late_s, times):
     told, doubled = ReceivedRivals(2), ReceivedRivals(2)
     for k in range(60):

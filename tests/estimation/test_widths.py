@@ -46,12 +46,8 @@ class Images:
 
 def flown(dcl, seed, times=1.0, rows=EVERY):
     """Widths, state and true constants at the end of a flight whose errors are `times` as great as assumed."""
-    start = began(dcl)
-    images, widths, state = (
-        Images(start, np.random.default_rng(seed), times, rows),
-        PriorWidths(start, np.zeros(N)),
-        start,
-    )
+    state = start = began(dcl)
+    images, widths = Images(start, np.random.default_rng(seed), times, rows), PriorWidths(start, np.zeros(N))
     for _ in range(IMAGES):
         state = widths.test(images.see(state), NO_GATES)
     return widths, state, images.true
@@ -61,14 +57,10 @@ def nees(state, true):
     return mahalanobis2((true - state.x.values)[EVERY], state.cov[np.ix_(EVERY, EVERY)]) / len(EVERY)
 
 
-def test_errors_as_assumed_widen_nothing(dcl):
-    """Of 40 flights with 30 images and seven tests of 1e-3 each, which repeat most of their data."""
-    assert sum(flown(dcl, seed)[0].contradicted_t is not None for seed in range(40)) <= 2
-
-
-def test_small_errors_narrow_nothing(dcl):
-    widths, _, _ = flown(dcl, 0, times=0.0)
-    assert widths.contradicted_t is None and set(widths.all.values()) == {1.0}
+def test_errors_as_assumed_or_smaller_widen_and_narrow_nothing(dcl):
+    """Of 20 flights with 30 images and seven tests of 1e-3 each, which repeat most of their data."""
+    assert sum(flown(dcl, seed)[0].contradicted_t is not None for seed in range(20)) <= 1
+    assert set(flown(dcl, 0, times=0.0)[0].all.values()) == {1.0}
 
 
 @pytest.mark.parametrize("times", [1.5, 2.5])

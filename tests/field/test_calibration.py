@@ -18,18 +18,7 @@ from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.exploring import lockstep
 
-DOUBT = CameraDoubt(
-    yaw_deg=0.1,
-    tilt_deg=0.2,
-    roll_deg=0.1,
-    position_m=0.01,
-    focal=0.003,
-    centre_px=1.0,
-    k1=0.005,
-    k2=0.001,
-    delay_s=0.001,
-    readout_s=0.001,
-)
+DOUBT = CameraDoubt(0.1, 0.2, 0.1, 0.01, 0.003, 1.0, 0.005, 0.001, 0.001, 0.001)  # in the order of its fields
 
 
 def shown(camera, yaw_deg, sigma_deg=0.1):

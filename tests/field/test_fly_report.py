@@ -20,7 +20,7 @@ from gate_racer.field.report.flight import read_logged_flight
 from gate_racer.field.report.pages import flight_page, overlays
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.tracks.gate import Gate
-from tests.field.flown import SQUARE, standing, write_log
+from tests.field.flown import SQUARE, standing
 from tests.processes import run_here
 
 
@@ -60,6 +60,7 @@ def test_the_page_tells_the_time_lost_at_every_gate(late_flight, page, plan):
     assert line["x"] == pytest.approx([0.0, *(plan.gate_times_s + 0.1)], abs=1e-3)
     assert line["y"] == pytest.approx([0.0, *[0.1] * len(plan.gate_times_s)], abs=1e-3)
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="http', text)
+    assert len(text.encode()) < 2.05e6, "Plotly is 1.8 MB of it"
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -102,11 +103,6 @@ def test_two_flights_differ_at_the_gates_by_their_gate_times(late_flight, slow_f
     assert len(chart(data, "Time after A")["data"]) == 2
 
 
-def test_a_page_without_images_has_two_megabytes_however_long_the_flight(plan, page, tmp_path):
-    text, _ = page(write_log(tmp_path / "long.mcap", plan, slow=(0, 0.025)))  # a minute
-    assert len(text.encode()) < 2.05e6
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 @pytest.mark.parametrize("several", [False, True])
 def test_a_browser_draws_every_figure_and_the_cursor(several, late_flight, slow_flight, page, tmp_path):
@@ -118,16 +114,23 @@ def test_a_browser_draws_every_figure_and_the_cursor(several, late_flight, slow_
     assert f'data-drawn="{len(data["figures"])}"' in body and "data-cursor" in body and "data-error" not in body
 
 
-def test_a_log_that_cannot_be_reported_is_refused_in_one_line(late_flight, tmp_path):
-    (tmp_path / "text.mcap").write_text("no log at all")
-    other = evil_log(tmp_path / "other.mcap", "vq2")
-    out = tmp_path / "page.html"
-    for logs, why in (
-        ([tmp_path / "missing.mcap"], "missing.mcap: cannot be read"),
-        ([tmp_path / "text.mcap"], "text.mcap: is not an MCAP file"),
-        ([late_flight, other], "other.mcap: a flight of vq2"),
+def test_what_cannot_be_reported_is_refused_in_one_line(late_flight, tmp_path):
+    contents = {"text.mcap": b"no log at all", "empty.mcap": b"", "x.bag": b"#ROSBAG V2.0", "x.csv": b"t,throttle,v_z"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    evil_log(tmp_path / "other.mcap", "vq2")
+    for names, why in (
+        (["missing.mcap"], "missing.mcap: cannot be read"),
+        (["text.mcap"], "text.mcap: is not an MCAP file"),
+        (["empty.mcap"], "is empty"),
+        (["folder"], "is a folder without a flight"),
+        (["x.bag"], "cannot be read as a bag of ROS"),
+        (["x.csv"], "holds no accelerometer samples (a_x..a_z) and no gyro samples (w_x..w_z)"),
+        ([late_flight, "other.mcap"], "other.mcap: a flight of vq2"),
     ):
-        done = page_of(*logs, out=out)
+        out = tmp_path / "page.html"
+        done = page_of(*(tmp_path / name for name in names), out=out)
         assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1 and not out.exists()
 
 
@@ -192,25 +195,7 @@ def test_nothing_in_a_log_runs_in_its_page(tmp_path):
 @pytest.mark.parametrize("track", ["../../etc/passwd", "/etc/passwd", "a/b", "*"])
 def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path):
     done = page_of(evil_log(tmp_path / "evil.mcap", track), out=tmp_path / "page.html")
-    assert done.returncode == 2 and "is used as a file name: only letters" in done.stderr
-
-
-WHAT_IS_NO_LOG = [
-    ("folder", "is a folder without a flight"),
-    ("empty.mcap", "is empty"),
-    ("x.bag", "cannot be read as a bag of ROS"),
-    ("x.csv", r"holds no accelerometer samples (a_x..a_z) and no gyro samples (w_x..w_z)"),
-]
-
-
-@pytest.mark.parametrize(("name", "words"), WHAT_IS_NO_LOG)
-def test_what_is_no_log_is_told_what_is_read(tmp_path, name, words):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "empty.mcap").touch()
-    (tmp_path / "x.bag").write_bytes(b"#ROSBAG V2.0")
-    (tmp_path / "x.csv").write_text("t,throttle,v_z")
-    done = page_of(tmp_path / name, out=tmp_path / "page.html")
-    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and "is used as a file name: allowed are letters" in done.stderr
 
 
 SEEN_FROM_M, OPENING_M = 6.0, 1.5

@@ -223,14 +223,13 @@ def test_gates_that_were_not_flown_through_or_are_too_doubtful_are_refused(found
             known(found, gates, count)
 
 
-def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(log, dcl, tmp_path):
+def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(log, tmp_path):
     whole = read_flight(log, None)
     cut = tmp_path / "cut.mcap"
     cut.write_bytes(log.read_bytes()[: int(0.7 * log.stat().st_size)])
-    part = flight_of(cut)
-    assert 0 < len(part.readings) < len(whole.readings)
+    part = read_flight(cut, None)
+    assert 0 < len(part.readings) < len(whole.readings) and part.images
     assert "it is truncated" in part.cut and not whole.cut
-    assert 0 < len(mapped(part, vehicle=dcl).gates) <= GATES
     jump = FlightLog(tmp_path / "jump.mcap")
     for sample in whole.events:
         if isinstance(sample, Imu) and sample.t <= whole.released:

@@ -1,7 +1,7 @@
 """A start that refuses: an aircraft is read, compared and written into one file, which a flight holds it to."""
 
 import re
-import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.preflight import cli, run
 from gate_racer.field.preflight.run import at_rest
 from gate_racer.field.probe.check import CheckVerdict
-from gate_racer.link.msp.messages import Channels, Code, DisableFlag, Frame, StatusEx, pack
+from gate_racer.link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.preflight import (
     AircraftConstants,
@@ -133,32 +133,27 @@ def test_an_aircraft_that_is_not_safe_to_read_is_refused(line, words):
         read_steady(line, BF)
 
 
+class SharedLine:
+    """A line with bytes of an earlier program, `silent_s` after which another client speaks."""
+
+    def __init__(self, silent_s):
+        self.left, self.speaks_t = [b"old"], time.monotonic() + silent_s
+
+    def read(self, timeout_s):
+        time.sleep(timeout_s)
+        return self.left.pop() if self.left else b"$M" * (time.monotonic() > self.speaks_t)
+
+
 def test_a_line_on_which_another_client_speaks_is_refused():
-    with running(BF) as where, closing(open_port(where, BF.baud)) as one, closing(open_port(where, BF.baud)) as other:
-        require_alone(one)
-        stop = threading.Event()
-
-        def speak():
-            while not stop.wait(0.05):
-                other.write(pack(Frame(Code.ATTITUDE)))
-
-        thread = threading.Thread(target=speak)
-        thread.start()
-        try:
-            with pytest.raises(UserError, match="end the other client on this line"):
-                require_alone(one)
-        finally:
-            stop.set()
-            thread.join()
+    require_alone(SharedLine(9.0), 0.05)
+    with pytest.raises(UserError, match="end the other client on this line"):
+        require_alone(SharedLine(0.01), 0.05)
 
 
 def test_changes_since_the_file_are_named(file):
     words = r"archer\.yaml: tuning\.rate_roll was 75, is 80: run preflight again"
     with running(OWN) as where, closing(open_port(where, BF.baud)) as port, pytest.raises(UserError, match=words):
         require_unchanged(port, file, load_preflight(file), BF)
-
-
-def test_a_switch_that_was_added_is_a_change():
     before = read_steady(Told(), BF)
     assert changes(before, before) == []
     assert changes(before, replace(before, modes=before.modes[:2]))[0] == "modes.2.mode was 50, is missing"
