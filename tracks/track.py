@@ -345,8 +345,8 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahea
     """
     if not 1 <= number <= of <= MOST or not 0 < spacing_m < math.inf or not math.isfinite(ahead_m):
         raise UserError(
-            f"place {number} of {of}, {spacing_m:g} m apart, {ahead_m:g} m ahead: must be one of 1 to N places, N at most {MOST},"
-            " at a positive spacing"
+            f"place {number} of {of}, {spacing_m:g} m apart, {ahead_m:g} m ahead: must be one of 1 to N places,"
+            f" N at most {MOST}, a positive spacing, a finite lead"
         )
     if of == 1:
         return track
