@@ -238,7 +238,7 @@ def test_places_lie_side_by_side_around_the_track_s_start(vq1):
 def test_places_that_there_are_not_are_refused_in_a_line(vq1, text):
     with pytest.raises(UserError, match=r"place|spacing"):
         place(vq1, *parse_place(text))
-    with pytest.raises(UserError, match="nan m ahead: must be .* a finite lead"):
+    with pytest.raises(UserError, match=r"nan m ahead: must be .* a finite lead"):
         place(vq1, 1, 2, 2.0, ahead_m=float("nan"))
 
 
