@@ -155,3 +155,12 @@ def test_plans_and_residuals_are_rows_of_their_own_in_tables_and_comparisons():
     assert len(world_blocks(cells(usual + fast))) == 2 and "plan reserve=1" in world_blocks(cells(fast))[0].title
     ids = {r.case.id for r in usual + fast}
     assert len(ids) == 16 and {i.count("seed") for i in ids} == {1}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.97])
+def test_the_interval_of_finishing_covers_the_truth_as_often_as_it_says(share):
+    rng, covered = np.random.default_rng(0), 0
+    known = [cell([row(k) if k < done else crash(k) for k in range(20)]) for done in range(21)]
+    for done in rng.binomial(20, share, 2000):
+        covered += known[done].finished_low <= share <= known[done].finished_high
+    assert 0.92 < covered / 2000 <= 1.0

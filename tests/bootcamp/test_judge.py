@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gate_racer.bootcamp.api import Location, Report, Status
-from gate_racer.bootcamp.judge import Judge, ProgramEnd
+from gate_racer.bootcamp.judge import Judge, ProgramEnd, shortest_tour
 from gate_racer.bootcamp.scenario import load_world, make_scenario
 
 WAY = make_scenario("route", 7).route
@@ -63,3 +63,8 @@ def test_the_score_counts_time_distance_commands_and_warnings():
 def test_a_flight_without_a_report_is_judged_as_well():
     verdict = Judge(make_scenario("hear", 1)).verdict(ProgramEnd.WORKER_DIED, "worker decision died")
     assert not verdict.done and verdict.reasons == ("not landed (worker decision died)",)
+
+
+def test_the_shortest_tour_is_never_longer_than_any_and_ends_at_the_last_place():
+    square = (Location(10, 10), Location(0, 10), Location(10, 0))
+    assert shortest_tour(Location(0, 0), square) == 30.0

@@ -191,3 +191,11 @@ def test_profiles_of_both_kinds_are_told_apart(tmp_path):
         load_wire("betafly")
     with pytest.raises(UserError, match=r"gone\.yaml"):
         load_wire(str(tmp_path / "gone.yaml"))
+
+
+@given(curves, st.floats(-1, 1))
+@FEW
+def test_a_deflection_comes_back_where_the_limit_does_not_cut_it_off(curve, x):
+    rate = curve.rate(1, x)
+    if abs(rate) < curve.rate(1, 1.0) and abs(x) > 1e-6:
+        assert curve.deflection(1, rate) == pytest.approx(x, rel=1e-9)

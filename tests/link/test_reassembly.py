@@ -206,3 +206,11 @@ def test_a_stamp_that_is_no_time_is_malformed_and_the_next_frame_arrives(t):
     wild, good = (fragments(Payload(stamp, n, b"x")) for n, stamp in ((1, t), (2, 0.5)))
     assert deliver(reassembler, wild + good) == [Payload(0.5, 2, b"x")]
     assert reassembler.counters.malformed == 1 and "is not a valid time" in reassembler.reason
+
+
+@of_both
+@given(content=contents, size=st.integers(1, 50), data=st.data())
+def test_a_frame_arrives_once_whatever_the_order_and_the_repeats(protocol, content, size, data):
+    sent = protocol.cut(3, content, size)
+    order = data.draw(st.permutations(sent * data.draw(st.integers(1, 4))))
+    assert deliver(protocol.reassembler(), order) == [protocol.frame(3, content)]

@@ -114,3 +114,19 @@ def test_a_key_is_the_hash_of_a_passphrase_in_a_file(tmp_path):
     for name, words in (("empty", "is empty"), ("none", "cannot be read")):
         with pytest.raises(UserError, match=f"{name}: {words}"):
             read_key(tmp_path / name, NOW_S)
+
+
+def test_a_forgery_with_a_stamp_of_the_future_silences_nobody():
+    ours, theirs = client(), ServerCodec(SPEC, KEY)
+    assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
+    forgery = bytearray(ServerCodec(SPEC, SigningKey(OTHER.secret, NOW_S + 1e6)).encode(BEAT)[0])
+    assert ours.decode(bytes(forgery)) == []
+    assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
+
+
+def test_both_ends_with_one_key_understand_each_other():
+    ours, theirs = client(), ServerCodec(SPEC, KEY)
+    for _ in range(3):
+        assert ours.decode(*theirs.encode(BEAT)) == [BEAT]
+        assert theirs.decode(ours.encode(Arm(), 0.0)) == [Arm()]
+    assert ours.counters.unsigned == theirs.counters.unsigned == 0

@@ -84,3 +84,27 @@ def test_inputs_for_a_time_that_did_not_come_are_forgotten(dcl):
     for predictor in (straight, suspended):
         predictor.sent(0.95, np.array([0.0, 2.0, 0.0, 15.0]))
     assert np.array_equal(straight.ahead(1.3, x, parameters, 0.4), suspended.ahead(1.3, x, parameters, 0.4))
+
+
+def test_the_predictor_flies_the_inputs_that_were_sent(plan, dcl):
+    predictor, parameters, dt = Predictor(dcl), nominal_parameters(dcl), 1 / 60
+    x = plan.x[0].copy()
+    x[13] = 0.0
+    inputs = [np.array([0.0, -3.0, 0.5, 30.0 + k]) for k in range(20)]
+    acting = np.zeros(4)
+    for k, u in enumerate(inputs):
+        t = k * dt
+        if k >= 4:
+            ahead = predictor.ahead(t, x, parameters)
+        else:
+            predictor.ahead(t, x, parameters)
+        predictor.sent(t, u)
+        # The truth: inputs act one delay after they were sent, here in steps of a sixth of the period.
+        for part in range(6):
+            now = t + part * dt / 6
+            due = [v for j, v in enumerate(inputs[: k + 1]) if j * dt + dcl.command_delay_s <= now + 1e-12]
+            acting = due[-1] if due else acting
+            x = flown(x, acting, dcl, dt / 6)
+    truth = x  # at 20 dt; the last prediction was made at 19 dt for 19 dt + delay
+    assert np.linalg.norm(ahead[V] - truth[V]) < 1.5
+    assert ahead[13] > 30

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.benchmarks.true_state import fly
 from gate_racer.common.errors import UserError
 from gate_racer.mpc.model import nominal_parameters
 from gate_racer.mpc.problem import Problem, load_settings
@@ -12,6 +13,9 @@ from gate_racer.mpc.reference import TARGET_PACE, U_W, Reference
 from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.planner.plan import read_plan
+from gate_racer.sim.worlds.world import as_believed
+from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import RATES_X
 
 P, Q = (RATES_X[name].at for name in "pq")
@@ -60,3 +64,11 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
 def test_an_unknown_controller_is_named():
     with pytest.raises(UserError, match="mpcc, tracking"):
         load_settings("mppi")
+
+
+def test_casadi_flies_a_race_alone(sprint, dcl):
+    track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
+    controller = make_controller("tracking", plan, dcl, track, "casadi")
+    flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=5)
+    assert flight.finished and flight.fallbacks == 0
+    assert flight.time_s < plan.total_time + 0.1 and flight.margin_m > 0.35

@@ -2,13 +2,14 @@
 
 import cv2
 import numpy as np
-from detections import nees
-from drawing import CAMERA, View, square_gate
+import pytest
+from detections import NEES_BAND, nees
+from drawing import CAMERA, View, corners_px, square_gate
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_racer.perception.pose import both_poses, gate_pose, ippe, locate_camera, ray_fit, rays, residual
-from gate_racer.vehicle.rotation import exp, matrix
+from gate_racer.vehicle.rotation import exp, matrix, product
 from tests.estimation.flying import assert_consistent
 
 RANGES = st.floats(2.5, 40.0)
@@ -104,3 +105,16 @@ def test_ippe_agrees_with_opencv():
 @given(st.lists(st.floats(-2000, 2000), min_size=8, max_size=8))
 def test_no_corners_break_the_pose(values):
     gate_pose(np.array(values).reshape(4, 2), 0.3, 1.5, CAMERA, np.random.default_rng(3))
+
+
+@pytest.mark.parametrize(("range_m", "yaw_deg"), [(4.0, 35.0), (10.0, 0.0), (20.0, 35.0)])
+def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
+    rng = np.random.default_rng(2)
+    sigma_px, sigma_rad, errors = 0.4, 0.01, []
+    gate, p_wb, q_wb, R_wc, _ = scene(range_m, yaw_deg)
+    for _ in range(400):
+        q_true = product(q_wb, exp(rng.normal(0, sigma_rad, 3)))
+        px = corners_px(gate, p_wb, q_true) + rng.normal(0, sigma_px, (4, 2))
+        fix = located(px, sigma_px, gate, R_wc, p_wb, sigma_rad)
+        errors.append(nees(fix.p_wc - p_wb, fix.cov))
+    assert NEES_BAND[0] < np.mean(errors) < NEES_BAND[1]

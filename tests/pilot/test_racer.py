@@ -12,7 +12,9 @@ from gate_racer.pilot.flight import DetectedImage, EndReason, set_point
 from gate_racer.pilot.racer import rotor_thrusts
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
-from gate_racer.race.campaign.flight import NoLog
+from gate_racer.race.campaign.case import Case
+from gate_racer.race.campaign.choice import PreparedCourse
+from gate_racer.race.campaign.flight import NoLog, fly
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import P, Q, V, W
@@ -156,3 +158,26 @@ def test_rotor_thrusts_turn_the_body_as_its_rate_lags_do():
         turned = rotors(x, thrusts.tolist(), swift.rotors_parameters)[10:]
         assert turned == pytest.approx((u[:3] - omega) / swift.rate_lag_s, abs=1e-6)
         assert thrusts.sum() == pytest.approx(swift.rotors.mass_kg * u[3])
+
+
+class Truth(NoLog):
+    """Log of the true states only."""
+
+    def __init__(self):
+        self.x = []
+
+    def write(self, channel, t, **fields):
+        if channel == "truth":
+            self.x.append(np.concatenate([fields[name] for name in "pqvw"]))
+
+
+def test_a_bare_loop_flies_as_the_campaign_with_a_told_state(sprint_course, dcl):
+    track, plan = sprint_course
+    told, prepared = Truth(), PreparedCourse(track, dcl, plan, tuple(plan.passage_times_s(track)), None, None)
+    outcome = fly(Case("sprint", "dcl", 1, "1", "mpcc", "given", 0), prepared, told).outcome
+    racer = Racer(track, dcl, RacerOptions(retry=False), plan)
+    path = flown(racer, track, dcl)[:, : W.stop]
+    both = min(len(path), len(told.x))
+    assert outcome.finished and racer.end.reason is EndReason.FINISHED and both > 200
+    assert np.array_equal(path[:both], np.array(told.x)[:both])
+    assert racer.passages.times_s == pytest.approx(outcome.gate_s, abs=1 / HZ)

@@ -277,3 +277,34 @@ def test_a_file_is_flown_only_as_it_was_certified(plan, vq1, dcl, tmp_path, suff
     with refused(words, PlanError):
         find_or_make_plan(tmp_path, vq1, dcl, PlanOptions(), None)
     assert find_or_make_plan(tmp_path, vq1, dcl, PlanOptions(), None, uncertified=True).track_hash == vq1.hash
+
+
+@pytest.fixture
+def stored(plan, vq1, dcl, tmp_path):
+    """The certified plan as a file that `find_or_make_plan` finds."""
+    write_plan(tmp_path / "vq1.csv", plan, dcl, judged(plan, vq1, dcl).as_dict())
+    return tmp_path / "vq1.csv"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"status": "certified"', '"status": "failed: gate 2 is not passed"', "its status is"),
+        ('"reserve": 0.9', '"reserve": 0.95', "were changed after it was certified"),
+    ],
+)
+def test_a_certificate_that_was_edited_is_none(stored, old, new, words):
+    about = stored.with_suffix(".json")
+    assert old in about.read_text()
+    about.write_text(about.read_text().replace(old, new))
+    with pytest.raises(PlanError, match=words):
+        require_certified(stored, read_plan(stored))
+
+
+def test_the_certificate_states_its_tolerances_and_keeps_them(plan, vq1, dcl):
+    certificate = judged(plan, vq1, dcl)
+    for name, most in TOLERANCES.items():
+        assert certificate.defects[name] <= certificate.tolerances[name] == most.defect
+        assert certificate.drifts_per_s[name] <= certificate.drift_tolerances_per_s[name] / 5 == most.drift_per_s / 5
+    assert certificate.clearance_m is not None and certificate.clearance_m >= dcl.contact_radius_m
+    assert certificate.clearance_of.startswith("the frame of gates[")

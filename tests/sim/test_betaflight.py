@@ -281,3 +281,9 @@ def test_the_loss_by_vibration_is_filtered_as_the_force_is():
 
 def test_the_vehicle_file_states_the_delay_of_the_filter():
     assert load_vehicle("archer").imu.accel_delay_s == pytest.approx(BF.accel_delay_s, abs=1e-3)
+
+
+def test_a_vibration_is_filtered():
+    low_pass, times = LowPass(BF.accel_lpf_hz), np.arange(480) / 480
+    read = [float(low_pass.at(t, np.array([math.sin(2 * math.pi * 60.0 * t)]))[0]) for t in times]
+    assert max(np.abs(read[240:])) < 0.05

@@ -278,3 +278,11 @@ def test_attitudes_are_followed_in_angle_mode_alone():
     companion.run(0.2, lambda: companion.send(tilted))
     roll, pitch, throttle, yaw = companion.station.controller.receiver.channels[:4]
     assert (roll, pitch, yaw) == (1500, 1500, 1500) != (before[0], before[1], before[3]) and throttle == before[2]
+
+
+def test_gravity_reads_the_same_with_and_without_propellers():
+    companion = Companion()
+    before = [sample.accel[2] for sample in companion.run(2.0).of(Imu)]
+    companion.run(2.0).received.clear()
+    after = [sample.accel[2] for sample in companion.run(2.0).of(Imu)]
+    assert companion.client.handed_over and sum(after) / len(after) == pytest.approx(sum(before) / len(before), abs=0.2)

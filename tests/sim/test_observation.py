@@ -168,3 +168,11 @@ def test_errors_of_a_chosen_size_have_it_and_differ_by_flight():
         expected = 0.98 * np.exp(-0.5 * (k * way_w[1, 0] / 10.0) ** 2)
         assert (unit[:, :-k] * unit[:, k:]).mean() == pytest.approx(expected, abs=0.1)
     assert abs((unit[:-1] * unit[1:]).mean()) < 0.15  # of two flights
+
+
+def test_a_realisation_is_a_function_of_the_state_by_seed(own):
+    _, x = lap(7)
+    one = own.model.sample(np.random.default_rng(1))
+    assert one.errors(x)[3] == pytest.approx(one.errors(x[3:4])[0])
+    assert one.errors(x) == pytest.approx(own.model.sample(np.random.default_rng(1)).errors(x))
+    assert np.abs(one.errors(x) - own.model.sample(np.random.default_rng(2)).errors(x)).max() > 1e-3

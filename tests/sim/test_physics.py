@@ -365,3 +365,38 @@ def test_rates_come_before_thrust_when_motors_saturate(torque, throttle):
     assert achieved == pytest.approx(scale * np.array(torque))  # the direction is kept
     asked = np.ptp(np.array(par.mix) @ torque)
     assert scale == pytest.approx(min(1.0, 1.0 / asked))
+
+
+@both
+def test_electric_power_exceeds_the_mechanical(name):
+    _, par, _ = model(name)
+    for omega in (500.0, 1500.0, 2500.0):
+        mechanical = 4 * abs(par.rotors.torque[0]) * par.motors.thrust_n_s2 * omega**3  # c_d Omega^3 of eq. (5)
+        assert swift.motor_power(np.full(4, omega), par.motors) >= mechanical * 0.999
+
+
+def test_feasible_commands_are_realised_exactly(dcl):
+    par = record(MixedRates.of(dcl))
+    u = (0.5, -0.3, 0.2, 20.0)
+    assert mixed(flying(20.0), u, par) == u
+
+
+@both
+def test_motor_speed_rises_with_command_and_with_voltage(name):
+    _, par, _ = model(name)
+    speeds = [[swift.steady_speed(u, volt, par.loop, par.motors) for u in np.linspace(0, 1, 9)] for volt in (14, 16)]
+    assert (np.diff(speeds, axis=1) > 0).all()
+    assert speeds[1][-1] > speeds[0][-1]
+
+
+@both
+def test_still_rotors_in_still_air_feel_nothing(name):
+    _, par, x = model(name)
+    a, torque = swift.translation_and_torque(x, par)
+    assert a == (0, 0, GRAVITY) and torque == (0, 0, 0)
+
+
+def test_without_a_mixer_rates_do_not_depend_on_the_thrust(dcl):
+    free, u = replace(dcl, mixer=None), [10.0, -10.0, 5.0, dcl.thrust_max]
+    slew, _ = turned(free, flying(dcl.thrust_max), u)
+    assert slew == pytest.approx(np.array(u[:3]) / dcl.rate_lag_s, rel=0.01)

@@ -17,7 +17,7 @@ from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, res
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.rotation import exp, product
+from gate_racer.vehicle.rotation import exp, from_euler, product
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.processes import run_here
 
@@ -192,3 +192,14 @@ def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
         Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, RunSetup(setting=SETTINGS[3]))
     done = run_here("gate_racer.race.race_sim", "--set", "plant=4")
     assert done.returncode == 2 and "vehicle dcl: has no `motors`" in done.stderr
+
+
+def test_a_plant_with_a_residual_accelerates_by_it_and_feels_it(dcl):
+    plain, odd = (RatesPlant(dcl, AIR, None, r) for r in (None, lambda t, x, c: UNKNOWN))
+    q = from_euler(0.2, -0.3, 1.0)
+    for plant in (plain, odd):
+        plant.place(np.zeros(3), q, np.zeros(3))
+        plant.advance(0.05)
+    assert odd.x[V] - plain.x[V] == pytest.approx(0.05 * UNKNOWN, rel=0.01)
+    felt = odd.truth.accel_b - plain.truth.accel_b
+    assert np.linalg.norm(felt) == pytest.approx(np.linalg.norm(UNKNOWN), rel=0.01)

@@ -191,3 +191,15 @@ def test_times_and_margins_are_finer_than_a_tick(dcl):
 def test_the_run_is_limited_to_the_moment(dcl, name, gates, limit_s, status, passed):
     race = run(dcl, course(*map(square, gates)), [(0, 0, 0), (20, 0, 0)], limit_s=limit_s)
     assert (race.status, len(race.gate_times_s)) == (status, passed), race
+
+
+def test_the_accelerometer_feels_no_gravity_in_free_fall(dcl):
+    plant = air(dcl)
+    plant.advance(0.1)
+    assert np.abs(plant.truth.accel_b).max() < 0.1
+
+
+def test_disarmed_motors_do_not_listen(dcl, vq1):
+    plant = RatesPlant(dcl, vq1.start)
+    fly(plant, hover(1.0), 1.0)
+    assert plant.on_pad and plant.x[13] == 0

@@ -16,6 +16,7 @@ from gate_racer.sim.view.renderer import CameraError, RenderedCamera, shoot
 from gate_racer.sim.view.scene import build, hole_m
 from gate_racer.sim.view.style import FOLDER, load_style
 from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, product
 from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
@@ -272,3 +273,11 @@ def test_other_engines_soften_glow_and_darken(draw, option, value, seen):
     styles = RACE, replace(RACE, **{option: value})
     plain, other = (draw(ONE_GATE, SMALL, style=style, gates_only=True) for style in styles)
     assert seen(plain.expose(*pose, rest, rest, 0.0), other.expose(*pose, rest, rest, 0.0))
+
+
+def test_an_obstacle_hides_what_is_behind_it(draw):
+    box = Obstacle((3.0, -1.0, -4.0), (3.5, 3.0, 0.0))
+    pose = facing(GATE, VADR, 5.0, 0.0, 0.0)
+    free, blocked = (draw(replace(ONE_GATE, obstacles=solid)).image(*pose) for solid in ((), (box,)))
+    red = [((image[..., 2] > 200) & (image[..., 1] < 100)).sum() for image in (free, blocked)]
+    assert red[0] > 5000 and red[1] < 0.2 * red[0]

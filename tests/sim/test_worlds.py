@@ -333,3 +333,15 @@ def test_the_pad_stands_as_the_world_says(vq1, dcl):
 def test_every_track_has_unknown_worlds(path):
     for vehicle in ("dcl", "swift"):
         assert not resolve("unknown:0", load_track(path), load_vehicle(vehicle)).nominal
+
+
+def test_the_same_seed_flies_the_same_world(vq1, dcl):
+    made = resolve("unknown:5", vq1, dcl)
+    assert ticks(Simulator(made, SPEC, 2)) == ticks(Simulator(made, SPEC, 2)) != ticks(Simulator(made, SPEC, 3))
+
+
+def test_a_wider_distribution_has_no_scale_below_zero(vq1):
+    wide = load_worlds("unknown@10")
+    alone = replace(wide, factors=tuple(factor for factor in wide.factors if factor.of == "plant.drag_scale"))
+    drawn = [alone.jointly(vq1, seed).plant.drag_scale for seed in range(50)]
+    assert min(drawn) > 0 and max(drawn) > 3
