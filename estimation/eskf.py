@@ -138,7 +138,7 @@ class Propagator:
 
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
-INFLATION_RAD, TURNED_AFTER = 0.02, 12  # rad, of the attitude, and images that contradict before it is doubted (chosen)
+INFLATION_RAD, TURNED_AFTER = 0.02, 30  # rad, of the attitude, and images that contradict before it is doubted (chosen)
 FAR = 0.3  # -, of a gate's range, standard deviation of the position beyond which its corners are not linear in it (chosen)
 ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s
 SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and map are known to 1 or 2 % of the range
@@ -309,9 +309,9 @@ class ErrorStateEstimator(MapEstimator):
         Gyros that lose samples turn it by 2 deg in half a second (NanoBench). Far off, corners are not linear in the
         pose, but the position fix of a gate is.
         """
-        for what, more, after in ((P, INFLATION, 0), (V, INFLATION, 0), (THETA, INFLATION_RAD, TURNED_AFTER)):
-            if self.health.misfits >= after:
-                self.propagator.correct(inflate_covariance(self.delayed, what, more))
+        turned = self.health.misfits >= TURNED_AFTER
+        for what, more in ((P, INFLATION), (V, INFLATION), *([(THETA, INFLATION_RAD)] if turned else [])):
+            self.propagator.correct(inflate_covariance(self.delayed, what, more))
         near = min(sightings, key=lambda sighting: sighting.range_m, default=None)
         if near is not None and np.sqrt(self.delayed.cov[P, P].diagonal().max()) > FAR * near.range_m:
             H, R = np.eye(3, N), near.cov + self.noise.known.map_m**2 * EYE3

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.config import ConfigError, from_dict, write
+from gate_racer.common.errors import UserError
 from gate_racer.field.identify.fit import RISE_M_S2, Fit
 from gate_racer.link.record import Record
 from gate_racer.vehicle.camera import Camera, CameraDoubt
@@ -18,21 +19,24 @@ from gate_racer.vehicle.vehicle import ThrottleCurve, Vehicle
 
 
 def identified(fit: Fit, base: Vehicle, name: str, source: str) -> Vehicle:
-    """Return the base vehicle with all fitted parameters."""
+    """Return the base vehicle with all fitted parameters. Raises UserError where no vehicle flies with them."""
     lags = [axis.lag_s for axis in fit.rates]
     rate_lag = [lag.value if lag else kept for lag, kept in zip(lags, base.rate_lag_s, strict=True)]
     linear, quadratic = fit.drag_linear_1_s, fit.drag_quadratic_1_m
-    return replace(
-        base,
-        name=name,
-        source=source,
-        throttle=_curve(fit, base.throttle),
-        thrust_lag_s=fit.thrust_lag_s,
-        command_delay_s=fit.delay_s,
-        rate_lag_s=(rate_lag[0], rate_lag[1], rate_lag[2]),
-        drag_linear_1_s=(linear[0].value, linear[1].value, linear[2].value) if linear else base.drag_linear_1_s,
-        drag_quadratic_1_m=quadratic.value if quadratic else base.drag_quadratic_1_m,
-    )
+    try:
+        return replace(
+            base,
+            name=name,
+            source=source,
+            throttle=_curve(fit, base.throttle),
+            thrust_lag_s=fit.thrust_lag_s,
+            command_delay_s=fit.delay_s,
+            rate_lag_s=(rate_lag[0], rate_lag[1], rate_lag[2]),
+            drag_linear_1_s=(linear[0].value, linear[1].value, linear[2].value) if linear else base.drag_linear_1_s,
+            drag_quadratic_1_m=quadratic.value if quadratic else base.drag_quadratic_1_m,
+        )
+    except ValueError as error:
+        raise UserError(f"{source}: {error}; are throttle and force those of a flight?") from None
 
 
 def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:

@@ -28,6 +28,7 @@ from gate_racer.vehicle.lens import EQUIDISTANT, RADTAN
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import load_vehicle
 
+PROGRAMS = "OpenCV, ROS, Kalibr, COLMAP, VINS, ORB-SLAM, Basalt or nerfstudio"
 WORK = "gate_racer.field.import_calibration"
 COEFFICIENTS = {  # of each model, in OpenCV's order
     RADTAN: ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"),
@@ -45,8 +46,10 @@ SCALARS = {  # of programs that name every parameter
     "cy": ("cy", "v0"),
     "width": ("imagewidth", "width", "w"),
     "height": ("imageheight", "height", "h"),
-    "model": ("modeltype", "cameratype", "cameramodel", "type", "model"),
+    "model": ("modeltype", "cameratype", "distortionmodel", "cameramodel", "type", "model"),
+    "coefficients": ("distortioncoefficients", "distortioncoeffs", "distcoeffs", "distortion", "dist", "d"),
 }
+OTHER_CAMERA = re.compile(r"(?i)camera[2-9]\b|right\b")  # beginnings of names
 NAMES = {  # of OpenCV's samples, ROS 1 and 2, ModalAI and numpy, in lower case without underscores
     "camera_matrix": ("cameramatrix", "k", "m", "m1", "mtx"),
     "distortion_coefficients": ("distortioncoefficients", "distcoeffs", "d", "d1", "dist"),
@@ -79,9 +82,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="import-calibration", description="Take a camera's lens from a calibration file into a vehicle's file."
     )
-    p.add_argument(
-        "file", type=Path, help="calibration of OpenCV, ROS, Kalibr, COLMAP, VINS, ORB-SLAM, Basalt or nerfstudio"
-    )
+    p.add_argument("file", type=Path, help=f"calibration of {PROGRAMS}")
     p.add_argument("vehicle", nargs="?", default="dcl", help="vehicle of all else, the mount included (default: dcl)")
     p.add_argument("--out", type=Path, help="vehicle file to write; else the camera is only shown")
     add_common(p, "the camera and its residual")
@@ -119,7 +120,7 @@ def read_calibration(file: Path) -> dict[str, Any]:
     import cv2
 
     text = read_text(file, LARGEST)
-    with reading(file, "not a calibration that can be taken"):
+    with reading(file, f"not a calibration of {PROGRAMS}"):
         if "opencv-matrix" in text or "<opencv_storage" in text:
             try:
                 storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
@@ -134,7 +135,13 @@ def read_calibration(file: Path) -> dict[str, Any]:
             raise ValueError("it has no named fields")
         if "cam0" in fields:
             return _kalibr(fields["cam0"])
-        named = _named(fields)
+        named, plain = _named(fields), {name.lower().replace("_", "") for name in fields}
+        if "LEFT.K" in fields:
+            raise ValueError("its Camera is that of rectified images; the lens is LEFT.K and LEFT.D: give these")
+        if not plain.isdisjoint(NAMES["camera_matrix"]):
+            return _matrices(fields)
+        for name in SCALARS["model"][:2]:
+            _model(named.get(name, "none"))
         return _scalars(named) if named.keys() & SCALARS["fx"] else _matrices(fields)
 
 
@@ -181,6 +188,8 @@ def _named(fields: dict[str, Any]) -> dict[str, Any]:
     """Return all values by the last part of their names, without underscores; of several cameras the first."""
     named = dict[str, Any]()
     for name, value in fields.items():
+        if OTHER_CAMERA.match(name):
+            continue
         if isinstance(value, list) and value and isinstance(value[0], dict) and name != "frames":
             value = value[0]
         inner = _named(value) if isinstance(value, dict) else {name.rpartition(".")[2].lower().replace("_", ""): value}
@@ -191,23 +200,25 @@ def _named(fields: dict[str, Any]) -> dict[str, Any]:
 def _scalars(named: dict[str, Any], corner: bool = False) -> dict[str, Any]:
     """Return the fields of a camera whose parameters have a name each; `corner`: pixels begin at their corners."""
     if "resolution" in named:  # Basalt: of each camera
-        named |= dict(zip(("width", "height"), named["resolution"][0], strict=True))
+        named |= dict(zip(("width", "height"), np.ravel(named["resolution"])[:2].tolist(), strict=True))
     given = {name: named[alias] for name, aliases in SCALARS.items() for alias in reversed(aliases) if alias in named}
-    if missing := [name for name in SCALARS if name not in given and name != "model"]:
+    if missing := [name for name in list(SCALARS)[:6] if name not in given]:
         raise ValueError(f"it lacks {', '.join(missing)}; add them to the file, in px")
+    fx, fy, cx, cy, width_px, height_px = (float(given[name]) for name in list(SCALARS)[:6])
     if named.get("camtimeoffsetns"):
         raise ValueError("cam_time_offset_ns is not taken: set it to 0, and delay_s in the vehicle's file")
-    lens = _model(given.get("model", "pinhole"))
-    half = 0.5 if corner or "flx" in named else 0.0  # COLMAP's pixels begin at their corners, so do nerfstudio's
+    flagged = any(str(named.get(name)).lower() in ("1", "true") for name in ("isfisheye", "fisheye"))
+    model = given.get("model", "fisheye" if flagged else "pinhole")
+    lens, of_nerf = _model(model), "flx" in named
+    if "radial" in named or "tangential" in named or (of_nerf and lens == RADTAN and named.get("k4")):
+        raise ValueError("its distortion is not modelled: name k1, k2, p1, p2, k3 of OpenCV")
+    half = 0.5 if corner or of_nerf else 0.0  # COLMAP's pixels begin at their corners, so do nerfstudio's
     first = 2 if "mu" in named else 1  # of the coefficients; VINS counts from 2 for KANNALA_BRANDT
     names = [f"k{k + first}" for k in range(4)] if lens == EQUIDISTANT else COEFFICIENTS[lens]
-    found = _fields(
-        (given["width"], given["height"]),
-        (given["fx"], given["fy"], given["cx"] - half, given["cy"] - half),
-        lens,
-        [named.get(name, 0.0) for name in names],
-    )
-    return found | _times(named.get("td"), named.get("rollingshuttertr"))
+    listed = np.ravel(given.get("coefficients", [named.get(name, 0.0) for name in names]))
+    coefficients = [] if str(model).lower() == "rectified" else listed.astype(float).tolist()
+    found = _fields((int(width_px), int(height_px)), (fx, fy, cx - half, cy - half), lens, coefficients)
+    return found | _times(named.get("td"), named.get("rollingshuttertr") if named.get("rollingshutter", 1) else None)
 
 
 def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,9 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
     if leg.at_ceiling >= CEILING_SHARE and flight.ceiling >= CEILING:
-        shown.append(f"throttle at its maximum, {flight.ceiling:.2f}, for {100 * leg.at_ceiling:.0f} % of the leg")
+        shown.append(
+            f"throttle at the flight's maximum, {flight.ceiling:.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
+        )
         short, more = 1 - flight.learned.get("thrust_scale", 1.0), flight.learned.get("drag_scale", 1.0) - 1
         shown += [f"thrust {100 * short:.0f} % short"] if short >= UNLIKE else []
         shown += [f"drag {100 * more:.0f} % more"] if more >= UNLIKE else []
@@ -219,9 +221,13 @@ def _silence(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
-    """Return the parameters estimated in flight."""
+    """Return the parameters estimated in flight, with the true ones of the world if logged."""
     learned = flight.learned
-    found = {f"{name} learned": f"x{learned[key]:.2f}" for key, name in LEARNED.items() if key in learned}
+    plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
+    true = {key: f" (world x{value:.2f})" for key, value in plant.items() if key in LEARNED}
+    found = {
+        f"{name} learned": f"x{learned[key]:.2f}{true.get(key, '')}" for key, name in LEARNED.items() if key in learned
+    }
     if "delay_s" in learned:
         found["delay learned"] = f"{1e3 * learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}

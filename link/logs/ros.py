@@ -262,9 +262,8 @@ def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any
         raise
     except Exception as error:  # those of the library, SQLite, zstd and lz4 have no class in common
         why = str(error) or type(error).__name__
-        raise SignalError(
-            f"{path}: cannot be read as a bag of ROS ({why}): of one that was cut, `mcap recover` makes a whole one"
-        ) from None
+        cure = ": of one that was cut, `mcap recover` makes a whole one" if path.suffix == ".mcap" else ""
+        raise SignalError(f"{path}: cannot be read as a bag of ROS ({why}){cure}") from None
 
 
 def _kind(connection: Any) -> str:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from gate_racer.common.files import read_csv, read_start
 from gate_racer.link.logs.reader import TIME, TIME_FIRST
 from gate_racer.link.logs.samples import (
     FRD,
+    LEAST_STEPS,
     RAD,
     LoggedSignals,
     Samples,
@@ -40,7 +42,7 @@ OTHER_NAMES = {
     **{f"{ours}{axis}": f"{ours}_{axis}" for ours in "apqvw" for axis in "wxyz"},
     **{f"a{axis}_b": f"a_{axis}" for axis in "xyz"},
     **{"vx_b": "u_b", "vy_b": "v_b", "vz_b": "w_b"},
-    **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage", "battery": "voltage"},
+    **{"phi": "roll", "theta": "pitch", "psi": "yaw", "vbat": "voltage"},
     **{"p": "w_x", "q": "w_y", "q_raw": "w_y", "r": "w_z", "cmd_p": "w_cmd_x", "cmd_q": "w_cmd_y", "cmd_r": "w_cmd_z"},
 }
 COLUMN = re.compile(r"([^\[\]()]*?)\s*(?:\[([^\[\]()]*)\]|\(([^\[\]()]*)\))?")  # name, name [unit] or name (unit)
@@ -50,7 +52,8 @@ UNITS = {
     **{"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "mm": 1e-3, "cm": 0.01, "mm/s": 1e-3, "cm/s": 0.01, "%": 0.01, "mV": 1e-3},
 }
 ANGLES, OMEGA, FORCE = ("roll", "pitch", "yaw"), xyz("w_{}"), xyz("a_{}")
-FASTEST_RAD_S = 35.0  # rad/s, range of usual gyros: 2000 deg/s
+# rad/s and rad, largest values of usual gyros (2000 deg/s) and of angles; beyond, they are in degrees.
+LARGEST = {**dict.fromkeys(OMEGA, (35.0, "rad/s", "deg/s")), **dict.fromkeys(ANGLES, (7.0, "rad", "deg"))}
 SPIKES = 0.05  # of the samples, that may exceed it (chosen)
 
 
@@ -92,6 +95,7 @@ NANOBENCH = (
     Source("voltage", "", ("pwr_pm_vbat",)),
 )
 
+CHANGE_S, CHANGED_M_S = 0.5, 0.3  # s, over which changes of velocity are compared; m/s, least rms to tell (chosen)
 HEAD_BYTES = 4096  # bytes, longest header that is looked at for its separator
 IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
 # Tables of programs that convert logs, by the end of a column's name, with what they were made from.
@@ -124,10 +128,11 @@ def table_signals(path: Path) -> LoggedSignals:
         values = _numbers(path, column, [row[k] if k < len(row) else "" for row in rows])
         if k == time and not unit and (unit := _tick(path, column, values)):
             notes.append(f"column {column} is taken in {unit}, by its steps")
-        if ours in OMEGA and not unit and (share := float((np.abs(values) > FASTEST_RAD_S).mean())) > SPIKES:
+        most, ours_unit, other = LARGEST.get(ours, (np.inf, "", ""))
+        if not unit and (share := float((np.abs(values) > most).mean())) > SPIKES:
             raise SignalError(
-                f"{path}: column {column} has no unit and exceeds {FASTEST_RAD_S:g} rad/s in {100 * share:.2g} % of its rows,"
-                f" more than most gyros measure: name it, as in {column} [deg/s] or {column} [rad/s]"
+                f"{path}: column {column} has no unit and exceeds {most:g} {ours_unit} in {100 * share:.2g} % of its rows,"
+                f" more than is usual: name it, as in {column} [{other}] or {column} [{ours_unit}]"
             )
         if unit not in UNITS:
             known = ", ".join(filter(None, UNITS))
@@ -138,7 +143,7 @@ def table_signals(path: Path) -> LoggedSignals:
     log = found({"": columns}, sources, notes)
     if not any(units.get(name) for name in FORCE):
         log.require_gravity(path)
-    return log if nanobench else _down(path, log)
+    return log if nanobench else _compared(_down(path, log))
 
 
 def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
@@ -163,6 +168,24 @@ def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
     signals = {name: Samples(one.t, turns[one.values.shape[1]](one.values)) for name, one in log.signals.items()}
     note = "a_z is positive for most of the log: z is taken as up, y as left, in all columns"
     return replace(log, signals=signals, notes=(*log.notes, note))
+
+
+def _compared(log: LoggedSignals) -> LoggedSignals:
+    """Return a log with a note where its velocities are not those of its forces by its attitudes: axes that disagree."""
+    names = ("force", "v", "q")
+    force, v, q = (one.where(np.flatnonzero(np.isfinite(one.values).all(axis=1))) for one in map(log.get, names))
+    q = q.where(np.linalg.norm(q.values, axis=1) > 0.5)
+    if min(len(force), len(v), len(q)) < LEAST_STEPS:
+        return log
+    t = np.arange(force.t[0], force.t[-1], CHANGE_S)
+    f_w = Rotation.from_quat(q.at(force.t), scalar_first=True).apply(force.values) + [0.0, 0.0, GRAVITY]
+    summed = np.concatenate([np.zeros((1, 3)), np.cumsum(f_w[:-1] * np.diff(force.t)[:, None], axis=0)])
+    felt, told = (np.diff(Samples(*one).at(t), axis=0) for one in ((force.t, summed), (v.t, v.values)))
+    moved, off = float(np.sqrt(np.nanmean(told**2))), float(np.sqrt(np.nanmean((told - felt) ** 2)))
+    if not (moved > CHANGED_M_S and off > moved):
+        return log
+    note = "its velocity changes otherwise than its force and attitude say: check the axes of v, a and q (NED and FRD)"
+    return replace(log, notes=(*log.notes, note))
 
 
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:

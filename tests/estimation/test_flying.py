@@ -55,7 +55,7 @@ def test_attitude_telemetry_is_not_needed_but_used(name, vq1, dcl):
 
 
 def test_gates_bring_back_a_pose_that_the_gyro_has_lost(dcl):
-    """Twelve degrees wrong without a gate in view: a wider position alone never fits the gates again."""
+    """Twelve degrees wrong without a gate in view: a wider position alone does not fit the gates again."""
     flight = Flight(load_track("vq2"), dcl)
     flight.fly(0.5)
     flight.gyro_bias = np.array([0.3, 0.3, 0.1])
@@ -63,7 +63,7 @@ def test_gates_bring_back_a_pose_that_the_gyro_has_lost(dcl):
     flight.gyro_bias = np.zeros(3)
     assert flight.turned > 0.2
     flight.fly(3.0)
-    assert flight.turned < 0.05 and flight.error < 0.5
+    assert flight.turned < 0.1 and flight.error < 0.6  # 0.22 and 11 m if the position alone is doubted
 
 
 def test_an_estimated_delay_of_images_that_have_not_yet_been_exposed_does_not_lock_them_out(flight):

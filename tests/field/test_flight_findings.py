@@ -29,7 +29,7 @@ def test_a_slow_leg_is_named_with_its_loss_and_what_the_log_shows_there(slow_fli
     lost = (plan.gate_times_s[SLOW_LEG] - plan.gate_times_s[SLOW_LEG - 1]) * (1 / SLOW_PACE - 1)
     (sentence,) = [text for text in said(read_logged_flight(slow_flight)) if "lost between" in text]
     assert sentence.startswith(
-        f"{lost:.2f} s lost between gates 3 and 4: pace down to 0.86, throttle at its maximum, 1.00, for "
+        f"{lost:.2f} s lost between gates 3 and 4: pace down to 0.86, throttle at the flight's maximum, 1.00, for "
     )
     assert sentence.endswith("% of the leg, thrust 8 % short.")
 

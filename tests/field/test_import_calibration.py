@@ -136,6 +136,8 @@ TAGGED = (
 )
 KANNALA_BRANDT = ("k2", "k3", "k4", "k5", "mu", "mv", "u0", "v0")
 NAMED = dict(zip(("k1", "k2", "k3", "k4", "fx", "fy", "cx", "cy"), (*FISHEYE, *K), strict=True))
+NERF = {"fl_x": 424, "fl_y": 426, "cx": 322, "cy": 168, "w": 640, "h": 360}
+SCALARS = dict(zip(("fx", "fy", "cx", "cy"), K, strict=True)) | {"w": 640, "h": 360, "distortion_coefficients": FISHEYE}
 CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coeffs: {list(FISHEYE)}"
 
 
@@ -157,6 +159,8 @@ CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coef
             "%YAML:1.0\n---\nmodel_type: KANNALA_BRANDT\nimage_width: 640\nimage_height: 360\nprojection_parameters:\n"
             + "".join(f"   {name}: {value}\n" for name, value in zip(KANNALA_BRANDT, (*FISHEYE, *K), strict=True)),
         ),
+        ("of scalars.json", json.dumps(SCALARS | {"distortion_model": "equidistant"})),
+        ("of scalars with a list.json", json.dumps(SCALARS | {"is_fisheye": True})),
         (
             "of ORB-SLAM3.yaml",
             'Camera.type: "KannalaBrandt8"\nCamera.width: 640\nCamera.height: 360\n'
@@ -209,8 +213,11 @@ def test_a_picture_folded_in_a_corner_is_not_told_as_whole(tmp_path, capsys):
             "lacks width, height; add them",
         ),
         ("cam0_mei.yaml", "model_type: MEI\nw: 640\nh: 360\nfx: 424\nfy: 426\ncx: 322\ncy: 168\n", "model 'MEI'"),
+        ("euroc.yaml", "Camera.fx: 424\nLEFT.K: 1\n", "that of rectified images; the lens is LEFT.K and LEFT.D"),
+        ("mei.yaml", "model_type: MEI\nprojection_parameters: {gamma1: 1.0}\n", "model 'MEI'"),
+        ("nerf.json", json.dumps(NERF | {"k4": 0.1}), "its distortion is not modelled"),
         ("basalt.json", '{"value0": {"fx": 1, "resolution": []}}', "not a calibration"),
-        ("file.yaml", "hello: world\n", "not a calibration that can be taken"),
+        ("file.yaml", "hello: world\n", "not a calibration of OpenCV, ROS, Kalibr"),
         ("file.yaml", "hello\n", "it has no named fields"),
         (
             "file.yaml",

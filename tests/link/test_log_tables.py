@@ -122,6 +122,16 @@ def test_axes_with_z_up_are_turned_into_frd_and_ned(up, tmp_path):
     assert tuple(log.get("force").values[5]) == pytest.approx((0.5, -0.6, -9.81))
 
 
+@pytest.mark.parametrize("turned, noted", [(1, 0), (-1, 1)])
+def test_velocities_whose_axes_are_not_those_of_the_forces_are_noted(turned, noted, tmp_path):
+    """A level vehicle that is pushed to and fro, sideways and vertically."""
+    rows = [(t, 0.3, np.sin(t), 2 * np.cos(t), -GRAVITY - np.sin(t)) for t in np.arange(0.0, 20.0, 0.02)]
+    v = [(1 - np.cos(t), turned * 2 * np.sin(t), turned * (np.cos(t) - 1)) for t, *_ in rows]
+    lines = [",".join(map(str, (*row, *one, 0, 0, 0))) for row, one in zip(rows, v, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["t,throttle,a_x,a_y,a_z,v_x,v_y,v_z,roll,pitch,yaw", *lines]))
+    assert sum("check the axes" in note for note in read_log_signals(tmp_path / "a.csv").notes) == noted
+
+
 def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
     head, glitches = f"{HEAD},w_x,w_y,w_z", iter([500.0, *[0.3] * (len(ROWS) - 1)])
     log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: (*row, next(glitches), 0, 0)))
