@@ -110,7 +110,7 @@ class Losses:
     def __str__(self) -> str:
         parts = [f"{count} {what}{'s' if count > 1 else ''} damaged" for what, count in self.counts.items()]
         if self.cut_off is not None:
-            at = "" if self.last_s is None else f", at {self.last_s:.2f} s"
+            at = ", and no message was read" if self.last_s is None else f", at {self.last_s:.2f} s"
             parts.append(f"it is truncated after {self.cut_off / 1e3:.1f} kB{at}")
         return f"{', '.join(parts)}; the undamaged part is used" if parts else ""
 

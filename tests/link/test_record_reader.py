@@ -68,7 +68,7 @@ def test_one_bad_chunk_hides_no_other(whole, tmp_path, number, capsys):
 def test_a_file_that_was_cut_off_gives_what_it_holds(whole, tmp_path, share):
     times, losses = read(tmp_path / "a.mcap", whole[: int(share * len(whole))])
     assert times == list(range(len(times))) and (len(times) < RECORDS or share > 0.9)
-    where = f", at {times[-1] / 1e9:.2f} s" if times else ""
+    where = f", at {times[-1] / 1e9:.2f} s" if times else ", and no message was read"
     assert f"it is truncated after {losses.cut_off / 1e3:.1f} kB{where}; the undamaged part is used" in str(losses)
 
 
