@@ -177,7 +177,9 @@ def _compared(log: LoggedSignals) -> LoggedSignals:
     q = q.where(np.linalg.norm(q.values, axis=1) > 0.5)
     if min(len(force), len(v), len(q)) < LEAST_STEPS:
         return log
-    t = np.arange(force.t[0], force.t[-1], CHANGE_S)
+    t = force.t[:: max(1, round(CHANGE_S / max(float(np.median(np.diff(force.t))), 1e-6)))]
+    if len(t) < LEAST_STEPS:
+        return log
     f_w = Rotation.from_quat(q.at(force.t), scalar_first=True).apply(force.values) + [0.0, 0.0, GRAVITY]
     summed = np.concatenate([np.zeros((1, 3)), np.cumsum(f_w[:-1] * np.diff(force.t)[:, None], axis=0)])
     felt, told = (np.diff(Samples(*one).at(t), axis=0) for one in ((force.t, summed), (v.t, v.values)))
