@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from gate_racer.common.files import read_csv, read_start
 from gate_racer.link.logs.reader import TIME, TIME_FIRST
@@ -129,7 +128,7 @@ def table_signals(path: Path) -> LoggedSignals:
         if k == time and not unit and (unit := _tick(path, column, values)):
             notes.append(f"column {column} is taken in {unit}, by its steps")
         most, ours_unit, other = LARGEST.get(ours, (np.inf, "", ""))
-        if not unit and (share := float((np.abs(values) > most).mean())) > SPIKES:
+        if not unit and (share := (np.abs(values) > most).sum() / max(len(values), 1)) > SPIKES:
             raise SignalError(
                 f"{path}: column {column} has no unit and exceeds {most:g} {ours_unit} in {100 * share:.2g} % of its rows,"
                 f" more than is usual: name it, as in {column} [{other}] or {column} [{ours_unit}]"
@@ -172,6 +171,8 @@ def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
 
 def _compared(log: LoggedSignals) -> LoggedSignals:
     """Return a log with a note where its velocities are not those of its forces by its attitudes: axes that disagree."""
+    from scipy.spatial.transform import Rotation  # slow to load
+
     names = ("force", "v", "q")
     force, v, q = (one.where(np.flatnonzero(np.isfinite(one.values).all(axis=1))) for one in map(log.get, names))
     q = q.where(np.linalg.norm(q.values, axis=1) > 0.5)
