@@ -7,6 +7,7 @@ then hidden. The NEES is that of the position, 3 where the filter is consistent;
 """
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from gate_racer.race.lockstep import detections
 from gate_racer.sim.view.projected import ProjectedCamera
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.gate import Gate
-from gate_racer.tracks.track import Bounds, Start, Track
+from gate_racer.tracks.track import VADR_FRAME, Bounds, Start, Track
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, from_euler, matrix, to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -33,7 +34,6 @@ HIDDEN_S = 0.0, 1.0, 2.0, 3.0  # s
 SHOWN_S, GYRO_S = 1.0, 0.5  # s
 CAMERA_HZ, LATENCY_S = 30.0, 0.024  # s, from exposure to detections
 AHEAD_M, APART_M, GATES = 3.0, 2.5, 3
-OPENING_M, OUTER_M = 1.5, 2.7  # VADR-TS-002
 ROOM_M = 50.0  # around the flight
 SEED = 0
 
@@ -46,7 +46,9 @@ def course(p_w: Array, q_wb: Array, camera: Camera) -> Track:
     middle = p_w.mean(axis=0) + AHEAD_M * ahead
     places = [middle + APART_M * (k - (GATES - 1) / 2) * right + k * ahead for k in range(GATES)]
     yaw_deg = float(np.degrees(yaw))
-    gates = tuple(Gate(tuple(place.tolist()), yaw_deg, 0.0, OPENING_M, OUTER_M) for place in places)
+    gates = tuple(
+        Gate(tuple(place.tolist()), yaw_deg, 0.0, **asdict(VADR_FRAME)) for place in places
+    )
     low, high = p_w.min(axis=0) - ROOM_M, p_w.max(axis=0) + ROOM_M
     start = Start(tuple(p_w[0].tolist()), yaw_deg, float(np.degrees(pitch)), float(np.degrees(roll)))
     return Track("real", start, Bounds(tuple(low.tolist()), tuple(high.tolist())), gates, False, None)
@@ -56,11 +58,11 @@ def seen(log: LogRecords, track: Track, camera: Camera, poses: tuple[Samples, Sa
     """Return a log with detections of the gates for `SHOWN_S`, then none for hidden_s (s), and so on."""
     projector = ProjectedCamera(track, camera, load_style("race"), SEED)
     p, q = poses
+    exposed = np.arange(p.t[0], p.t[-1], 1 / CAMERA_HZ)
     shown = list[tuple[float, tuple[str, dict[str, Any]]]]()
-    for number, t in enumerate(np.arange(p.t[0], p.t[-1], 1 / CAMERA_HZ).tolist()):
+    for number, (t, p_w, q_wb) in enumerate(zip(exposed.tolist(), p.at(exposed), q.at(exposed), strict=True)):
         if (t - p.t[0]) % (SHOWN_S + hidden_s) < SHOWN_S:
-            at = np.array([t])
-            for one in detections(projector.see(p.at(at)[0], q.at(at)[0])):
+            for one in detections(projector.see(p_w, q_wb)):
                 shown.append((t + LATENCY_S, ("detection", {"t": t, "frame": number, **one.record()})))
     events = [*((record["t"], (topic, record)) for topic, record in log.events), *shown]
     return LogRecords(log.about, [event for _, event in sorted(events, key=lambda one: one[0])], log.truth)

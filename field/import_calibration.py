@@ -12,7 +12,7 @@ Coefficients are taken as they stand: the camera has the same models (`vehicle/l
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,10 @@ SCALARS = {  # of programs that name every parameter
     "cy": ("cy", "v0"),
     "width": ("imagewidth", "width", "w"),
     "height": ("imageheight", "height", "h"),
-    "model": ("modeltype", "cameratype", "distortionmodel", "cameramodel", "type", "model"),
+}
+SURE_MODELS = ("modeltype", "cameratype")  # names of nothing else
+BESIDE_SCALARS = {
+    "model": (*SURE_MODELS, "distortionmodel", "cameramodel", "type", "model"),
     "coefficients": ("distortioncoefficients", "distortioncoeffs", "distcoeffs", "distortion", "dist", "d"),
 }
 OTHER_CAMERA = re.compile(r"(?i)camera[2-9]\b|right\b")  # beginnings of names
@@ -135,12 +138,12 @@ def read_calibration(file: Path) -> dict[str, Any]:
             raise ValueError("it has no named fields")
         if "cam0" in fields:
             return _kalibr(fields["cam0"])
-        named, plain = _named(fields), {name.lower().replace("_", "") for name in fields}
         if "LEFT.K" in fields:
             raise ValueError("its Camera is that of rectified images; the lens is LEFT.K and LEFT.D: give these")
-        if not plain.isdisjoint(NAMES["camera_matrix"]):
+        if {_bare(name) for name in fields} & {*NAMES["camera_matrix"]}:
             return _matrices(fields)
-        for name in SCALARS["model"][:2]:
+        named = _named(fields)
+        for name in SURE_MODELS:
             _model(named.get(name, "none"))
         return _scalars(named) if named.keys() & SCALARS["fx"] else _matrices(fields)
 
@@ -162,9 +165,19 @@ def _first_document(text: str) -> str:
     return text if end < 0 else text[:end]
 
 
+def _bare(name: str) -> str:
+    """Return a name in lower case without underscores."""
+    return name.lower().replace("_", "")
+
+
+def _told(given: dict[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return what is given, by our names; of several aliases the first counts."""
+    return {name: given[alias] for name, aliases in names.items() for alias in reversed(aliases) if alias in given}
+
+
 def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
-    given = {name.lower().replace("_", ""): value for name, value in fields.items()}
-    told = {name: given[alias] for name, aliases in NAMES.items() for alias in reversed(aliases) if alias in given}
+    given = {_bare(name): value for name, value in fields.items()}
+    told = _told(given, NAMES)
     missing = [name for name in list(NAMES)[:4] if name not in told]
     if missing:
         size_only = "; add them to the file, in px" if "image" in missing[0] else ""
@@ -192,7 +205,7 @@ def _named(fields: dict[str, Any]) -> dict[str, Any]:
             continue
         if isinstance(value, list) and value and isinstance(value[0], dict) and name != "frames":
             value = value[0]
-        inner = _named(value) if isinstance(value, dict) else {name.rpartition(".")[2].lower().replace("_", ""): value}
+        inner = _named(value) if isinstance(value, dict) else {_bare(name.rpartition(".")[2]): value}
         named = inner | named
     return named
 
@@ -201,21 +214,21 @@ def _scalars(named: dict[str, Any], corner: bool = False) -> dict[str, Any]:
     """Return the fields of a camera whose parameters have a name each; `corner`: pixels begin at their corners."""
     if "resolution" in named:  # Basalt: of each camera
         named |= dict(zip(("width", "height"), np.ravel(named["resolution"])[:2].tolist(), strict=True))
-    given = {name: named[alias] for name, aliases in SCALARS.items() for alias in reversed(aliases) if alias in named}
-    if missing := [name for name in list(SCALARS)[:6] if name not in given]:
+    given, beside = _told(named, SCALARS), _told(named, BESIDE_SCALARS)
+    if missing := [name for name in SCALARS if name not in given]:
         raise ValueError(f"it lacks {', '.join(missing)}; add them to the file, in px")
-    fx, fy, cx, cy, width_px, height_px = (float(given[name]) for name in list(SCALARS)[:6])
+    fx, fy, cx, cy, width_px, height_px = (float(given[name]) for name in SCALARS)
     if named.get("camtimeoffsetns"):
         raise ValueError("cam_time_offset_ns is not taken: set it to 0, and delay_s in the vehicle's file")
     flagged = any(str(named.get(name)).lower() in ("1", "true") for name in ("isfisheye", "fisheye"))
-    model = given.get("model", "fisheye" if flagged else "pinhole")
+    model = beside.get("model", "fisheye" if flagged else "pinhole")
     lens, of_nerf = _model(model), "flx" in named
     if "radial" in named or "tangential" in named or (of_nerf and lens == RADTAN and named.get("k4")):
         raise ValueError("its distortion is not modelled: name k1, k2, p1, p2, k3 of OpenCV")
     half = 0.5 if corner or of_nerf else 0.0  # COLMAP's pixels begin at their corners, so do nerfstudio's
     first = 2 if "mu" in named else 1  # of the coefficients; VINS counts from 2 for KANNALA_BRANDT
     names = [f"k{k + first}" for k in range(4)] if lens == EQUIDISTANT else COEFFICIENTS[lens]
-    listed = np.ravel(given.get("coefficients", [named.get(name, 0.0) for name in names]))
+    listed = np.ravel(beside.get("coefficients", [named.get(name, 0.0) for name in names]))
     coefficients = [] if str(model).lower() == "rectified" else listed.astype(float).tolist()
     found = _fields((int(width_px), int(height_px)), (fx, fy, cx - half, cy - half), lens, coefficients)
     return found | _times(named.get("td"), named.get("rollingshuttertr") if named.get("rollingshutter", 1) else None)
@@ -255,7 +268,7 @@ def _colmap(text: str) -> dict[str, Any]:
 
 
 def _model(name: str) -> str:
-    plain = str(name).lower().replace("_", "")
+    plain = _bare(str(name))
     if plain not in MODELS:
         raise ValueError(f"camera or distortion model {name!r}: must be one of {', '.join(MODELS)}")
     return MODELS[plain]
