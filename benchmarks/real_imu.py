@@ -46,9 +46,7 @@ def course(p_w: Array, q_wb: Array, camera: Camera) -> Track:
     middle = p_w.mean(axis=0) + AHEAD_M * ahead
     places = [middle + APART_M * (k - (GATES - 1) / 2) * right + k * ahead for k in range(GATES)]
     yaw_deg = float(np.degrees(yaw))
-    gates = tuple(
-        Gate(tuple(place.tolist()), yaw_deg, 0.0, **asdict(VADR_FRAME)) for place in places
-    )
+    gates = tuple(Gate(tuple(place.tolist()), yaw_deg, 0.0, **asdict(VADR_FRAME)) for place in places)
     low, high = p_w.min(axis=0) - ROOM_M, p_w.max(axis=0) + ROOM_M
     start = Start(tuple(p_w[0].tolist()), yaw_deg, float(np.degrees(pitch)), float(np.degrees(roll)))
     return Track("real", start, Bounds(tuple(low.tolist()), tuple(high.tolist())), gates, False, None)
