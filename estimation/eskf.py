@@ -5,6 +5,7 @@ own exposure and corrects it there; the present is then integrated again. Withou
 present, so that each IMU sample costs the same.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from gate_racer.estimation.estimator import AHEAD_S, INFLATION, ExposureState, Health, MapEstimator, State
+from gate_racer.estimation.gyro_walk import CONTRADICTED, GyroWalk, accumulated
 from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
 from gate_racer.estimation.widths import COURSE, MOUNT, PriorWidths
 from gate_racer.link.messages import Attitude, Imu
@@ -23,6 +25,7 @@ from gate_racer.model.kalman import FilterState, MeasurementModel, inflate_covar
 from gate_racer.model.reprojection import (
     CameraContext,
     GateSighting,
+    Measured,
     calibrated,
     passing,
     residual,
@@ -43,7 +46,6 @@ from gate_racer.model.states import (
     S_A,
     S_G,
     THETA,
-    N,
     Noise,
     Nominal,
     P,
@@ -138,9 +140,7 @@ class Propagator:
 
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
-# With 0.004 rad filters of gyros that lose samples stay lost (NanoBench), with 0.02 false detections of 0.8 s turn it by 2 deg.
-INFLATION_RAD, TURNED_AFTER = 0.01, 12  # rad, of the attitude, and images that contradict before it is doubted
-FAR = 0.3  # -, of a gate's range, standard deviation of the position beyond which its corners are not linear in it (chosen)
+TURNED_AFTER = 12  # images that contradict before the gyro is doubted
 ATTITUDES_KEPT = 100  # newest attitudes, 1 to 2 s
 SIGMA_REFOCUSED = 0.03  # -, of a focal length measured from the pad: pad and map are known to 1 or 2 % of the range
 READINGS_KEPT = 60  # newest readings, 0.25 to 0.5 s: they span the uncertainty of an exposure's time
@@ -169,6 +169,7 @@ class ErrorStateEstimator(MapEstimator):
         self._corrected = np.zeros(3)
         self._clock_sigma = float(np.sqrt(self.delayed.cov[DELAY, DELAY]))
         self.widths = PriorWidths(self.delayed, noise.walks)
+        self._gyro_walk, self._corrected_t = GyroWalk(), 0.0
         self.restart_rest()
 
     @property
@@ -199,7 +200,7 @@ class ErrorStateEstimator(MapEstimator):
     def release(self) -> None:
         if not self._at_rest:
             return
-        self._at_rest = False
+        self._at_rest, self._corrected_t = False, self.t
         if not self._rest.samples:
             return
         self.noise = self.propagator.noise = replace(self.noise, imu=self._rest.noise(self.noise.imu))
@@ -301,22 +302,33 @@ class ErrorStateEstimator(MapEstimator):
             return 0
         fitting = self._see(exposure.stamp, sightings)
         if self.health.should_inflate(0 in fitting, unexplained + len(sightings)):
-            self._doubt(sightings)
+            self._doubt()
         return len(fitting)
 
-    def _doubt(self, sightings: Sequence[GateSighting]) -> None:
-        """Doubt the pose after contradictory images: a wrong position soon fits again, else the attitude is wrong as well.
+    def _doubt(self) -> None:
+        """Doubt the pose after contradictory images, until they fit; after many, the gyro as well."""
+        for block in (P, V):
+            self.propagator.correct(inflate_covariance(self.delayed, block, INFLATION))
+        if self.health.misfits >= TURNED_AFTER:
+            self._assume_walk(max(self._gyro_walk.density, CONTRADICTED))
 
-        Gyros that lose samples turn it by 2 deg in half a second (NanoBench). Far off, corners are not linear in the
-        pose, but the position fix of a gate is.
-        """
-        turned = self.health.misfits >= TURNED_AFTER
-        for what, more in ((P, INFLATION), (V, INFLATION), *([(THETA, INFLATION_RAD)] if turned else [])):
-            self.propagator.correct(inflate_covariance(self.delayed, what, more))
-        near = min(sightings, key=lambda sighting: sighting.range_m, default=None)
-        if near is not None and np.sqrt(self.delayed.cov[P, P].diagonal().max()) > FAR * near.range_m:
-            H, R = np.eye(3, N), near.cov + self.noise.known.map_m**2 * EYE3
-            self._update(lambda x: (near.p_wb - self._offsets.on_map(x), H), R)
+    def _test_gyro(self, nearest: Measured) -> None:
+        """Compare densities of the attitude's walk by the residual of the nearest gate."""
+        T = self.delayed.x.t - self._corrected_t
+        G = accumulated(self.delayed, T)
+        known = self.noise.gross_share, self.noise.gross_px
+        self._assume_walk(self._gyro_walk.likeliest(self.delayed.cov, G, T, nearest, *known))
+
+    def _assume_walk(self, density: float) -> None:
+        """Set the density of the attitude's walk; a greater one counts since the last correction."""
+        more = density**2 - self._gyro_walk.density**2
+        if not more:
+            return
+        self._gyro_walk.density, cov = density, self.delayed.cov.copy()
+        cov[POSE, POSE] += max(more, 0.0) * accumulated(self.delayed, self.delayed.x.t - self._corrected_t)
+        self.propagator.correct(replace(self.delayed, cov=cov))
+        theta = self.noise.states["theta"]._replace(walk=math.hypot(self.noise.known.gyro_walk, density))
+        self.noise = self.propagator.noise = replace(self.noise, states={**self.noise.states, "theta": theta})
 
     def calibration(self) -> Camera:
         state = self.delayed
@@ -386,6 +398,7 @@ class ErrorStateEstimator(MapEstimator):
         x, omega = self.delayed.x, self.delayed.x.rates(self.delayed.reading)
         context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
         measured = stack(near, self._offsets.slots(gates), x, context)
+        self._test_gyro(measured.of([0]))
         measured = tempered(self.delayed.cov, measured, self.noise.gross_share, self.noise.gross_px)
         nis, singular = passing(self.delayed.cov, measured)
         self.health.singular += singular
@@ -398,6 +411,7 @@ class ErrorStateEstimator(MapEstimator):
         for k in sorted(nis, reverse=True):  # the nearest last
             self._offsets.used(gates[k])
         self._corrected += self.delayed.x.p_wb - x.p_wb
+        self._corrected_t = x.t
         self.health.used(list(nis.values()))
         self._widen()
         return list(nis)
