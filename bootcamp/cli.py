@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gate_racer.bootcamp.scenario import DRONES, FILE, PX_MAX, Arena, load_world
-from gate_racer.common.command import add_common
+from gate_racer.common.command import settings_parser
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.settings import key
 
 WORK = "gate_racer.bootcamp.run"
 PORT = 8766  # default TCP port of the page in a browser (chosen)
@@ -80,16 +80,8 @@ class BootcampSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the `bootcamp` command."""
-    arguments = argparse.ArgumentParser(
-        prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
-    )
-    arguments.add_argument(
-        "program",
-        nargs="*",
-        type=Path,
-        help="Python file with decide(report, pads); or `grade FOLDER`: grade all programs in a folder",
-    )
-    add_settings(arguments, BootcampSettings(), OPTIONS, file=False)
-    add_common(arguments, "the result")
+    about = "Fly a program that returns one command per step, and judge the flight."
+    arguments = settings_parser("bootcamp", about, BootcampSettings(), OPTIONS, "the result", file=False)
+    programs = "Python file with decide(report, pads); or `grade FOLDER`: grade all programs in a folder"
+    arguments.add_argument("program", nargs="*", type=Path, help=programs)
     return arguments

@@ -24,6 +24,7 @@ from gate_racer.common.config import read_fields
 from gate_racer.common.errors import UserError, exit_code, nearest, say
 from gate_racer.common.files import require_output, write_file
 from gate_racer.common.launch import QUIET, load
+from gate_racer.common.settings import add_settings, instead
 
 STDOUT = Path("-")
 TRACK_OPTIONS, TRACK_ARGUMENTS = ("--track", "--tracks"), ("track", "what")  # a course, by option or by place
@@ -51,6 +52,22 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
 
 
+def settings_parser(
+    prog: str,
+    about: str,
+    settings: Any,
+    options: Mapping[str, Mapping[str, str]],
+    result: str,
+    *also: str,
+    file: bool = True,
+) -> argparse.ArgumentParser:
+    """Return the command line of a command with settings; arguments as of `add_settings` and `add_common`."""
+    parser = argparse.ArgumentParser(prog=prog, description=about)
+    add_settings(parser, settings, options, file)
+    add_common(parser, result, *also)
+    return parser
+
+
 def main(module: str) -> NoReturn:
     """Run the command of a module, and exit with its code.
 
@@ -64,8 +81,10 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     """Parse the command line and run it. Returns the exit code."""
 
     def refuse(message: str) -> NoReturn:
-        unknown = message.partition("unrecognized arguments: ")[2].split()
-        near = nearest(unknown[0], parser._option_string_actions) if unknown else ""
+        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
+        if sets := instead(parser, unknown):
+            raise UserError(f"{unknown}: is no option; use {sets}")
+        near = nearest(unknown, parser._option_string_actions) if unknown else ""
         raise UserError(f"{message}{near and ';' + near} ({parser.prog} --help)")
 
     def performed() -> int:

@@ -47,26 +47,22 @@ def exit_code(main: Callable[[], int | None]) -> int:
     _open_standard_streams()
     out, err = cast(TextIO, _Escaped(sys.stdout)), cast(TextIO, _Escaped(sys.stderr))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        return _coded(main)
-
-
-def _coded(main: Callable[[], int | None]) -> int:
-    try:
-        return main() or 0
-    except UserError as error:
-        say(f"error: {one_line(str(error))}", sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output has closed it
-        _drop(sys.stdout)
-        return 0
-    except OSError as error:  # a file or folder of the command line that the system refuses
-        if error.filename is None:
-            raise
-        say(f"error: {one_line(f'{error.filename}: {error.strerror}')}", sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("interrupted", sys.stderr)
-        return 130
+        try:
+            return main() or 0
+        except UserError as error:
+            say(f"error: {one_line(str(error))}", sys.stderr)
+            return 2
+        except BrokenPipeError:  # the reader of our output has closed it
+            _drop(sys.stdout)
+            return 0
+        except OSError as error:  # a file or folder of the command line that the system refuses
+            if error.filename is None:
+                raise
+            say(f"error: {one_line(f'{error.filename}: {error.strerror}')}", sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            say("interrupted", sys.stderr)
+            return 130
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
@@ -110,7 +106,7 @@ def _drop(stream: TextIO) -> None:
 def _open_standard_streams() -> None:
     """Open closed standard streams on the null device, since the next file opened would take their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # opens the lowest free descriptor, usually its own
+        if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
 
 

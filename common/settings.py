@@ -48,7 +48,7 @@ class About(NamedTuple):
         if self.positive and not value > 0:
             return "must be positive"
         if not self.least <= value <= self.most:
-            between = f"must lie between {self.least:g} and {self.most:g}"
+            between = f"must lie between {max(self.least, 0.0) if self.positive else self.least:g} and {self.most:g}"
             return between if self.most < inf else f"must be at least {self.least:g}"
         return ""
 
@@ -83,13 +83,14 @@ def limited(default: Any = MISSING, **limits: Any) -> Any:
 
 
 class Limited:
-    """Base class of dataclasses that checks their fields made by `limited`. Raises ValueError."""
+    """Base class of dataclasses that checks their fields made by `limited`, each entry of tuples. Raises ValueError."""
 
     def __post_init__(self) -> None:
         for one in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, one.name)
-            if "limits" in one.metadata and (objection := one.metadata["limits"].objection(value)):
-                raise ValueError(f"{one.name}: {value!r} {objection}")
+            given = getattr(self, one.name)
+            for value in given if isinstance(given, tuple) else (given,):
+                if "limits" in one.metadata and (objection := one.metadata["limits"].objection(value)):
+                    raise ValueError(f"{one.name}: {value!r} {objection}")
 
 
 _kinds = cache(get_type_hints)
@@ -146,13 +147,14 @@ def add_settings(
     parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="settings, one each")
     parser.epilog = f"Further keys, described in docs/settings.md: {further}."
     parser.set_defaults(given=(), **({} if file else {"config": None}))
-    unlisted: dict[str, list[str]] = {}  # keys by the option that a user may expect, the last part of the name
-    for name in known:
-        unlisted.setdefault("--" + UNIT.sub("", name.rpartition(".")[2]).replace("_", "-"), []).append(name)
-    for option, names in unlisted.items():
-        if option not in parser._option_string_actions:
-            given = " or ".join(f"--set {name}=VALUE" for name in names)
-            parser.add_argument(option, nargs="?", action=_NoOption, const=given, help=argparse.SUPPRESS)
+
+
+def instead(parser: argparse.ArgumentParser, option: str) -> str:
+    """Return how the keys are set that a user may mean by an unknown option, the last part of their names; else ""."""
+    settings, _ = getattr(parser, "described", (None, None))
+    names = [one.name for one in keys_of(settings)] if settings is not None else []
+    spelled = {name: "--" + UNIT.sub("", name.rpartition(".")[2]).replace("_", "-") for name in names}
+    return " or ".join(f"--set {name}=VALUE" for name in names if spelled[name] == option)
 
 
 def _form(one: Key) -> dict[str, Any]:
@@ -239,10 +241,3 @@ class _Option(argparse.Action):
             value = one.about.const if values is one else values
             shown = f"{option_string} {_shown(tuple(value) if one.listed else value)}"
         namespace.given = (*namespace.given, (shown, one.name, str(value) if isinstance(value, Path) else value))
-
-
-class _NoOption(argparse.Action):
-    """A key without an option of its own, spelled as one: refused with what sets it."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        raise UserError(f"{option_string}: is no option; use {self.const}")

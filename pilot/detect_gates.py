@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 
 WORK = "gate_racer.pilot.gates_in_images"
@@ -27,10 +27,7 @@ class DetectionSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
-    )
-    p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
-    add_settings(p, DetectionSettings(), OPTIONS, file=False)
-    add_common(p, "the detections")
-    return p
+    about = "Detect gates in images, folders of images or flight logs."
+    arguments = settings_parser("detect-gates", about, DetectionSettings(), OPTIONS, "the detections", file=False)
+    arguments.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
+    return arguments

@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 
@@ -34,16 +34,11 @@ class ReplaySettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(
-        prog="replay-flight",
-        description="Repeat perception and estimation on a flight log, and compare them with the estimate in flight and the"
-        " truth.",
+    about = (
+        "Repeat perception and estimation on a flight log, and compare them with the estimate in flight and the truth."
     )
-    arguments.add_argument(
-        "log",
-        type=Path,
-        help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV",
-    )
-    add_settings(arguments, ReplaySettings(), OPTIONS, file=False)
-    add_common(arguments, "the errors of both estimates")
+    result = "the errors of both estimates"
+    arguments = settings_parser("replay-flight", about, ReplaySettings(), OPTIONS, result, file=False)
+    log = "flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV"
+    arguments.add_argument("log", type=Path, help=log)
     return arguments

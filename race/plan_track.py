@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 from gate_racer.planner.task import PlanOptions
 
 WORK = "gate_racer.race.planning"
@@ -39,8 +39,6 @@ class PlanSettings(PlanOptions):
 
 def parser() -> argparse.ArgumentParser:
     about = "Compute a time-optimal, certified trajectory through the gates of a track."
-    arguments = argparse.ArgumentParser(prog="plan-track", description=about)
+    arguments = settings_parser("plan-track", about, PlanSettings(), OPTIONS, "the certificate")
     arguments.add_argument("track", nargs="?", help="name or YAML file of the track, such as vq1")
-    add_settings(arguments, PlanSettings(), OPTIONS)
-    add_common(arguments, "the certificate")
     return arguments

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate_racer.common.command import add_common
+from gate_racer.common.command import settings_parser
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.settings import key
 from gate_racer.link.options import TERMINAL
 from gate_racer.race.settings import PLANT, WorldSettings
 from gate_racer.tracks.track import MOST, SPACING_M
@@ -103,8 +103,7 @@ class SimulatorSettings:
 
 def parser() -> argparse.ArgumentParser:
     about = "Simulator with the interface VADR-TS-002 over UDP."
-    arguments = argparse.ArgumentParser(prog="race-sim", description=about)
+    result = "verdict and true path of the last run"
+    arguments = settings_parser("race-sim", about, SimulatorSettings(), OPTIONS, result, "--report")
     arguments.add_argument("track", nargs="?", default="vq1", help="name or YAML file (default: vq1)")
-    add_settings(arguments, SimulatorSettings(), OPTIONS)
-    add_common(arguments, "verdict and true path of the last run", "--report")
     return arguments

@@ -3,9 +3,8 @@
 import argparse
 from collections.abc import Mapping
 
-from gate_racer.common.command import add_common
+from gate_racer.common.command import settings_parser
 from gate_racer.common.errors import say
-from gate_racer.common.settings import add_settings
 from gate_racer.race.settings import RACE, RunSettings
 
 WORK = "gate_racer.race.run_mpc"
@@ -20,10 +19,8 @@ def flight_parser(
     prog: str, about: str, options: Mapping[str, Mapping[str, str]], what: str
 ) -> argparse.ArgumentParser:
     """Return the command line of a command that flies `what`."""
-    arguments = argparse.ArgumentParser(prog=prog, description=about)
+    arguments = settings_parser(prog, about, RunSettings(), options, "the result")
     arguments.add_argument("what", nargs="?", default="vq1", help=what)
-    add_settings(arguments, RunSettings(), options)
-    add_common(arguments, "the result")
     return arguments
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gate_racer.common.settings import Limited, limited
 from gate_racer.vehicle.lens import EQUIDISTANT, MODELS, RADTAN, Lens
 from gate_racer.vehicle.rotation import Array, matrix
 
@@ -37,19 +38,19 @@ class CameraDoubt:
 
 
 @dataclass(frozen=True)
-class Camera:
+class Camera(Limited):
     """Intrinsics, mount and timing of a camera."""
 
-    width_px: int
-    height_px: int
-    fx_px: float
-    fy_px: float
-    cx_px: float
-    cy_px: float
-    tilt_deg: float  # deg, upward from the body's x axis
+    width_px: int = limited(positive=True, most=8192)
+    height_px: int = limited(positive=True, most=8192)
+    fx_px: float = limited(positive=True)
+    fy_px: float = limited(positive=True)
+    cx_px: float = limited()
+    cy_px: float = limited()
+    tilt_deg: float = limited(least=-180.0, most=180.0)  # deg, upward from the body's x axis
     p_bc_m: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m, position in body FRD
-    yaw_deg: float = 0.0  # deg, of the mount, to the right
-    roll_deg: float = 0.0  # deg, clockwise about the optical axis
+    yaw_deg: float = limited(0.0, least=-180.0, most=180.0)  # deg, of the mount, to the right
+    roll_deg: float = limited(0.0, least=-180.0, most=180.0)  # deg, clockwise about the optical axis
     k1: float = 0.0  # -, distortion, with the names of OpenCV and Kalibr
     k2: float = 0.0
     p1: float = 0.0
@@ -58,16 +59,13 @@ class Camera:
     k4: float = 0.0
     k5: float = 0.0
     k6: float = 0.0
-    lens_model: str = RADTAN  # or `equidistant`, of which k1 to k4 are
+    lens_model: str = limited(RADTAN, choices=MODELS)  # k1 to k4 are of `equidistant` as well
     delay_s: float = 0.0  # s, exposure after its timestamp, in the IMU's clock: Kalibr's camera-IMU time shift
     readout_s: float = 0.0  # s, readout time of a rolling shutter, from the first row to the last
     doubt: CameraDoubt | None = None  # None without a calibration
 
     def __post_init__(self) -> None:
-        if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:
-            raise ValueError("image size and focal lengths must be positive")
-        if self.lens_model not in MODELS:
-            raise ValueError(f"lens_model {self.lens_model!r}: must be one of {', '.join(MODELS)}")
+        super().__post_init__()
         if self.lens_model == EQUIDISTANT and any((self.p1, self.p2, self.k5, self.k6)):
             raise ValueError("lens_model equidistant has k1 to k4 only")
         _ = self.lens  # which checks it

@@ -18,25 +18,26 @@ from typing import Any
 from gate_racer.common.config import load_named, named_path
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import file_name
+from gate_racer.common.settings import Limited, limited
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters, drag
 from gate_racer.vehicle.rotation import Vector
 
 
 @dataclass(frozen=True)
-class ContactParameters:
+class ContactParameters(Limited):
     """Contact of the body: Newton's restitution and Coulomb's friction."""
 
-    restitution: float  # -, 0..1
-    friction: float  # -, coefficient
+    restitution: float = limited(least=0.0, most=1.0)  # -, 0..1
+    friction: float = limited(least=0.0)  # -, coefficient
 
 
 @dataclass(frozen=True)
-class Mixer:
+class Mixer(Limited):
     """Sharing of the rotors' range by thrust and torque; see `sim.physics.plant`."""
 
-    slew_max_rad_s2: Vector  # rad/s^2, of one axis alone, at half thrust, rate loop included
-    lift_m_s2: float  # m/s^2, thrust up to which torque demand raises a lower commanded thrust
+    slew_max_rad_s2: Vector = limited(positive=True)  # rad/s^2, of one axis alone, at half thrust, rate loop included
+    lift_m_s2: float = limited(least=0.0)  # m/s^2, thrust up to which torque demand raises a lower commanded thrust
     thrust_yields: bool = False  # at the upper limit rates have priority over thrust, as with Betaflight's airmode
 
     def scaled(self, by: float) -> "Mixer":
@@ -56,39 +57,39 @@ class SpeedMap:
 
 
 @dataclass(frozen=True)
-class MotorParameters:
+class MotorParameters(Limited):
     """Four equal motors with propellers, eq. (1), (4) and (6); the drag torque is in `rotors.torque_m`."""
 
-    thrust_n_s2: float  # N per (rad/s)^2, c_l of eq. (4)
-    time_constant_s: float  # s, k_mot of eq. (1)
-    inertia_kg_m2: float  # kg m^2, J_m+p of eq. (3)
-    speed_min_rad_s: float  # rad/s, idle speed when armed
-    speed_max_rad_s: float  # rad/s
-    speed: SpeedMap
-    power_linear: float  # W per rad/s, one motor: eq. (5) with an efficiency that depends on the speed
-    power_cubic: float  # W per (rad/s)^3
-    power_sixth: float  # W per (rad/s)^6
+    thrust_n_s2: float = limited(positive=True)  # N per (rad/s)^2, c_l of eq. (4)
+    time_constant_s: float = limited(positive=True)  # s, k_mot of eq. (1)
+    inertia_kg_m2: float = limited(least=0.0)  # kg m^2, J_m+p of eq. (3)
+    speed_min_rad_s: float = limited(least=0.0)  # rad/s, idle speed when armed
+    speed_max_rad_s: float = limited(positive=True)  # rad/s
+    speed: SpeedMap = limited()
+    power_linear: float = limited()  # W per rad/s, one motor: eq. (5) with an efficiency that depends on the speed
+    power_cubic: float = limited()  # W per (rad/s)^3
+    power_sixth: float = limited()  # W per (rad/s)^6
 
 
 @dataclass(frozen=True)
-class Battery:
+class Battery(Limited):
     """Battery pack of equal cells in series (Bauersfeld and Scaramuzza, RA-L 2022; Swift's reference 46).
 
     The open-circuit voltage is a cubic in the energy drawn; two first-order lags model the sag under power.
     """
 
-    cells: int
-    capacity_ah: float  # Ah
-    start_v: float  # V, of the pack at rest, before the run
-    nominal_v: float  # V, of the pack, for which the vehicle's throttle curve holds
-    full_v: float  # V, u_0, one cell
-    energy_linear: float  # V per kJ/Ah, one cell
-    energy_square: float  # V per (kJ/Ah)^2, one cell
-    energy_cube: float  # V per (kJ/Ah)^3, one cell
-    power_v: float  # V per W/Ah, slow sag, one cell
-    slow_s: float  # s, time constant of the slow sag
-    fast_s: float  # s, time constant of the ohmic drop
-    resistance_ohm: float  # ohm, one cell
+    cells: int = limited(positive=True)
+    capacity_ah: float = limited(positive=True)  # Ah
+    start_v: float = limited(positive=True)  # V, of the pack at rest, before the run
+    nominal_v: float = limited(positive=True)  # V, of the pack, for which the vehicle's throttle curve holds
+    full_v: float = limited()  # V, u_0, one cell
+    energy_linear: float = limited()  # V per kJ/Ah, one cell
+    energy_square: float = limited()  # V per (kJ/Ah)^2, one cell
+    energy_cube: float = limited()  # V per (kJ/Ah)^3, one cell
+    power_v: float = limited()  # V per W/Ah, slow sag, one cell
+    slow_s: float = limited(positive=True)  # s, time constant of the slow sag
+    fast_s: float = limited(positive=True)  # s, time constant of the ohmic drop
+    resistance_ohm: float = limited()  # ohm, one cell
 
 
 @dataclass(frozen=True)
@@ -175,36 +176,7 @@ class Aero:
 
 
 FOLDER = Path(__file__).parent
-POSITIVE = (  # fields, of the sections that a vehicle has
-    "contact_radius_m", "thrust_lag_s", "rate_max_rad_s", "rate_lag_s", "speed_max_m_s", "attitude_gain_1_s",
-    "thrust_rate_max_m_s3", "mixer.slew_max_rad_s2", "rotors.mass_kg", "rotors.inertia_kg_m2", "rotors.thrust_max_n",
-    "motors.thrust_n_s2", "motors.time_constant_s", "motors.speed_max_rad_s", "battery.cells", "battery.capacity_ah",
-    "battery.nominal_v", "battery.start_v", "battery.slow_s", "battery.fast_s",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "command_delay_s", "drag_linear_1_s", "drag_quadratic_1_m", "contact.restitution", "contact.friction", "mixer.lift_m_s2",
-    "rotors.thrust_min_n", "motors.inertia_kg_m2", "motors.speed_min_rad_s", "imu.accel_noise_m_s2", "imu.accel_bias_m_s2",
-    "imu.gyro_noise_rad_s", "imu.gyro_bias_rad_s", "imu.accel_delay_s", "imu.accel_loss_m_s2",
-)  # fmt: skip
 NARROWEST, WIDEST = 0.1, 6.0  # image width over focal length: fields of view of 5.7 and 143 deg
-MOST = {  # largest magnitude of each field in a file, several times that of any drone: beyond, the unit is another one (chosen)
-    "body_m": 10.0,
-    "contact_radius_m": 10.0,
-    "throttle.thrust_m_s2": 1000.0,
-    "thrust_lag_s": 2.0,
-    "rate_max_rad_s": 100.0,
-    "rate_lag_s": 2.0,
-    "drag_linear_1_s": 50.0,
-    "drag_quadratic_1_m": 10.0,
-    "speed_max_m_s": 1000.0,
-    "command_delay_s": 2.0,
-    "camera.width_px": 8192,
-    "camera.height_px": 8192,
-    "camera.tilt_deg": 180.0,
-    "camera.yaw_deg": 180.0,
-    "camera.roll_deg": 180.0,
-    "contact.restitution": 1.0,
-}
 
 
 @dataclass(frozen=True)
@@ -243,28 +215,28 @@ def _interpolated(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class ImuParameters:
+class ImuParameters(Limited):
     """Standard deviations of the noise of one sample and of the constant bias, per axis, a delay, and the effect of vibration."""
 
-    accel_noise_m_s2: float  # m/s^2
-    accel_bias_m_s2: float  # m/s^2
-    gyro_noise_rad_s: float  # rad/s
-    gyro_bias_rad_s: float  # rad/s
-    accel_delay_s: float = 0.0  # s, age of the specific force relative to the sample's time
-    accel_loss_m_s2: float = 0.0  # m/s^2 by which upward force reads low at full throttle, by vibration; as its square
+    accel_noise_m_s2: float = limited(least=0.0)  # m/s^2
+    accel_bias_m_s2: float = limited(least=0.0)  # m/s^2
+    gyro_noise_rad_s: float = limited(least=0.0)  # rad/s
+    gyro_bias_rad_s: float = limited(least=0.0)  # rad/s
+    accel_delay_s: float = limited(0.0, least=0.0)  # s, age of the specific force relative to the sample's time
+    accel_loss_m_s2: float = limited(0.0, least=0.0)  # m/s^2, loss of upward force by vibration, times throttle squared
 
 
 @dataclass(frozen=True)
-class Rotors:
+class Rotors(Limited):
     """Parameters of the rotor-level model besides the mass-normalised ones."""
 
-    mass_kg: float
-    inertia_kg_m2: Vector
-    x_m: tuple[float, float, float, float]  # m, rotor positions, forward of the centre
-    y_m: tuple[float, float, float, float]  # m, rotor positions, right of the centre
-    torque_m: tuple[float, float, float, float]  # m, yaw torque per thrust, signed by the sense of rotation
-    thrust_max_n: float  # N, one rotor
-    thrust_min_n: float = 0.0  # N, one rotor
+    mass_kg: float = limited(positive=True)
+    inertia_kg_m2: Vector = limited(positive=True)
+    x_m: tuple[float, float, float, float] = limited()  # m, rotor positions, forward of the centre
+    y_m: tuple[float, float, float, float] = limited()  # m, rotor positions, right of the centre
+    torque_m: tuple[float, float, float, float] = limited()  # m, yaw torque per thrust, signed by the sense of rotation
+    thrust_max_n: float = limited(positive=True)  # N, one rotor
+    thrust_min_n: float = limited(0.0, least=0.0)  # N, one rotor
 
     @property
     def slew_max_rad_s2(self) -> Vector:
@@ -277,7 +249,7 @@ class Rotors:
 
 
 @dataclass(frozen=True)
-class Vehicle:
+class Vehicle(Limited):
     """Parameters of a vehicle in SI, with the unit in the name; body FRD. `rotors` is present if that model is supported.
 
     `motors`, `battery`, `flight_controller` and `aero` are present together, for the simulator's grey-box model.
@@ -285,21 +257,23 @@ class Vehicle:
 
     name: str
     source: str
-    body_m: Vector  # m, length, width, height
-    contact_radius_m: float  # m, radius of the sphere about the centre that contains the body for collision avoidance
-    throttle: ThrottleCurve
-    thrust_lag_s: float  # s, first-order lag
-    rate_max_rad_s: Vector  # rad/s, per body axis
-    rate_lag_s: Vector  # s, first-order lag, per body axis
-    drag_linear_1_s: Vector  # 1/s, per body axis
-    drag_quadratic_1_m: float  # 1/m, isotropic
-    speed_max_m_s: float  # m/s
-    command_delay_s: float  # s, from a command to its first effect
-    camera: Camera
-    imu: ImuParameters
-    contact: ContactParameters
-    attitude_gain_1_s: float = 8.0  # 1/s, flight controller's gain from attitude error to body rates; a typical value
-    thrust_rate_max_m_s3: float | None = None  # m/s^3, mean over a plan's interval; None if only the lag limits it
+    body_m: Vector = limited(positive=True, most=10.0)  # m, length, width, height
+    contact_radius_m: float = limited(
+        positive=True, most=10.0
+    )  # m, of the sphere about the centre that touches nothing
+    throttle: ThrottleCurve = limited()
+    thrust_lag_s: float = limited(positive=True, most=2.0)  # s, first-order lag
+    rate_max_rad_s: Vector = limited(positive=True, most=100.0)  # rad/s, per body axis
+    rate_lag_s: Vector = limited(positive=True, most=2.0)  # s, first-order lag, per body axis
+    drag_linear_1_s: Vector = limited(least=0.0, most=50.0)  # 1/s, per body axis
+    drag_quadratic_1_m: float = limited(least=0.0, most=10.0)  # 1/m, isotropic
+    speed_max_m_s: float = limited(positive=True)  # m/s
+    command_delay_s: float = limited(least=0.0, most=2.0)  # s, from a command to its first effect
+    camera: Camera = limited()
+    imu: ImuParameters = limited()
+    contact: ContactParameters = limited()
+    attitude_gain_1_s: float = limited(8.0, positive=True)  # 1/s, from attitude error to body rates; a typical value
+    thrust_rate_max_m_s3: float | None = limited(None, positive=True)  # m/s^3; None if only the lag limits it
     mixer: Mixer | None = None  # None if body rates do not depend on thrust
     rotors: Rotors | None = None
     motors: MotorParameters | None = None
@@ -308,16 +282,9 @@ class Vehicle:
     aero: Aero | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.thrust_max <= GRAVITY:
-            raise ValueError(
-                f"throttle: a thrust-to-weight ratio of {self.thrust_max / GRAVITY:.2f} is too low to hover"
-            )
-        for name in POSITIVE:
-            if min(_numbers(self, name), default=1.0) <= 0:
-                raise ValueError(f"{name} must be positive")
-        for name in NOT_NEGATIVE:
-            if min(_numbers(self, name), default=0.0) < 0:
-                raise ValueError(f"{name} must not be negative")
+            raise ValueError(f"throttle: thrust-to-weight ratio {self.thrust_max / GRAVITY:.2f} is too low to hover")
         rotors, motors, battery = self.rotors, self.motors, self.battery
         if rotors and rotors.thrust_min_n >= rotors.thrust_max_n:
             raise ValueError("rotors.thrust_min_n must be below thrust_max_n")
@@ -427,28 +394,12 @@ def load_vehicle(name: str) -> Vehicle:
         0.04
     """
     vehicle, path = load_named(name, FOLDER, Vehicle, "vehicle"), named_path(name, FOLDER, "vehicle")
-    for field, most in MOST.items():
-        for number in _numbers(vehicle, field):
-            if abs(number) > most:
-                raise UserError(f"{path}: {field}: {number:g} is beyond {most:g}; check the unit")
-    _require_focal(vehicle.camera, f"{path}: camera.fx_px")
-    file_name(vehicle.name, f"{path}: name")
-    return vehicle
-
-
-def _require_focal(camera: Camera, where: str) -> None:
-    """Raise UserError for a focal length that is none, such as a field of view in degrees."""
-    if not NARROWEST < camera.width_px / camera.fx_px < WIDEST:
-        width = 2 * math.degrees(math.atan(camera.width_px / 2 / camera.fx_px))
+    width_px, fx_px = vehicle.camera.width_px, vehicle.camera.fx_px
+    if not NARROWEST < width_px / fx_px < WIDEST:  # such as a field of view in degrees
+        width = 2 * math.degrees(math.atan(width_px / 2 / fx_px))
         raise UserError(
-            f"{where}: {camera.fx_px:g} at {camera.width_px} px is a field of view of {width:.1f} deg; the focal length in pixels"
+            f"{path}: camera.fx_px: {fx_px:g} at {width_px} px is a field of view of {width:.1f} deg; the focal length in pixels"
             " is width / 2 / tan(field of view / 2)"
         )
-
-
-def _numbers(vehicle: Vehicle, field: str) -> tuple[float, ...]:
-    """Return the value or values of a field, given by its path; none of an optional one that is left out."""
-    value: Any = vehicle
-    for name in field.split("."):
-        value = None if value is None else getattr(value, name)
-    return value if isinstance(value, tuple) else () if value is None else (value,)
+    file_name(vehicle.name, f"{path}: name")
+    return vehicle

@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 
 WORK = "gate_racer.field.identify.run"
 OPTIONS = {"records": {"--out": "out"}}
@@ -21,13 +21,11 @@ class IdentificationSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `identify-vehicle`."""
-    arguments = argparse.ArgumentParser(
-        prog="identify-vehicle", description="Fit thrust curve, drag, delay and lags to flight logs."
+    about, result = (
+        "Fit thrust curve, drag, delay and lags to flight logs.",
+        "the fitted parameters, with 95 % half widths",
     )
-    arguments.add_argument(
-        "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin, ROS bags"
-    )
-    add_settings(arguments, IdentificationSettings(), OPTIONS, file=False)
-    add_common(arguments, "the fitted parameters, with 95 % half widths")
+    arguments = settings_parser("identify-vehicle", about, IdentificationSettings(), OPTIONS, result, file=False)
+    logs = "MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin, ROS bags"
+    arguments.add_argument("logs", nargs="+", type=Path, help=logs)
     return arguments

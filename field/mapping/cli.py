@@ -4,9 +4,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
+from gate_racer.common.command import settings_parser
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.settings import key
 from gate_racer.perception.registry import DETECTORS, TAUGHT
 from gate_racer.tracks.track import VADR_FRAME, GateFrame
 
@@ -42,17 +42,9 @@ class MappingSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `map-track`."""
-    arguments = argparse.ArgumentParser(
-        prog="map-track",
-        description="Map the gates passed in recorded flights; the first flight determines their order.",
-    )
-    arguments.add_argument(
-        "log",
-        nargs="+",
-        type=Path,
-        help="logs of run-mpc (MCAP, preferably of explore) or TII-RATM, all from the same pad",
-    )
-    add_settings(arguments, MappingSettings(), OPTIONS, file=False)
-    add_common(arguments, "the gates with their covariances, and the estimated parameters of camera and IMU")
+    about = "Map the gates passed in recorded flights; the first flight determines their order."
+    result = "the gates with their covariances, and the estimated parameters of camera and IMU"
+    arguments = settings_parser("map-track", about, MappingSettings(), OPTIONS, result, file=False)
+    logs = "logs of run-mpc (MCAP, preferably of explore) or TII-RATM, all from the same pad"
+    arguments.add_argument("log", nargs="+", type=Path, help=logs)
     return arguments

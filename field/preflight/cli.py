@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 from gate_racer.link.options import ConsentSettings
 
 WORK = "gate_racer.field.preflight.run"
@@ -27,12 +27,8 @@ class PreflightSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `preflight`."""
-    arguments = argparse.ArgumentParser(
-        prog="preflight",
-        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc.",
-    )
+    about = "Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc."
+    result = "the values read and the checks"
+    arguments = settings_parser("preflight", about, PreflightSettings(), OPTIONS, result, file=False)
     arguments.add_argument("where", metavar="WHERE", help="serial port or tcp:HOST:PORT, see docs/betaflight.md")
-    add_settings(arguments, PreflightSettings(), OPTIONS, file=False)
-    add_common(arguments, "the values read and the checks")
     return arguments

@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 from gate_racer.link.options import LinkSettings
 
 WORK = "gate_racer.field.probe.run"
@@ -32,11 +32,5 @@ class ProbeSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `probe-link`."""
-    arguments = argparse.ArgumentParser(
-        prog="probe-link",
-        description="Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile.",
-    )
-    add_settings(arguments, ProbeSettings(), OPTIONS, file=False)
-    add_common(arguments, "the checks")
-    return arguments
+    about = "Measure a simulator at rest and in a short probe flight, and report the differences from a wire profile."
+    return settings_parser("probe-link", about, ProbeSettings(), OPTIONS, "the checks", file=False)

@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 
 WORK = "gate_racer.field.report.run"
 OPTIONS = {"records": {"--out": "out"}}
@@ -22,17 +22,9 @@ class ReportSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `fly-report`."""
-    arguments = argparse.ArgumentParser(
-        prog="fly-report",
-        description="Write one HTML page about a flight, or comparing several flights of one track with the first.",
-    )
-    arguments.add_argument(
-        "log",
-        type=Path,
-        nargs="+",
-        help="flight log (MCAP of run-mpc, or another format); further logs are compared with the first",
-    )
-    add_settings(arguments, ReportSettings(), OPTIONS, file=False)
-    add_common(arguments, "figures and findings of the flights")
+    about = "Write one HTML page about a flight, or comparing several flights of one track with the first."
+    result = "figures and findings of the flights"
+    arguments = settings_parser("fly-report", about, ReportSettings(), OPTIONS, result, file=False)
+    logs = "flight log (MCAP of run-mpc, or another format); further logs are compared with the first"
+    arguments.add_argument("log", type=Path, nargs="+", help=logs)
     return arguments

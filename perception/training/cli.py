@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 
 WORK = "gate_racer.perception.training.run"
 OPTIONS = {"records": {"--out": "out"}}
@@ -22,11 +22,8 @@ class TeachingSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `train-detector`."""
-    p = argparse.ArgumentParser(prog="train-detector", description="Teach a gate detector from labelled photographs.")
-    p.add_argument(
-        "folder", type=Path, help="images, and labels as corners in CSV, COCO keypoints, YOLO-pose or CVAT XML"
-    )
-    add_settings(p, TeachingSettings(), OPTIONS, file=False)
-    add_common(p, "the figures of the held-out images")
-    return p
+    about, result = "Teach a gate detector from labelled photographs.", "the figures of the held-out images"
+    arguments = settings_parser("train-detector", about, TeachingSettings(), OPTIONS, result, file=False)
+    folder = "images, and labels as corners in CSV, COCO keypoints, YOLO-pose or CVAT XML"
+    arguments.add_argument("folder", type=Path, help=folder)
+    return arguments

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.common.command import add_common
+from gate_racer.common.command import add_common, settings_parser
 from gate_racer.common.settings import add_settings, key
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.mpc.names import CONTROLLERS
@@ -40,8 +40,8 @@ class BoardSettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="race-bench", description="Fly campaigns, and continue interrupted ones.")
-    add_settings(arguments, BenchSettings(), OPTIONS)
+    about = "Fly campaigns, and continue interrupted ones."
+    arguments = settings_parser("race-bench", about, BenchSettings(), OPTIONS, "the tables")
     commands = arguments.add_subparsers(dest="command", metavar="")
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
@@ -63,7 +63,6 @@ def parser() -> argparse.ArgumentParser:
     add_settings(commands.add_parser("board", help=about), BoardSettings(), BOARD_OPTIONS, file=False)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")
     again.add_argument("folder", type=Path)
-    add_common(arguments, "the tables")
     for command in commands.choices.values():
         add_common(command, "the tables", within=True)
     return arguments

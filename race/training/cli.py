@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate_racer.common.command import add_common
-from gate_racer.common.settings import add_settings, key
+from gate_racer.common.command import settings_parser
+from gate_racer.common.settings import key
 from gate_racer.sim.environment.racing import Randomisation
 
 WORK = "gate_racer.race.training.run"
@@ -38,8 +38,6 @@ class TrainingSettings:
 
 def parser() -> argparse.ArgumentParser:
     about = "Learn a policy that flies a course in place of plan and controller."
-    p = argparse.ArgumentParser(prog="train-policy", description=about)
-    p.add_argument("track", help="name or YAML file of the track")
-    add_settings(p, TrainingSettings(), OPTIONS)
-    add_common(p, "the curves")
-    return p
+    arguments = settings_parser("train-policy", about, TrainingSettings(), OPTIONS, "the curves")
+    arguments.add_argument("track", help="name or YAML file of the track")
+    return arguments

@@ -88,7 +88,7 @@ def test_nothing_outside_is_folded_into_the_picture(camera):
         ({"lens_model": "equidistant", "k1": -2.0}, "folds the picture"),
         ({"lens_model": "equidistant", "fx_px": 100.0, "fy_px": 100.0}, "shows more than 174 deg"),
         ({"lens_model": "equidistant", "p1": 0.1}, "has k1 to k4 only"),
-        ({"lens_model": "fov"}, "lens_model 'fov': must be one of radtan, equidistant"),
+        ({"lens_model": "fov"}, "lens_model: 'fov' must be one of radtan, equidistant"),
     ],
 )
 def test_a_lens_that_cannot_be_is_refused_with_the_cause(lens, says):
