@@ -53,10 +53,6 @@ class ResponseAdaptation:
     noise_turning: float  # rad/s per rad/s of rate error: rotors near their limits respond more slowly than the lags
     gate: float  # rad/s, innovation above which a collision is assumed, and the sample rejected
 
-    def __post_init__(self) -> None:
-        if min(self.noise, self.gate, self.lag_low, self.delay_sigma, self.delay_spacing) <= 0:
-            raise ValueError("noise, gate, lag_low, delay_sigma and delay_spacing must be positive")
-
 
 class ResponseEstimator:
     """Gaussian-sum filter of delay and lag scale of the body rates; the most likely component is the estimate."""
@@ -138,10 +134,6 @@ class Adaptation:
     speed_min: float  # m/s, speed below which ground and pad disturb the estimate
     gate: float  # m/s^2, innovation above which a jump of the state estimate is assumed, and the sample rejected
     response: ResponseAdaptation
-
-    def __post_init__(self) -> None:
-        if min(self.noise, self.residual_s, self.gate) <= 0:
-            raise ValueError("noise, residual_s and gate must be positive")
 
 
 @cache

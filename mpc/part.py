@@ -40,13 +40,6 @@ class PlanAhead:
     u: Array  # (N, 4) body rates, rad/s, and thrust over mass, m/s^2, likewise
     pace: float  # 1.0 as planned; velocities are to be multiplied by it
 
-    @classmethod
-    def of(cls, rows: Array, step_s: float) -> "PlanAhead":
-        """Return it for stage parameters (N, NR or more), step_s (s) apart."""
-        p, q, v, a = (rows[:, REFERENCE[name].at] for name in ("p", "q", "v", "a"))
-        t, pace = step_s * np.arange(len(rows), dtype=float), float(rows[0, REFERENCE["pace"].at.start])
-        return cls(t, p, q, v, a, rows[:, INPUT], pace)
-
 
 class Controller(Protocol):
     """Controller along a plan, a part that a user may bring. Made as `Mine(plan, vehicle, track)`; docs/parts.md has an example.
@@ -117,7 +110,9 @@ class PartSolver:
         x, u = np.zeros((len(rows), RATES_X.size)), rows[:-1, INPUT].copy()
         first, last = RATES_X["p"].at.start, RATES_X["v"].at.stop
         x[:, first:last] = rows[:, first:last]  # p, q and v are laid out alike
-        given, why = command_of(self.part, CONTROLLER, self.t, x0, PlanAhead.of(rows, self._step_s))
+        p, q, v, a = (rows[:, REFERENCE[name].at] for name in ("p", "q", "v", "a"))
+        t, pace = self._step_s * np.arange(len(rows), dtype=float), float(rows[0, REFERENCE["pace"].at.start])
+        given, why = command_of(self.part, CONTROLLER, self.t, x0, PlanAhead(t, p, q, v, a, rows[:, INPUT], pace))
         if given is None:
             return Solution(x, u, -1, 0.0, why)
         u[0] = given

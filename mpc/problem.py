@@ -22,6 +22,7 @@ import numpy as np
 
 from gate_racer.common.config import load
 from gate_racer.common.errors import meant
+from gate_racer.common.settings import Limited, limited
 from gate_racer.mpc import terms
 from gate_racer.mpc.model import step, unpack
 from gate_racer.mpc.names import CONTOURING, CONTROLLERS, TRACKING
@@ -139,40 +140,33 @@ SHARE_DIGITS = 3  # of a plan's share of thrust: optima exceed their bounds by r
 
 
 @dataclass(frozen=True)
-class Horizon:
+class Horizon(Limited):
     """Horizon of equal intervals."""
 
-    steps: int  # number of intervals N
-    step_s: float  # s
-
-    def __post_init__(self) -> None:
-        if self.steps < 2 or self.step_s <= 0:
-            raise ValueError("steps must be at least 2, step_s positive")
+    steps: int = limited(least=2)  # number of intervals N
+    step_s: float = limited(positive=True)  # s
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Limited):
     """Contents of `mpc/<controller>.yaml`."""
 
-    controller: str
-    horizon: Horizon
-    weights: Weights
-    pace_max: float  # -, largest d(progress)/dt, 1 as planned
-    pace_change_max: float  # 1/s, largest rate of change of the pace
-    thrust_share: float  # -, largest commanded thrust over the vehicle's; the same margin is kept above zero
-    thrust_share_max: float  # -, likewise for plans that use more
-    headroom: float  # -, fraction of that thrust available for the plan's line; the rest is for feedback
+    controller: str = limited(choices=CONTROLLERS)
+    horizon: Horizon = limited()
+    weights: Weights = limited()
+    pace_max: float = limited(least=1.0)  # -, largest d(progress)/dt, 1 as planned
+    pace_change_max: float = limited(positive=True)  # 1/s, largest rate of change of the pace
+    # -, largest commanded thrust over the vehicle's; the same margin is kept above zero
+    thrust_share: float = limited(positive=True, most=1.0)
+    thrust_share_max: float = limited(positive=True, most=1.0)  # -, likewise for plans that use more
+    # -, fraction of that thrust available for the plan's line; the rest is for feedback
+    headroom: float = limited(positive=True, most=1.0)
 
     def __post_init__(self) -> None:
-        if self.controller not in CONTROLLERS:
-            raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
+        super().__post_init__()
         w = self.weights
         if self.controller == TRACKING and any((w.contour, w.lag, w.progress, w.pace_rate)):
             raise ValueError(f"contour, lag, progress and pace_rate are weights of {CONTOURING}")
-        if self.pace_max < 1 or self.pace_change_max <= 0:
-            raise ValueError("pace_max must be at least 1, pace_change_max positive")
-        if not all(0 < share <= 1 for share in (self.thrust_share, self.thrust_share_max, self.headroom)):
-            raise ValueError("thrust_share, thrust_share_max and headroom must lie in (0, 1]")
 
     def granting(self, share: float) -> "Settings":
         """Return the settings for a plan that uses this share of the vehicle's thrust."""
@@ -196,8 +190,10 @@ class Symbols:
     u: ca.SX
     p: ca.SX
     after: ca.SX  # successor of x, one step of the horizon later
-    y: ca.SX  # stage residual
-    y_end: ca.SX  # terminal residual
+    y: ca.SX  # stage residual,
+    w: Array  # ... and the diagonal of its weights
+    y_end: ca.SX  # terminal residual,
+    w_end: Array  # ... and the diagonal of its weights
     h: ca.SX  # soft constraints, -1 <= h <= 1, at every stage
 
 
@@ -216,40 +212,18 @@ class Problem:
         return FORMULATIONS[self.settings.controller]
 
     @cached_property
-    def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        form = self.formulation
-        return ca.SX.sym("x", form.x.size), ca.SX.sym("u", form.u.size), ca.SX.sym("p", NP)
-
-    @cached_property
-    def _stage(self) -> Stage:
-        (x, u, p), form = self._vectors, self.formulation
-        return Stage(_blocks(form.x, x), _blocks(form.u, u), _blocks(REFERENCE, p), unpack(p[NR:]))
-
-    @cached_property
     def symbols(self) -> Symbols:
         """Model, residuals and constraints as expressions in state, input and stage parameters."""
-        (x, u, p), stage = self._vectors, self._stage
-        dt = self.settings.horizon.step_s
+        form, dt = self.formulation, self.settings.horizon.step_s
+        x, u, p = ca.SX.sym("x", form.x.size), ca.SX.sym("u", form.u.size), ca.SX.sym("p", NP)
+        stage = Stage(_blocks(form.x, x), _blocks(form.u, u), _blocks(REFERENCE, p), unpack(p[NR:]))
         after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.model, dt)
-        after += self.formulation.progress_after(stage, dt)
-        y, y_end = (ca.vertcat(*(residual(stage) for residual, _ in weighted)) for weighted in self._weighted)
-        h = terms.gate_corridor(stage) if self.formulation.in_corridor else ca.SX(0, 1)
-        return Symbols(x, u, p, ca.vertcat(*after), y, y_end, h)
-
-    @cached_property
-    def _weighted(self) -> tuple[list[tuple[Residual, float]], list[tuple[Residual, float]]]:
-        """Residuals of the stages and of the end with their weights, without those of weight zero."""
+        after += form.progress_after(stage, dt)
+        h = terms.gate_corridor(stage) if form.in_corridor else ca.SX(0, 1)
         costs = terms.costs(self.settings.weights)
-        return [(y, weight) for y, weight, _ in costs if weight], [(y, weight) for y, _, weight in costs if weight]
-
-    @cached_property
-    def weights(self) -> tuple[Array, Array]:
-        """Diagonals of the stage and the terminal weight matrix."""
-        stage, end = (
-            np.concatenate([np.full(residual(self._stage).numel(), weight) for residual, weight in weighted])
-            for weighted in self._weighted
-        )
-        return stage, end
+        y, w = _stacked(stage, [(residual, weight) for residual, weight, _ in costs])
+        y_end, w_end = _stacked(stage, [(residual, weight) for residual, _, weight in costs])
+        return Symbols(x, u, p, ca.vertcat(*after), y, w, y_end, w_end, h)
 
     def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
         """Return lower and upper bounds (u.size,) of the inputs.
@@ -265,3 +239,9 @@ class Problem:
 
 def _blocks(names: Layout, z: ca.SX) -> SymbolBlocks:
     return {name: z[field.at] for name, field in names.items()}
+
+
+def _stacked(stage: Stage, costs: list[tuple[Residual, float]]) -> tuple[ca.SX, Array]:
+    """Return the residuals with a weight, and the diagonal of their weights."""
+    weighted = [(residual(stage), weight) for residual, weight in costs if weight]
+    return ca.vertcat(*(y for y, _ in weighted)), np.concatenate([np.full(y.numel(), w) for y, w in weighted])

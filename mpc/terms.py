@@ -106,24 +106,10 @@ def attitude(s: Stage) -> list[ca.SX]:
     return list(product(ca.vertsplit(turn / ca.sqrt(ca.sumsqr(turn) + 1e-9)), q))
 
 
-def position(s: Stage) -> ca.SX:
-    return s.x["p"] - s.p["p"]
-
-
 def attitude_error(s: Stage) -> ca.SX:
     """Return twice the vector part of the error quaternion: the rotation vector to first order."""
     turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
     return 2 * ca.vertcat(*turn[1:])
-
-
-def velocity(s: Stage) -> ca.SX:
-    """Return the velocity error against the plan's velocity, scaled by the pace."""
-    return s.x["v"] - s.p["v"] * s.pace
-
-
-def rates(s: Stage) -> ca.SX:
-    """Return the commanded body rates minus those of the plan, scaled by the pace, rad/s."""
-    return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
 
 
 def thrust_error(s: Stage) -> ca.SX:
@@ -131,11 +117,6 @@ def thrust_error(s: Stage) -> ca.SX:
     pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
     lift = pace**2 * lifted(q, v, s.model)
     return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.model.thrust_scale
-
-
-def rate_tracking(s: Stage) -> ca.SX:
-    """Return the commanded minus the actual body rates: the torque for them comes from the rotors that also give the thrust."""
-    return s.u["u_w"] - s.x["w"]
 
 
 def gate_visibility(s: Stage) -> ca.SX:
@@ -158,15 +139,6 @@ def lag(s: Stage) -> ca.SX:
     return ca.dot(along, error)
 
 
-def progress(s: Stage) -> ca.SX:
-    """Return the pace minus the largest pace that the thrust limit allows."""
-    return s.x["pace"] - s.p["target_pace"]
-
-
-def pace_rate(s: Stage) -> ca.SX:
-    return s.u["u_pace"]
-
-
 def gate_corridor(s: Stage) -> ca.SX:
     """Return the position in the opening of a gate near it (2,), across and down, over its half widths: within [-1, 1] inside."""
     off = s.x["p"] - s.p["gate"]
@@ -179,15 +151,16 @@ def costs(w: Weights) -> tuple[tuple[Residual, float, float], ...]:
     The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
     """
     return (
-        (position, w.position, w.position),
+        (lambda s: s.x["p"] - s.p["p"], w.position, w.position),
         (contour, w.contour, w.contour),
         (lag, w.lag, w.lag),
-        (progress, w.progress, w.progress),
+        (lambda s: s.x["pace"] - s.p["target_pace"], w.progress, w.progress),
         (attitude_error, w.attitude, w.attitude),
-        (velocity, w.velocity, max(w.end_velocity, w.velocity)),
-        (pace_rate, w.pace_rate, 0.0),
-        (rates, w.rates, 0.0),
+        (lambda s: s.x["v"] - s.p["v"] * s.pace, w.velocity, max(w.end_velocity, w.velocity)),
+        (lambda s: s.u["u_pace"], w.pace_rate, 0.0),
+        (lambda s: s.u["u_w"] - s.p["pace"] * s.p["u_w"], w.rates, 0.0),
         (thrust_error, w.thrust, 0.0),
-        (rate_tracking, w.rate_tracking, 0.0),
+        # The torque for a change of body rates comes from the rotors that also give the thrust.
+        (lambda s: s.u["u_w"] - s.x["w"], w.rate_tracking, 0.0),
         (gate_visibility, w.gate_visibility, 0.0),
     )

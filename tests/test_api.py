@@ -10,7 +10,7 @@ import numpy as np
 import gate_racer
 from gate_racer import HOMES
 from tests.conftest import ROOT
-from tools.api_page import PAGE, example, page
+from tools.pages import PAGES, example
 
 
 def test_every_name_comes_from_its_home_at_first_use():
@@ -33,8 +33,9 @@ def test_the_face_loads_nothing_that_a_command_would_wait_for():
     assert told.stdout.split() == ["gate_racer"]
 
 
-def test_the_page_is_what_the_docstrings_say():
-    assert PAGE.read_text(encoding="utf-8") == page()
+def test_generated_pages_are_what_their_sources_say():
+    for path, page in PAGES.items():
+        assert path.read_text(encoding="utf-8") == page(), "python -m tools.pages"
 
 
 def test_the_examples_run_one_after_the_other(tmp_path):

@@ -22,7 +22,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.test_rooms import ROOMS
-from tools import settings_page
+from tools.pages import described
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -52,7 +52,7 @@ def words_of(line):
     return (whole if whole in PARSERS else program), *words
 
 
-SETTINGS = {name: type(defaults) for name, (defaults, _) in settings_page.described().items()}
+SETTINGS = {name: type(defaults) for name, (defaults, _) in described().items()}
 
 
 def test_the_unit_of_systemd_is_understood():

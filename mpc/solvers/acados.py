@@ -57,27 +57,22 @@ class AcadosMissingError(UserError):
     """No usable acados on this machine."""
 
 
-def _is_own() -> bool:
-    return bool(os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"))
-
-
-def _installed(wheel: Path) -> Path:
-    """Return the folder of acados, if not the user's own then in the folder of a wheel. Raises AcadosMissingError."""
+def _installed(wheel: Path) -> tuple[Path, bool]:
+    """Return the folder of acados, and whether it is the user's own, not that of a wheel. Raises AcadosMissingError."""
     if not __debug__:
         raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
-    install = Path(os.environ["ACADOS_SOURCE_DIR"]) if _is_own() else wheel / "acados" / "install"
+    own = bool(os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"))
+    install = Path(os.environ["ACADOS_SOURCE_DIR"]) if own else wheel / "acados" / "install"
     if not install.is_dir():
-        mend = (
-            "unset ACADOS_SOURCE_DIR to use the wheel" if _is_own() else "`gate-racer doctor` tells how to install it"
-        )
+        mend = "unset ACADOS_SOURCE_DIR to use the wheel" if own else "`gate-racer doctor` tells how to install it"
         raise AcadosMissingError(f"acados is missing in {install}; {mend}")
-    return install
+    return install, own
 
 
 def _import_template(wheel: Path) -> ModuleType:
     """Load acados, the user's own or of the folder of a wheel, and import its template module. Raises AcadosMissingError."""
-    install = _installed(wheel)
-    if _is_own():
+    install, own = _installed(wheel)
+    if own:
         try:
             template = importlib.import_module("acados_template")
         except ImportError as error:
@@ -112,16 +107,15 @@ class AcadosSolver:
         stated = [text, problem.settings.horizon]
         self._solver = solver = load_generated(form.name, partial(_formulate, problem), stated)
         silence()
-        weights, weights_end = problem.weights
         low, high = problem.input_limits(vehicle)
         for k in range(steps):
-            solver.cost_set(k, "W", np.diag(weights))
+            solver.cost_set(k, "W", np.diag(s.w))
             solver.constraints_set(k, "lbu", low)
             solver.constraints_set(k, "ubu", high)
             for side in "lu" if nh else "":  # penalties of the soft constraints
                 solver.cost_set(k, f"Z{side}", np.full(nh, w.gate_corridor))
                 solver.cost_set(k, f"z{side}", np.full(nh, w.gate_corridor_price))
-        solver.cost_set(steps, "W", np.diag(weights_end))
+        solver.cost_set(steps, "W", np.diag(s.w_end))
         # Buffers for all calls of `tick.c`, so that nothing is allocated in flight.
         self._x0 = np.zeros(form.x.size)
         self._p = np.zeros((steps + 1, NP))
@@ -226,7 +220,7 @@ def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) ->
     Raises:
         AcadosMissingError: no acados, its code cannot be compiled, or it does not run on this processor.
     """
-    libraries = sorted((_installed(WHEEL) / "lib").glob("lib*"))
+    libraries = sorted((_installed(WHEEL)[0] / "lib").glob("lib*"))
     built = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in libraries]
     tools = [ca.__version__, built, _processor()]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]

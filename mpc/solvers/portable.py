@@ -114,22 +114,17 @@ class CasadiSolver:
 
 def _stages(problem: Problem) -> Buffered:
     """Build (x, u, p) of all stages -> successor state, its Jacobian, cost Hessian, gradient, constraints, their Jacobian."""
-    s, horizon, w = problem.symbols, problem.settings.horizon, ca.DM(problem.weights[0])
+    s, horizon, w = problem.symbols, problem.settings.horizon, ca.DM(problem.symbols.w)
     z = ca.vertcat(s.x, s.u)
     J = ca.jacobian(s.y, z)
-    results = [
-        s.after,
-        ca.jacobian(s.after, z),
-        horizon.step_s * J.T @ ca.diag(w) @ J,
-        horizon.step_s * J.T @ (w * s.y),
-    ]
-    results += [s.h, ca.jacobian(s.h, z)]
+    H, g = horizon.step_s * J.T @ ca.diag(w) @ J, horizon.step_s * J.T @ (w * s.y)
+    results = [s.after, ca.jacobian(s.after, z), H, g, s.h, ca.jacobian(s.h, z)]
     stage = ca.Function("stage", [s.x, s.u, s.p], [ca.densify(one) for one in results])
     return Buffered(stage.map(horizon.steps))
 
 
 def _end(problem: Problem) -> Buffered:
     """Build (x, p) of the end -> Hessian and gradient of the terminal cost."""
-    s, w = problem.symbols, ca.DM(problem.weights[1])
+    s, w = problem.symbols, ca.DM(problem.symbols.w_end)
     J = ca.jacobian(s.y_end, s.x)
     return Buffered(ca.Function("end", [s.x, s.p], [ca.densify(J.T @ ca.diag(w) @ J), ca.densify(J.T @ (w * s.y_end))]))

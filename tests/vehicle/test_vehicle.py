@@ -75,7 +75,11 @@ def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
         ("command_delay_s: 0.04", "command_delay_s: -1", "command_delay_s: -1.0 must lie between 0 and 2"),
         ("gyro_noise_rad_s: 0.005", "gyro_noise_rad_s: -1", "imu: gyro_noise_rad_s: -1.0 must be at least 0"),
         ("name: dcl", "name: [", ":2: "),
-        ("rate_max_rad_s: [10.0, 10.0, 5.0]", "rate_max_rad_s: [573, 573, 286]", "rate_max_rad_s: 573.0 must lie between 0 and 100"),
+        (
+            "rate_max_rad_s: [10.0, 10.0, 5.0]",
+            "rate_max_rad_s: [573, 573, 286]",
+            "573.0 must lie between 0 and 100",
+        ),
         ("fx_px: 320.0", "fx_px: 90.0", "camera.fx_px: 90 at 640 px is a field of view of 148.6 deg"),
         ("name: dcl", "name: ../dcl", "name: '../dcl' is used as a file name"),
     ],
