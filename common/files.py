@@ -139,7 +139,7 @@ def reading(path: Path | str, what: str = "malformed") -> Iterator[None]:
         raise
     except KeyError as error:
         raise FileError(f"{path}: {what} ({error} is missing)") from error
-    except (*CAUSES, MemoryError, AssertionError) as error:
+    except (*CAUSES, MemoryError, AssertionError, SyntaxError) as error:
         raise FileError(f"{path}: {what} ({error or type(error).__name__})") from error
 
 

@@ -15,17 +15,10 @@ from gate_racer.common.errors import UserError, one_line, say
 from gate_racer.doctor import Finding
 from gate_racer.link.client import MavlinkClient
 from gate_racer.link.profile import load_profile
+from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.client import OPTIONS, SensorSocket, parse_server
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.desk import (
-    CUBE,
-    HEARTBEAT_PORT,
-    NUMBERS,
-    HeartbeatReceiver,
-    ImuReceiver,
-    SceneClient,
-    SceneObject,
-)
+from gate_racer.link.rflysim.desk import HeartbeatReceiver, ImuReceiver, SceneClient, SceneObject
 from gate_racer.link.rflysim.request import SENSORS, SensorRequest, imu_port
 from gate_racer.link.sockets import ANYWHERE, Address, LinkError, UdpEndpoint, listening_host, reachable
 from gate_racer.tracks.track import Track, gate_solids, load_track, of_obstacle
@@ -35,17 +28,17 @@ MODEL = "model"  # option of the server's URL
 SUNK_M = 1.0  # m, depth below the map's ground down to which a course is not raised: feet of gates (chosen)
 
 
-def objects_of(track: Track, model: int = CUBE) -> tuple[list[SceneObject], int]:
+def objects_of(track: Track, model: int = desk.CUBE) -> tuple[list[SceneObject], int]:
     """Return the solids of a course, and how far it is raised so that none is below the map's ground, m. Raises UserError."""
     boxes = [box for i in sorted(set(track.landmarks)) for box in gate_solids(track, i)]
     boxes += map(of_obstacle, track.obstacles)
-    if len(boxes) > len(NUMBERS):
-        raise UserError(f"{track.name}: {len(boxes)} boxes: a scene may have {len(NUMBERS)}")
+    if len(boxes) > len(desk.NUMBERS):
+        raise UserError(f"{track.name}: {len(boxes)} boxes: a scene may have {len(desk.NUMBERS)}")
     lowest = max((float(box.centre[2] + abs(box.axes[2]) @ box.half) for box in boxes), default=0.0)
     raised = math.ceil(lowest) if lowest > SUNK_M else 0
     return [
         SceneObject(number, model, 0.0, (x, y, z - raised), to_euler(from_matrix(box.axes)), as_vector(2 * box.half))
-        for number, box in zip(NUMBERS, boxes, strict=False)
+        for number, box in zip(desk.NUMBERS, boxes, strict=False)
         for x, y, z in [box.centre.tolist()]
     ], raised
 
@@ -53,7 +46,7 @@ def objects_of(track: Track, model: int = CUBE) -> tuple[list[SceneObject], int]
 def make_scene(arguments: argparse.Namespace) -> int:
     """Make the scene, and say what came of it; returns 1 if it is another one than asked for."""
     server, options = parse_server(arguments.server, MODEL)
-    model = options.get(MODEL, str(CUBE))
+    model = options.get(MODEL, str(desk.CUBE))
     if not (model.isascii() and model.isdigit() and len(model) < 10):
         raise UserError(f"{arguments.server}: {MODEL}: must be the number of a model of RflySim3D, found {model!r}")
     objects = list[SceneObject]()
@@ -124,7 +117,7 @@ def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[Part
     for sensor in sensors:
         finding = silent(f"sensor {sensor.seq_id}, {SENSORS[sensor.type_id].name}", detail=remedy, needed=True)
         yield finding, partial(SensorSocket, sensor, server, lambda line: None), _samples
-    remedy = f"nothing on UDP {HEARTBEAT_PORT}: does CopterSim run, with this IS_BROADCAST? Stamps are estimated"
+    remedy = f"nothing on UDP {desk.HEARTBEAT_PORT}: does CopterSim run, with this IS_BROADCAST? Stamps are estimated"
     yield silent("CopterSim's heartbeat", detail=remedy), partial(HeartbeatReceiver, server, copter), _beats
     remedy = f"no answer from UDP {imu_port(copter)}; only the bridge's --imu needs it"
     yield silent("CopterSim's IMU", detail=remedy), partial(ImuReceiver, host, IMU_HZ, copter), _samples

@@ -47,10 +47,10 @@ class Solid(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FreeSpace:
-    """Free space of the vehicle's centre: a box of the world without the inflated solids."""
+    """Free space of the vehicle's centre: a box of the world, low to high (3,) m, NED, without the inflated solids."""
 
-    low: Array  # (3,) m, world NED
-    high: Array  # (3,) m, world NED
+    low: Array
+    high: Array
     solids: tuple[Solid, ...]
     keep_m: float  # m, default clearance to a solid
 
@@ -200,9 +200,8 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
     for solid in space.solids:
         off = float(solid.box.distance(p0))
         if off < solid.keep_m:
-            raise UserError(
-                f"{track.name}: the start lies {off:.2f} m from {solid.name}, at least {solid.keep_m:.2f} m are needed"
-            )
+            place = f"the start lies {off:.2f} m from {solid.name}"
+            raise UserError(f"{track.name}: {place}, at least {solid.keep_m:.2f} m are needed")
     return parts
 
 
@@ -217,9 +216,8 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
         least = float(min(parts[0].keep_m))
         fits = task.thinnest_m if task.is_tight(gate) else least
         if gate.half <= fits:
-            raise UserError(
-                f"{where}: the opening of {2 * gate.half:g} m is too small, {name} needs more than {2 * fits:.2f} m"
-            )
+            size = f"the opening of {2 * gate.half:g} m is too small"
+            raise UserError(f"{where}: {size}, {name} needs more than {2 * fits:.2f} m")
         keep = keep if parts[0].slot_m is not None else least
     centres, radii = space.spheres
     for leg in parts:
@@ -322,10 +320,8 @@ def way_to(course: "Course", i: int, begin: Array, sides: Sequence[Side]) -> Arr
             around[side.solid] = side.open_only(around[side.solid])
     way = route(begin, leg.target, around, space.keep_m, space.low, space.high)
     if way is None:
-        raise NoWayError(
-            f"{course.task.track.name}: {course.destination(i)}: cannot be reached: no path"
-            f" inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
-        )
+        why = f"no path inside the bounds is {space.keep_m:.2f} m clear of obstacles and gates"
+        raise NoWayError(f"{course.task.track.name}: {course.destination(i)}: cannot be reached: {why}")
     return way
 
 
@@ -442,12 +438,15 @@ class Course:
         return any(leg.in_slot for leg in self.legs)
 
     @cached_property
-    def longest_section_m(self) -> float:
-        """Length of the longest section, m, in straight lines between the ends of its legs."""
+    def lengths_m(self) -> Array:
+        """Distances (L,), m, from the end of each leg before, or the start, to that of the leg."""
         ends = np.array([leg.target for leg in self.legs])
         begin = ends[-1] if self.x0 is None else self.x0[P]
-        steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
-        return max(float(steps[parts].sum()) for parts in self.sections)
+        return np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
+
+    @property
+    def longest_section_m(self) -> float:
+        return max(float(self.lengths_m[parts].sum()) for parts in self.sections)
 
     def looks(self, parts: list[int]) -> bool:
         """Whether the gate at a section's end has to be in view on the way to it."""
@@ -486,12 +485,7 @@ def resolve(task: Task) -> Course:
     x0, space = task.x0, FreeSpace.of(task)
     from_pad = task.begin is not None and task.options.start is None
     course = Course(task, space, tuple(legs(task, space)), x0, from_pad)
-    targets = [leg.target for leg in course.legs]
-    before = targets[-1] if x0 is None else x0[P]
-    for i, (a, b) in enumerate(pairwise([before, *targets])):
-        if (far := float(np.linalg.norm(b - a))) > LEG_MOST_M:
-            where = f"{task.track.name}: {course.destination(i)}"
-            raise UserError(
-                f"{where}: lies {far:.0f} m from the previous goal; a leg may have {LEG_MOST_M:g} m at most"
-            )
+    for i in np.flatnonzero(course.lengths_m > LEG_MOST_M)[:1]:
+        lies = f"lies {course.lengths_m[i]:.0f} m from the previous goal; a leg may have {LEG_MOST_M:g} m at most"
+        raise UserError(f"{task.track.name}: {course.destination(int(i))}: {lies}")
     return course

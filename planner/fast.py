@@ -19,6 +19,7 @@ from gate_racer.common.compiled import warm_up
 from gate_racer.common.errors import UserError
 from gate_racer.planner import interior as ip
 from gate_racer.planner import stages as st
+from gate_racer.planner import terms
 from gate_racer.planner.course import Course, Leg, Side, try_sides, way_to
 from gate_racer.planner.guess import SAME, tilted, turning
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals, leg_numbers
@@ -26,16 +27,7 @@ from gate_racer.planner.models import C, P, Q, RatesModel, V, W
 from gate_racer.planner.plan import Plan, SolverStatistics
 from gate_racer.planner.problem import LevelLiftOff, NodeBounds, Solved
 from gate_racer.planner.search import as_plan
-from gate_racer.planner.terms import (
-    CROSSING_SPEED_MIN,
-    SIGNS,
-    ClearOfSolids,
-    GatesInView,
-    WithinPrisms,
-    cubic,
-    strays,
-    view_normals,
-)
+from gate_racer.planner.terms import ClearOfSolids, GatesInView, WithinPrisms, cubic
 from gate_racer.vehicle.dynamics import GRAVITY, flat
 from gate_racer.vehicle.rotation import Array, aligned, from_euler, to_euler
 
@@ -61,17 +53,20 @@ class Rows:
         full = np.full(len(nodes), 0)
         self.blocks.append((nodes, full + kind, full + at, table, np.full(len(nodes), equal)))
 
-    def sorted(self, nodes: int) -> tuple[Any, Any, Any, Any, Any]:
-        """Return the first row of each of the nodes, and one past the last, and all rows in their order."""
+    def sorted(self, nodes: int) -> "Table":
+        """Return all rows in the order of their nodes."""
         owners, kinds, at, given, equal = (np.concatenate(one) for one in zip(*self.blocks, strict=True))
         order = np.argsort(owners, kind="stable")
         begins = np.searchsorted(owners[order], np.arange(nodes + 1))
         return begins, kinds[order], at[order], given[order], equal[order]
 
 
-def rows(
-    course: Course, mesh: Mesh, point: Point, parts: np.ndarray, strayed: np.ndarray
-) -> tuple[Any, Any, Any, Any, Any]:
+Table = tuple[
+    Any, Any, Any, Any, Any
+]  # first row of each node and one past the last; kinds, parts, parameters, equalities
+
+
+def rows(course: Course, mesh: Mesh, point: Point, parts: np.ndarray, strayed: np.ndarray) -> Table:
     """Return the rows of a course on a mesh, about a point.
 
     Args:
@@ -109,7 +104,7 @@ def _limits(found: Rows, course: Course, n: int) -> None:
         found.add(k, st.INPUT, (i, -1 / span[i], model.u_high[i]))
     if np.isfinite(slew).all():
         room = float(model.turning(0.0))
-        for signs in SIGNS:
+        for signs in terms.SIGNS:
             for end in (0, 1):
                 found.add(k, st.TURN, (*(np.array(signs) / slew), room, room - float(model.turning(1.0)), end))
     if math.isfinite(model.thrust_rate_max):
@@ -147,7 +142,7 @@ def _leg_end(found: Rows, course: Course, leg: Leg, end: int) -> None:
     axis = gate.R_wg[:, 0]
     found.add(end, st.LINEAR, (-axis @ leg.target, *axis), equal=True)
     if leg.passes:
-        found.add(end, st.LINEAR, (-CROSSING_SPEED_MIN, 0, 0, 0, *axis))
+        found.add(end, st.LINEAR, (-terms.CROSSING_SPEED_MIN, 0, 0, 0, *axis))
     for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
         normal = gate.R_wg[:, 1:] @ (n_y, n_z)
         about = (*axis, *normal, *gate.p_wg)
@@ -182,7 +177,7 @@ def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.nda
         at = np.arange(max(window.at[0] - strayed[window.at].any(), 0), window.at[-1] + 1)
         for target in term.targets(window.gate):
             far = np.linalg.norm(path[at + 1] - target, axis=1)
-            for normal in view_normals(camera):
+            for normal in terms.view_normals(camera):
                 given = np.tile([*target, *camera.p_bc, *normal, 0.0], (len(far), 1))
                 given[:, 9] = 1 / np.maximum(far, 0.5)
                 found.add(at + 1, st.VIEW, given)
@@ -320,10 +315,10 @@ def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.nd
 
 def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solved:
     """Return the solution from a point, again with the views and solids of the last one while its path strays between nodes."""
-    terms = [GatesInView(course), ClearOfSolids(course, NEAR_M), WithinPrisms(course)]
+    checked = [GatesInView(course), ClearOfSolids(course, NEAR_M), WithinPrisms(course)]
     solved = improved(course, mesh, point, mu, np.zeros(sum(map(len, mesh)), bool))
     for _ in range(PASSES - 1):
-        strayed = strays(terms, mesh, solved.point)
+        strayed = terms.strays(checked, mesh, solved.point)
         if not solved.success or not strayed.any():
             break
         again = improved(course, mesh, solved.point, ip.MU_NEARBY, strayed)
@@ -361,7 +356,5 @@ def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:
     ready = time.perf_counter()
     found = solution(course)
     solve_s, total_s = time.perf_counter() - ready, found.total_time if found.success else None
-    effort = SolverStatistics(
-        found.status, found.success, found.iterations, ready - begin, solve_s, None, {"fast": total_s}
-    )
-    yield as_plan(course, found), effort
+    spent = found.iterations, ready - begin, solve_s, None, {"fast": total_s}
+    yield as_plan(course, found), SolverStatistics(found.status, found.success, *spent)

@@ -38,9 +38,8 @@ def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
         spacing = min(NODE_S, ends[-1] / NODES_LEAST)
         edges = np.zeros(0)
         if course.looks(parts):
-            times = [
-                np.linspace(end - durations[i], end, paths[i].shape[1]) for i, end in zip(parts, ends, strict=True)
-            ]
+            begins = ends - durations[parts]
+            times = [np.linspace(a, b, paths[i].shape[1]) for i, a, b in zip(parts, begins, ends, strict=True)]
             near = course.in_range(parts, np.concatenate(times), np.hstack([paths[i] for i in parts]).T)
             edges = np.array(course.view_window(parts, near, ends[-1]))
         for i, T, begin in zip(parts, durations[parts], ends - durations[parts], strict=True):

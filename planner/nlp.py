@@ -15,13 +15,12 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -57,9 +56,8 @@ class Deadline:
         return left
 
     def error(self) -> OutOfTimeError:
-        return OutOfTimeError(
-            f"no plan within {self.limit_s:g} s of CPU time; a gate may be nearly unreachable; limit_s allows more time"
-        )
+        mend = "a gate may be nearly unreachable; limit_s allows more time"
+        return OutOfTimeError(f"no plan within {self.limit_s:g} s of CPU time; {mend}")
 
 
 ENDLESS = Deadline(inf, inf)
@@ -255,11 +253,10 @@ class Nlp:
         blocks = ca.vertcat(*(rows.blocks.values if rows.blocks else ca.MX(len(rows.low), 1) for rows in self.rows))
         problem = {"x": w, "f": objective, "g": plain + blocks}
         options = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
-        options |= {"ipopt.mumps_pivot_order": AMF, **settings}
+        options |= {"ipopt.mumps_pivot_order": AMF, **settings, "ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
         options |= self._derivatives(w, objective, plain, problem["g"])
-        options |= {"ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
         solver = ca.nlpsol("plan", "ipopt", problem, options)
-        with contextlib.redirect_stderr(_WithoutInterrupt(sys.stderr)):
+        with contextlib.redirect_stderr(io.StringIO()):  # CasADi's warnings, as of a Ctrl-C; the status tells the same
             result = solver(
                 x0=np.concatenate(self.guesses),
                 lbx=np.concatenate(self.lows),
@@ -298,20 +295,3 @@ class Nlp:
 
     def values(self, expressions: list, w: Any) -> list[Array]:
         return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
-
-
-class _WithoutInterrupt(io.TextIOBase):
-    """stderr without CasADi's warning of a Ctrl-C, which comes in pieces."""
-
-    def __init__(self, stream: TextIO):
-        self._stream, self._warning = stream, ""
-
-    def write(self, text: str) -> int:
-        if not self._warning and not text.startswith("CasADi - "):
-            return self._stream.write(text)
-        self._warning += text
-        if text.endswith("\n"):
-            if "KeyboardInterruptException" not in self._warning:
-                self._stream.write(self._warning)
-            self._warning = ""
-        return len(text)

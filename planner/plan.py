@@ -4,6 +4,7 @@ CSV columns follow CPC, TOGT and Agilicious: t, p, q (wxyz), v, w, a, then the i
 [t_k, t_k+1]. World NED, body FRD, SI. Metadata (track, vehicle, gate rows, certificate) is in the JSON file beside it.
 """
 
+import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -112,10 +113,9 @@ class Plan:
             ("vehicle", self.vehicle_name, self.vehicle_hash, vehicle),
         ):
             if own != given.hash:
-                raise PlanError(
-                    f"the plan was made for {what} {name} ({own}), not for {given.name} ({given.hash});"
-                    f" run plan-track {track.name} --vehicle {vehicle.name}"
-                )
+                mend = f"run plan-track {track.name} --vehicle {vehicle.name}"
+                made = f"the plan was made for {what} {name} ({own})"
+                raise PlanError(f"{made}, not for {given.name} ({given.hash}); {mend}")
         p, v = self.x[0, RATES_X["p"].at], self.x[0, RATES_X["v"].at]
         if np.linalg.norm(p - track.start.p_wb) > AT_PAD or np.linalg.norm(v) > AT_PAD:
             raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be flown from there")
@@ -182,10 +182,8 @@ def require_certified(path: str | Path, plan: Plan) -> None:
         why = "its rows or its certificate were changed after it was certified"
     else:
         return
-    vehicle = "" if plan.vehicle_name == "dcl" else f" --vehicle {plan.vehicle_name}"
-    raise PlanError(
-        f"{path}: {why}; plan again with plan-track {plan.track_file}{vehicle}, or fly it with --set plan.uncertified=true"
-    )
+    again = f"plan-track {plan.track_file} --vehicle {plan.vehicle_name}"
+    raise PlanError(f"{path}: {why}; plan again with {again}, or fly it with --set plan.uncertified=true")
 
 
 def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, Any]) -> None:
@@ -226,17 +224,14 @@ def numbers(rows: list[list[str]], least: int) -> Array:
         if len(row) != len(names):
             raise ValueError(f"row {k + 1}: has {len(row)} columns, but the header has {len(names)}")
         for i, cell in enumerate(row):
-            try:
+            table[k, i] = np.nan
+            with contextlib.suppress(ValueError):
                 table[k, i] = float(cell)
-            except ValueError:
-                table[k, i] = np.nan
             if not abs(table[k, i]) <= NUMBER_MOST:
                 most = f"{-NUMBER_MOST:g} to {NUMBER_MOST:g}"
                 raise ValueError(f"row {k + 1}: {names[i]} is {cell[:40]!r}, must be a number from {most}")
     t = table[:, names.index("t")]
-    late = np.flatnonzero(np.diff(t) <= 0)
-    if len(late):
-        k = late[0]
+    for k in np.flatnonzero(np.diff(t) <= 0)[:1]:
         raise ValueError(f"row {k + 2}: t is {t[k + 1]:g}, must be later than the {t[k]:g} of the row before")
     return table
 

@@ -94,12 +94,10 @@ def _flown(
         certificate = replace(certificate, status=f"failed: {trial.failure}")
         if not further:
             break
-        because, task = because or trial.failure, replace(task, options=further.pop(0))
-        try:
+        because, task, again = because or trial.failure, replace(task, options=further.pop(0)), None
+        with contextlib.suppress(UserError):  # no way with this reserve
             again = _planned(task, progress, None)
-        except UserError:  # no way with this reserve
-            break
-        if not again[1].ok:
+        if again is None or not again[1].ok:
             break
         plan, certificate = again
     return plan, certificate

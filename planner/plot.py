@@ -48,9 +48,8 @@ def draw_course(axes: Axes, track: Track, i: int, j: int) -> None:
             for corners, width in [*rings, *([(gate.corners(gate.outer_m), 1.0)] if gate.has_frame else [])]:
                 ring = np.vstack([corners, corners[:1]])
                 axes.plot(ring[:, i], ring[:, j], color="tab:red", linewidth=width)
-        axes.annotate(
-            str(number), (gate.p_wg[i], gate.p_wg[j]), textcoords="offset points", xytext=(6, 6), color="tab:red"
-        )
+        at = gate.p_wg[i], gate.p_wg[j]
+        axes.annotate(str(number), at, textcoords="offset points", xytext=(6, 6), color="tab:red")
 
 
 def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollection:
@@ -78,9 +77,8 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
     cov, short = np.array(risk.cov_m2), np.array(risk.short_m)
     one_sided = np.maximum(ring @ short.T, 0.0)
     variance = ((ring @ cov) * ring).sum(axis=1) + (one_sided**2).sum(axis=1)
-    sigma = (ring @ cov + one_sided @ short) / np.sqrt(variance)[
-        :, None
-    ]  # of the one-sigma set, where `ring` is normal to it
+    # Of the one-sigma set, where `ring` is normal to it.
+    sigma = (ring @ cov + one_sided @ short) / np.sqrt(variance)[:, None]
     axes.fill(*(crossed_m + risk.drawn_m + SIGMAS * sigma).T, color="tab:blue", alpha=0.35)
     axes.plot(*(crossed_m + radius_m * ring).T, color="black", linewidth=0.8)
     axes.plot(*crossed_m, "k+")
@@ -90,9 +88,8 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
 
 
 def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: FlightRisk, radius_m: float) -> None:
-    figure.suptitle(
-        f"{SIGMAS:g} sigma ellipses of the predicted gate crossings, total risk {risk.total:.1e}", fontsize=10
-    )
+    title = f"{SIGMAS:g} sigma ellipses of the predicted gate crossings, total risk {risk.total:.1e}"
+    figure.suptitle(title, fontsize=10)
     passed = [(i, gate) for i, gate in enumerate(gates) if not gate.is_ball]
     rows = -(-len(passed) // PANELS)
     axes = figure.subplots(rows, min(len(passed), PANELS), squeeze=False).ravel()

@@ -15,25 +15,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from gate_racer.planner import terms
 from gate_racer.planner.course import Course
 from gate_racer.planner.mesh import Duals, Mesh, Point, intervals
 from gate_racer.planner.models import Model, P, Q, V, W
 from gate_racer.planner.nlp import ENDLESS, Block, Blocks, Deadline, Nlp, Rows
 from gate_racer.planner.slots import ThroughSlots
-from gate_racer.planner.terms import (
-    STRAY_M,
-    ClearOfSolids,
-    GatesInView,
-    LegEnds,
-    Nodes,
-    SpeedLimit,
-    Term,
-    ThrustRateLimit,
-    TurnLimit,
-    WithinPrisms,
-    sampled,
-    strays,
-)
+from gate_racer.planner.terms import Nodes, Term
 from gate_racer.vehicle.dynamics import GRAVITY, flat, rk4, shaped
 from gate_racer.vehicle.rotation import Array
 
@@ -78,7 +66,7 @@ class NodeBounds:
         """Return for each interval with positions (S, N, 3), (N,), whether it leaves the box between its nodes."""
         space, ends = self.course.space, path[[0, -1]]
         low, high = np.minimum(space.low, ends.min(axis=0)), np.maximum(space.high, ends.max(axis=0))
-        return ((path < low - STRAY_M) | (path > high + STRAY_M)).any(axis=(0, 2))
+        return ((path < low - terms.STRAY_M) | (path > high + terms.STRAY_M)).any(axis=(0, 2))
 
     def _lifted(self, x0: Array, t: Array) -> Array:
         """Return the largest z (NED, down), m, of the vehicle at times t during lift-off."""
@@ -151,13 +139,13 @@ class TimeOptimalProblem:
         self._x0, self._bounds = course.x0, NodeBounds(course)
         self._flight = flight_block(self.model)
         self.terms: list[Term] = [
-            LegEnds(course),
-            GatesInView(course),
-            SpeedLimit(self.model),
-            ThrustRateLimit(self.model),
-            TurnLimit(self.model),
-            ClearOfSolids(course, NEAR_M),
-            WithinPrisms(course),
+            terms.LegEnds(course),
+            terms.GatesInView(course),
+            terms.SpeedLimit(self.model),
+            terms.ThrustRateLimit(self.model),
+            terms.TurnLimit(self.model),
+            terms.ClearOfSolids(course, NEAR_M),
+            terms.WithinPrisms(course),
             ThroughSlots(course),
             LevelLiftOff(course),
         ]
@@ -204,7 +192,7 @@ class TimeOptimalProblem:
 
     def strays(self, mesh: Mesh, point: Point) -> np.ndarray:
         """Return for each interval, (N,), whether the candidate violates bounds or a term between its nodes."""
-        return self._bounds.strays(sampled(mesh, point)) | strays(self.terms, mesh, point)
+        return self._bounds.strays(terms.sampled(mesh, point)) | terms.strays(self.terms, mesh, point)
 
     def _nodes(self, mesh: Mesh, start: Point, X: Any, U: Any, T: Any) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]

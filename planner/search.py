@@ -101,9 +101,8 @@ def _halved(model: Model, mesh: Mesh, point: Point, split: Array) -> tuple[Mesh,
         count = parts[first : first + len(fractions)]
         finer.append(np.repeat(fractions / count, count))
         first += len(fractions)
-    return finer, Point(
-        np.column_stack([point.x[:, 0], x]), point.u[:, ends], point.durations, _shared(point, ends, is_end)
-    )
+    whole = np.column_stack([point.x[:, 0], x])
+    return finer, Point(whole, point.u[:, ends], point.durations, _shared(point, ends, is_end))
 
 
 def _inexact(model: Model, mesh: Mesh, point: Point, factor: float) -> np.ndarray:
@@ -249,29 +248,24 @@ def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, S
         left_to_the_parent = signal.SIGINT, signal.SIG_IGN
         crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), signal.signal, left_to_the_parent)
     with crew as pool:
-        for name, optimum in pool.imap(task, chosen):
+        for (name, _, _), optimum in zip(chosen, pool.imap(task, chosen), strict=True):
             optima[name] = optimum
             if problem.progress is not None:
                 problem.progress(optimum.iterations, optimum.total_time)
     return optima
 
 
-def _explore_afresh(
-    course: Course, limit_s: float, left_s: float, variant: tuple[str, PointMass, Guess]
-) -> tuple[str, Solved]:
-    name, way, guess = variant
+def _explore_afresh(course: Course, limit_s: float, left_s: float, variant: tuple[str, PointMass, Guess]) -> Solved:
     problem = TimeOptimalProblem(course, Deadline.after(limit_s, left_s))
-    return name, from_guess(problem, way, guess, LEVELS)
+    return from_guess(problem, *variant[1:], LEVELS)
 
 
 def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
     """Convert a plan to a point on its own mesh. Raises UserError for another model or number of legs."""
     groups, model = course.sections, course.task.model
     if plan.model != model.name or len(plan.gate_nodes) != len(groups):
-        raise UserError(
-            f"warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
-            f" must be {len(groups)} legs of {model.name}"
-        )
+        has = f"the plan has {len(plan.gate_nodes)} legs of the {plan.model} model"
+        raise UserError(f"warm: {has}, must be {len(groups)} legs of {model.name}")
     ends = [0]
     for parts, last in zip(groups, plan.gate_nodes, strict=True):
         ends += [*_crossed(plan, [course.legs[i] for i in parts[:-1]], ends[-1], last), last]

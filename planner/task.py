@@ -69,14 +69,10 @@ class PlanOptions:
         None, f"least distance between body and frames, m; else {MARGIN_M:g}, less in small openings", "M",
         least=0.0, most=0.99,
     )  # fmt: skip
-    see: float = key(
-        0.2, "least share of each leg over which the next gate is in view", "SHARE", least=0.0, most=MOST_VIEW
-    )
+    see: float = key(0.2, "least share of each leg with the next gate in view", "SHARE", least=0.0, most=MOST_VIEW)
     # -, shares replacing `see` per gate of the flight, derived from the risk that they buy.
     see_by_gate: tuple[float, ...] | None = None
-    sight_s: float = key(
-        0.0, "time for which each gate is in view before it is passed, at least, s", least=0.0, most=2.0
-    )
+    sight_s: float = key(0.0, "least time for which each gate is in view before it is passed, s", least=0.0, most=2.0)
     see_corners: bool = key(False, "keep all four corners of the gate in view, not only its centre")
     bounds_clear: bool = True  # whether the body, not only its centre, stays inside the track's bounds
     flying_lap: bool = key(False, "plan the fastest periodic lap, from the last gate to itself")
@@ -88,9 +84,7 @@ class PlanOptions:
     edge_margins_m: tuple[tuple[float, ...], ...] | None = None
     solid_margins_m: tuple[tuple[str, float], ...] = ()  # m, likewise per solid, by name
     doubt: Doubt = key(Doubt(), "standard deviations for the risk, see `vehicle/uncertainty.py`")
-    start: Initial | None = key(
-        None, "initial state instead of the pad: `position_m`, `velocity_m_s`, `next_gate`, ..."
-    )
+    start: Initial | None = key(None, "initial state instead of the pad: `position_m`, `velocity_m_s`, `next_gate` ...")
     stop_m: Vector | None = key(None, "final position at rest instead of the track's end, [X, Y, Z] in m")
     fast: bool = key(False, "plan in a tenth of a second, on a coarse mesh, in flight up to 3 % slower")
     limit_s: float | None = key(

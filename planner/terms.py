@@ -144,9 +144,7 @@ class LegEnds(Term):
         balls = [i for i, leg in enumerate(legs) if leg.gate is not None and leg.gate.is_ball]
         rows: list[Rows] = []
         if balls:
-            radii = np.array(
-                [leg.gate.half - leg.keep_m[0] for leg in legs if leg.gate is not None and leg.gate.is_ball]
-            )
+            radii = np.array([gate.half - legs[i].keep_m[0] for i in balls if (gate := legs[i].gate) is not None])
             off = p[:, balls] - np.column_stack([legs[i].target for i in balls])
             rows.append(Rows((ca.sum1(off**2) / radii[None]).T, [0.0] * len(balls), radii))
         if flat:
@@ -328,10 +326,10 @@ class WithinPrisms(Term):
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
-            given = [
-                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, leg.wall_m, *leg.keep_m]
-                for _, leg, gate in these
-            ]
+            given = []
+            for _, leg, gate in these:
+                opening = *gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel()
+                given.append([*opening, leg.edge_half_m, leg.wall_m, *leg.keep_m])
             motion = nodes.motion[:, [k for k, _, _ in these]]
             result.append(Rows.not_negative_blocks(within_prism(count), motion, ca.DM(np.array(given).T)))
         return result
@@ -404,15 +402,14 @@ def lines_of_sight(p_w: Array, targets: Array, boxes: Sequence[SolidBox]) -> lis
     for box in boxes:
         for k in np.flatnonzero(box._replace(half=box.half + SIGHT_M).meets(p_w, targets)):
             a, b = ((point - box.centre) @ box.axes for point in (p_w[k], targets[k]))
-            crossed = [
-                [face for face in (-half, half) if (a[i] - face) * (b[i] - face) < 0] for i, half in enumerate(box.half)
-            ]
+            faces = np.array([-box.half, box.half])
+            crossed = [faces[(a[i] - faces[:, i]) * (b[i] - faces[:, i]) < 0, i].tolist() for i in range(3)]
             shares = [abs(b[i] - a[i]) / box.half[i] if crossed[i] else 0.0 for i in range(3)]
             first = int(np.argmax(shares))
             if crossed[first]:
                 order = [first, *(i for i in range(3) if i != first)]
-                faces = (crossed[first] * 2)[:2]
-                given = targets[k], box.centre, box.axes[:, order].T.ravel(), box.half[order], faces
+                met = (crossed[first] * 2)[:2]
+                given = targets[k], box.centre, box.axes[:, order].T.ravel(), box.half[order], met
                 pairs.append((int(k), np.concatenate(given)))
     return pairs
 
@@ -514,9 +511,8 @@ class GatesInView(Term):
             if gate is not None and course.looks(parts) and t[first + 1] < end_s:
                 begin = int(t[1:].searchsorted(begin_s + SHARE_SLACK * (t[last] - near), side="right"))
                 way = int(t[1:].searchsorted(near, side="right"))
-                least_s = max(
-                    course.legs[parts[-1]].see * (t[last] - t[way]), min(options.sight_s, t[end + 1] - begin_s)
-                )
+                shared_s = course.legs[parts[-1]].see * (t[last] - t[way])
+                least_s = max(shared_s, min(options.sight_s, t[end + 1] - begin_s))
                 at = np.arange(max(begin - options.see_corners, 0), end + 1)
                 yield Window(gate, np.arange(min(way, begin), last), at, least_s)
             first, before = last, parts

@@ -15,18 +15,10 @@ from functools import partial
 from typing import Any
 
 from gate_racer.common.errors import UserError, exit_code
+from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.client import SensorReceiver, parse_server
 from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.desk import (
-    DOCUMENTED,
-    HEARTBEAT_PORT,
-    MASKS,
-    STATE_PORT,
-    GimbalClient,
-    GimbalOrder,
-    HeartbeatReceiver,
-    ImuReceiver,
-)
+from gate_racer.link.rflysim.desk import GimbalClient, GimbalOrder, HeartbeatReceiver, ImuReceiver
 from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, SensorRequest, imu_port
 from gate_racer.link.rflysim.ros import Message, RosMessages, box_order, fields, fill, gimbal_order
 from gate_racer.link.rflysim.stream import Sample
@@ -61,16 +53,16 @@ class RosNode:
         self._publish([self._messages.fixed(sensors, arguments.copter)], kept)
         self._desk: GimbalClient | None = None
         if any(sensor.type_id == GIMBAL for sensor in sensors):
-            desk = GimbalClient(sensors, server, MASKS[arguments.masks], arguments.state_port)
-            self._desk = closing.enter_context(desk)
-            self._serve(desk)
+            client = GimbalClient(sensors, server, desk.MASKS[arguments.masks], arguments.state_port)
+            self._desk = closing.enter_context(client)
+            self._serve(self._desk)
 
-    def _serve(self, desk: GimbalClient) -> None:
+    def _serve(self, client: GimbalClient) -> None:
         types = _messages(self._package)
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
         for kind, suffix, order_of in kinds:
-            for seq_id, gimbal in desk.gimbals.items():
-                received = partial(_order, desk, seq_id, order_of)
+            for seq_id, gimbal in client.gimbals.items():
+                received = partial(_order, client, seq_id, order_of)
                 self._node.create_subscription(kind, self._messages.gimbal_topic(gimbal, suffix), received, QUEUE)
 
     def turn(self, samples: list[Sample], felt: list[ImuSample], receiver: SensorReceiver) -> None:
@@ -120,10 +112,10 @@ def _heartbeat(arguments: argparse.Namespace, server: Address, closing: ExitStac
     return closing.enter_context(heartbeat)
 
 
-def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], command: Any) -> None:
+def _order(client: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], command: Any) -> None:
     """Forward a command to a gimbal; an invalid one is reported and ignored."""
     try:
-        desk.order(seq_id, order_of(fields(command)))
+        client.order(seq_id, order_of(fields(command)))
     except (ValueError, KeyError) as error:
         print(f"invalid command to sensor {seq_id} ignored: {error}", file=sys.stderr, flush=True)
 
@@ -140,13 +132,13 @@ def parser() -> argparse.ArgumentParser:
     add("--ned", action="store_true", help="publish odometry in NED and FRD instead of ENU and FLU")
     add("--imu", metavar="HOST[:PORT]", help="request the IMU of CopterSim there, for /rflysim/imu")
     add("--copter", type=int, default=1, help="number of the vehicle with the IMU (default: 1)")
-    add("--masks", choices=MASKS, default=DOCUMENTED, help="numbering of gimbal commands")
+    add("--masks", choices=desk.MASKS, default=desk.DOCUMENTED, help="numbering of gimbal commands")
     package = "ROS package that defines CameraCtrl, CameraAICtrl and CameraStatus"
     add("--gimbal-messages", default="rflysim_ros_pkg", help=package)
-    add("--state-port", type=int, default=STATE_PORT, help="UDP port of the gimbals' states")
+    add("--state-port", type=int, default=desk.STATE_PORT, help="UDP port of the gimbals' states")
     stamps = "stamps since 1970, by CopterSim's heartbeat or else the first frame; or since the start of the simulation"
     add("--stamps", choices=(ABSOLUTE, SIMULATION), default=ABSOLUTE, help=stamps)
-    add("--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="UDP port of CopterSim's heartbeat")
+    add("--heartbeat-port", type=int, default=desk.HEARTBEAT_PORT, help="UDP port of CopterSim's heartbeat")
     add("--seconds", type=float, default=float("inf"), help="duration, s (default: until Ctrl-C)")
     return arguments
 

@@ -15,16 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import (
-    NEXT,
-    PREVIOUS,
-    corner_covariance_px2,
-    enlarged,
-    intersect_lines,
-    is_inside,
-    outward_normals,
-    side_lengths,
-)
+from gate_racer.model import quadrilateral
+from gate_racer.model.quadrilateral import NEXT, PREVIOUS, enlarged, intersect_lines, is_inside, outward_normals
 from gate_racer.model.rims import DEPTH_RATIO, HOLE_RATIO, OUTLINE_WIDTH_RATIO, GateModel
 from gate_racer.perception.classical.proposals import Hypotheses, fourth_sides
 from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
@@ -211,7 +203,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
     opening = evidence.opening.select(accepted)
     cov_px2, none = opening.cov_px2, np.zeros(len(accepted), bool)
     rims = Rims(opening.corners_px.copy(), cov_px2, evidence.visible[accepted], none)
-    large = side_lengths(opening.corners_px).min(-1) > rim_from_px
+    large = quadrilateral.side_lengths(opening.corners_px).min(-1) > rim_from_px
     which = np.flatnonzero(opening.measured.all(-1) & large)
     if not len(which):
         return rims
@@ -231,7 +223,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
         faces[seen], gaps_px[seen], deeper[seen], LineFits(*(x[seen] for x in lines)), measured, model
     )
     rims.corners_px[which] = corners_px
-    rims.cov_px2[which] = corner_covariance_px2(corners_px, np.ones_like(measured), sigma_px)
+    rims.cov_px2[which] = quadrilateral.corner_covariance_px2(corners_px, np.ones_like(measured), sigma_px)
     rims.visible[which] &= is_inside(corners_px, scene.image, BORDER_PX)
     rims.near_face[which] = True
     return rims
@@ -267,7 +259,7 @@ def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> Li
     """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
-    width_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)
+    width_px = OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)
     return fit_lines(
         np.ascontiguousarray(scene.image[..., 1]),
         np.stack([faces, faces[:, NEXT]], -2),
@@ -308,7 +300,7 @@ def _completed(
     place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
     start, end = (faces[:, at] + place_px[..., k, None] * outward for k, at in enumerate((PLACES, NEXT)))
     corners_px = _squared(intersect_lines(start, end - start), measured, model)
-    outline_px = OUTLINE_WIDTH_RATIO * side_lengths(faces)[..., None]
+    outline_px = OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)[..., None]
     seen_px = np.hypot(lines.sigma_px, OUTLINE_DOUBT * outline_px)
     guess_px = np.hypot(MISS_PX, GAP_DOUBT * gaps_px)
     return corners_px, np.where(measured[..., None], seen_px, guess_px)
@@ -327,6 +319,6 @@ def _squared(faces: Array, measured: Mask, model: GateModel) -> Array:
     for q, k, ends in zip(which, side, ends_px, strict=True):
         pair = [k, NEXT[k]]
         elsewhere_px = np.linalg.norm(ends - faces[q, pair], axis=-1).max()  # False below for NaN
-        if elsewhere_px > SQUARE_DOUBT * side_lengths(faces[q]).max():
+        if elsewhere_px > SQUARE_DOUBT * quadrilateral.side_lengths(faces[q]).max():
             faces[q, pair] = ends
     return faces

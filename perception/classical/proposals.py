@@ -17,17 +17,8 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import (
-    NEXT,
-    OPPOSITE,
-    PREVIOUS,
-    enlarged,
-    intersect_lines,
-    is_convex,
-    outward_normals,
-    side_lengths,
-    skew_px,
-)
+from gate_racer.model import quadrilateral
+from gate_racer.model.quadrilateral import NEXT, OPPOSITE, PREVIOUS, intersect_lines, outward_normals, side_lengths
 from gate_racer.model.rims import GateModel
 from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
 from gate_racer.perception.edges import OPENING_EDGES, QuadEdges, bar_widths, fit_edges
@@ -145,7 +136,7 @@ def is_measurable(quads: Array) -> Mask:
     """Check which quads (Q, 4, 2) are convex, clockwise, large enough and within the greatest aspect ratio."""
     side_px = side_lengths(quads)
     long_enough = side_px.min(-1) >= SIDE_MIN_PX
-    return np.asarray(is_convex(quads) & long_enough & (side_px.max(-1) <= ASPECT_MAX * side_px.min(-1)))
+    return np.asarray(quadrilateral.is_convex(quads) & long_enough & (side_px.max(-1) <= ASPECT_MAX * side_px.min(-1)))
 
 
 def _of_mask(mask: Image, ratio: float, lines_shine: bool) -> Array:
@@ -189,7 +180,7 @@ def _of_components(mask: Image, ratio: float) -> list[Array]:
             silhouette = _quadrilateral(contour)
             if silhouette is not None:
                 silhouettes.append(silhouette)
-    return list(enlarged(np.array(silhouettes), 1 / ratio)) if silhouettes else []
+    return list(quadrilateral.enlarged(np.array(silhouettes), 1 / ratio)) if silhouettes else []
 
 
 def _quadrilateral(contour: Image) -> Array | None:
@@ -235,7 +226,7 @@ def measure(view: View, quads: Array, model: GateModel) -> QuadEdges:
 def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
     """Return the skew (Q,) of quads beyond that of perspective, over the mean side; 0 if sides are unmeasured."""
     side_px = side_lengths(edges.corners_px)
-    excess_px = np.maximum(skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
+    excess_px = np.maximum(quadrilateral.skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
     return np.where(edges.measured.all(-1), excess_px / side_px.mean(-1), 0.0)
 
 

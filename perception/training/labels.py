@@ -23,7 +23,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from gate_racer.common.command import remark
 from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import TEXT_BYTES, read_bytes, read_csv, read_json, read_text, reading
@@ -61,12 +60,12 @@ def read_photographs(folder: Path) -> list[Photograph]:
     Raises:
         UserError: no folder, images or labels, labels of several forms, or what is wrong with which opening.
     """
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder of labelled images")
     files = [file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES]
     if not files:
-        raise UserError(f"{folder}: no images ({', '.join(IMAGE_SUFFIXES)}) inside")
-    files.sort(key=lambda file: (_natural(file.name), file.as_posix()))
+        raise UserError(f"{folder}: no such folder, or no images ({', '.join(IMAGE_SUFFIXES)}) inside")
+    # In the natural order of their names: every second part is a number.
+    parts = {file: re.split(r"(\d+)", file.name) for file in files}
+    files.sort(key=lambda f: ([int(x) if k % 2 else x for k, x in enumerate(parts[f])], f.as_posix()))
     with ThreadPoolExecutor() as reading_ahead:
         names = (file.relative_to(folder).as_posix() for file in files)
         images = dict(zip(names, reading_ahead.map(_read, files), strict=True))
@@ -82,11 +81,6 @@ def read_photographs(folder: Path) -> list[Photograph]:
         quads = np.array(placed).reshape(-1, 4, 3)
         photographs.append(Photograph(name, images[name], quads[..., :2], quads[..., 2] == VISIBLE))
     return photographs
-
-
-def _natural(name: str) -> list[str | int]:
-    """Return a name's parts by which numbers in it compare as such: every second one is a number."""
-    return [int(part) if k % 2 else part for k, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _read(file: Path) -> Image:
@@ -112,11 +106,9 @@ def _marks(folder: Path, images: Iterable[str]) -> list[Mark]:
     stems = {PurePosixPath(name).stem for name in images}
     texts = [f for f in sorted(folder.rglob("*.txt")) if f.stem in stems]
     if len(found) + bool(texts) != 1:
-        names = ", ".join(f.name for f in found) + (", *.txt" if texts else "")
-        raise UserError(
-            f"{folder}: {f'labels of several files ({names}); keep one' if names else 'no labels'}"
-            " (known: corners as CSV, COCO keypoints as JSON, YOLO-pose as TXT, CVAT as XML)"
-        )
+        names = [f.name for f in found] + ["*.txt"] * bool(texts)
+        known = "CSV of corners, JSON of COCO keypoints, TXT of YOLO-pose or XML of CVAT"
+        raise UserError(f"{folder}: needs one label file ({known}), found {' and '.join(names) or 'none'}")
     if texts:
         return [mark for file in texts for mark in _yolo_pose(file, folder, images)]
     with reading(found[0]):
@@ -126,11 +118,9 @@ def _marks(folder: Path, images: Iterable[str]) -> list[Mark]:
 def _csv(file: Path) -> Iterator[Mark]:
     rows = read_csv(file)
     headed = Path(rows[0][0]).suffix.lower() not in IMAGE_SUFFIXES
-    if headed and (len(rows[0]) != 9 or rows[0][0] != "image"):
-        raise UserError(f"{file}: the header must be `image` and eight columns of corners, not {', '.join(rows[0])}")
     for number, row in enumerate(rows[headed:], 1 + headed):
         if len(row) != 9:
-            raise UserError(f"{file}, row {number}: has {len(row)} fields, must have 9")
+            raise UserError(f"{file}, row {number}: must have 9 fields, the image and eight of corners, has {len(row)}")
         yield Mark(row[0], np.array(row[1:], float).reshape(4, 2))
 
 
@@ -138,13 +128,9 @@ def _coco(file: Path) -> Iterator[Mark]:
     told: dict[str, Any] = read_json(file)
     names = {image["id"]: str(image["file_name"]) for image in told["images"]}
     yield from (Mark(name, np.empty((0, 3))) for name in names.values())
-    without = 0
     for annotation in told["annotations"]:
         points = np.array(annotation.get("keypoints") or [], float).reshape(-1, 3)
-        without += not len(points)
         yield Mark(names[annotation["image_id"]], points)
-    if without:
-        remark(f"{file}: annotations left out, which have no keypoints: {without}")
 
 
 def _yolo_pose(file: Path, folder: Path, images: Iterable[str]) -> Iterator[Mark]:
@@ -152,20 +138,18 @@ def _yolo_pose(file: Path, folder: Path, images: Iterable[str]) -> Iterator[Mark
     parts = file.relative_to(folder).with_suffix("").parts
     name = stems[_named("/".join("images" if part == "labels" else part for part in parts), stems, folder)]
     yield Mark(name, np.empty((0, 2)))
-    for number, line in enumerate(read_text(file).splitlines(), 1):
+    for number, line in enumerate(filter(str.strip, read_text(file).splitlines()), 1):
         with reading(file):
             values = np.array(line.split(), float)
-        if len(values) not in (0, 13, 17):
-            raise UserError(f"{file}, line {number}: has {len(values)} values, must have 13, or 17 with visibilities")
-        if len(values):
-            yield Mark(name, values[5:].reshape(4, -1), scaled=True)
+        if len(values) not in (13, 17):
+            raise UserError(
+                f"{file}, opening {number}: must have 13 values, or 17 with visibilities, has {len(values)}"
+            )
+        yield Mark(name, values[5:].reshape(4, -1), scaled=True)
 
 
 def _cvat(file: Path) -> Iterator[Mark]:
-    try:
-        root = ElementTree.fromstring(read_bytes(file, TEXT_BYTES))
-    except ElementTree.ParseError as error:
-        raise UserError(f"{file}: malformed ({error})") from None
+    root = ElementTree.fromstring(read_bytes(file, TEXT_BYTES))  # whose ParseError is a SyntaxError
     if root.find("image") is None:
         raise UserError(f"{file}: has no image; export as 'CVAT for images 1.1', not as CVAT for video")
     for image in root.iter("image"):

@@ -11,20 +11,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import cv2
 import numpy as np
-from ruamel.yaml import YAML
 
 from gate_racer.common.command import remark, require_outputs, write_json
-from gate_racer.common.compiled import Image, warm_up
+from gate_racer.common.compiled import warm_up
+from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted, write_figure
 from gate_racer.common.settings import settings_of
 from gate_racer.model.quadrilateral import side_lengths, turned_like
 from gate_racer.perception.detection import Detection, overlap
-from gate_racer.perception.registry import TAUGHT
 from gate_racer.perception.taught.detector import GateNetwork, NetworkCard, find_gates
 from gate_racer.perception.training.cli import TeachingSettings
 from gate_racer.perception.training.labels import Photograph, read_photographs
@@ -148,8 +147,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Train as the command line requests. Raises UserError for unusable images or labels, or without PyTorch."""
     settings = settings_of(arguments, TeachingSettings)
     out, steps, batch, seed = settings.out, settings.steps, settings.batch, settings.seed
-    if out.suffix != TAUGHT:
-        raise UserError(f"--out {out}: must end in {TAUGHT}")
     sheet, card_file = out.with_suffix(".png"), out.with_suffix(".yaml")
     require_outputs((out, sheet, card_file, arguments.json), *arguments.folder.rglob("*"))
     taught, held_out = split(read_photographs(arguments.folder), arguments.folder)
@@ -165,10 +162,8 @@ def run(arguments: argparse.Namespace) -> int:
     def tell(now: Losses) -> None:
         curve.append(now)
         left_s = now.elapsed_s / now.step * (steps - now.step)
-        remark(
-            f"step {now.step} of {steps}: loss of corners {now.corners:.4f}, gates {now.gates:.3f},"
-            f" offsets {now.offsets:.3f}; {left_s / 60:.0f} minutes left"
-        )
+        losses = f"loss of corners {now.corners:.4f}, gates {now.gates:.3f}, offsets {now.offsets:.3f}"
+        remark(f"step {now.step} of {steps}: {losses}; {left_s / 60:.0f} minutes left")
 
     net = fit(taught, steps, batch, seed, tell)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -182,14 +177,11 @@ def run(arguments: argparse.Namespace) -> int:
     score = matches.best_score()
     px, side, hidden = (round(sigma, 4) for sigma in corner_deviations(matches.above(score)))
     card = replace(network.card, score=round(score, 3), corner_px=px, corner_side=side, hidden_side=hidden)
-    with drafted(card_file) as draft, draft.open("w") as stream:
-        YAML().dump(asdict(card), stream)
+    write(card_file, card)
     write_sheet(sheet, held_out, all_found, matches, card.score, curve)
     figures = matches.above(card.score).figures()
     figures |= {f"ap_{int(100 * iou)}": matches.average_precision(iou) for iou in IOUS}
     print("held out: " + ", ".join(f"{name} {value:.3g}" for name, value in figures.items()))
-    if not figures["recall"]:
-        remark("no gate is found, so this network is of no use yet; give it more steps")
     print(f"written: {out}, {card_file.name}, {sheet.name}. To use it: detect-gates ... --detector {out}")
     write_json(arguments.json, figures | {"card": asdict(card)})
     return 0
@@ -200,10 +192,10 @@ def split(photographs: list[Photograph], folder: Path) -> tuple[list[Photograph]
     first = round(len(photographs) * (1 - HELD_OUT))
     taught, held_out = photographs[:first], photographs[first:]
     if min(openings(taught), openings(held_out)) < FEWEST:
-        raise UserError(
-            f"{folder}: {openings(photographs)} labelled openings, of which {openings(held_out)} in the last fifth of the"
-            f" images; at least {FEWEST} are needed there and before"
+        has = (
+            f"{openings(photographs)} labelled openings, of which {openings(held_out)} in the last fifth of the images"
         )
+        raise UserError(f"{folder}: {has}; at least {FEWEST} are needed there and before")
     return taught, held_out
 
 
@@ -211,9 +203,6 @@ def openings(photographs: list[Photograph]) -> int:
     """Return the number of labelled openings."""
     return sum(len(one.corners_px) for one in photographs)
 
-
-if TYPE_CHECKING:
-    from gate_racer.perception.training.fit import Losses
 
 SHOWN, COLUMNS = 12, 4  # images on the sheet
 LABEL, FOUND = (0, 220, 255), (0, 255, 0)  # BGR
@@ -226,9 +215,9 @@ def write_sheet(
     found: list[tuple[list[Detection], Array]],
     matches: Matches,
     score: float,
-    curve: "Sequence[Losses]",
+    curve: Sequence[Any],
 ) -> None:
-    """Draw a sheet: labels in yellow, detections of at least `score` in green."""
+    """Draw a sheet: the curve of `Losses`; labels in yellow, detections of at least `score` in green."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 15), layout="constrained")
@@ -245,17 +234,12 @@ def write_sheet(
     precision.legend(loc="lower left")
     for k, number in enumerate(np.linspace(0, len(photographs) - 1, min(SHOWN, len(photographs))).round().astype(int)):
         axes = figure.add_subplot(grid[1 + k // COLUMNS, k % COLUMNS])
-        kept = [one for one in found[number][0] if one.score >= score]
-        axes.imshow(drawn(photographs[number], kept)[..., ::-1])
+        image = photographs[number].image.copy()
+        quads = [(quad, LABEL) for quad in photographs[number].corners_px if np.isfinite(quad).all()]
+        quads += [(one.corners_px, FOUND) for one in found[number][0] if one.score >= score]
+        for quad, colour in quads:
+            cv2.polylines(image, [np.round(quad * (1 << SHIFT)).astype(np.int32)], True, colour, 1, cv2.LINE_AA, SHIFT)
+        axes.imshow(image[..., ::-1])
         axes.set_title(photographs[number].name, fontsize=8)
         axes.axis("off")
     write_figure(file, figure)
-
-
-def drawn(photograph: Photograph, detections: list[Detection]) -> Image:
-    """Return an image with its labels and detections."""
-    image = photograph.image.copy()
-    quads = [(quad, LABEL) for quad in photograph.corners_px if np.isfinite(quad).all()]
-    for quad, colour in quads + [(one.corners_px, FOUND) for one in detections]:
-        cv2.polylines(image, [np.round(quad * (1 << SHIFT)).astype(np.int32)], True, colour, 1, cv2.LINE_AA, SHIFT)
-    return image

@@ -4,27 +4,13 @@ The check shares nothing with the problem's constraints: `replay` integrates wit
 its geometry is its own, and everything is checked between the nodes too.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gate_racer.planner.certificate.replay import (
-    TOLERANCES,
-    ReplayedPath,
-    beyond,
-    broken_ends,
-    broken_limits,
-    defect_rates,
-    hidden,
-    out_of_turn,
-    passages,
-    replay,
-    scraped,
-    state_errors,
-    too_near,
-)
+from gate_racer.planner.certificate import replay
+from gate_racer.planner.certificate.replay import TOLERANCES, ReplayedPath
 from gate_racer.planner.course import BLIND
 from gate_racer.planner.models import P, Q, V
 from gate_racer.planner.plan import Plan, PlanError, SolverStatistics
@@ -35,21 +21,17 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array
 
 
-def seen(
-    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
-) -> list[tuple[float | None, float | None]]:
+def seen(path: ReplayedPath, times: list[float], task: Task) -> list[tuple[float | None, float | None]]:
     """Return per gate, once within detection range, in which part of the time on the leg to it, and for how many seconds on that
     leg and the one before, it is in view; None where that does not apply."""
     begins, found = [float(path.t[0])] * 2 + times, []
-    for i, (gate, crossed) in enumerate(zip(course, times, strict=False)):
-        leg, both = (_seen(path, gate, begin, crossed, camera, task) for begin in (begins[i + 1], begins[i]))
+    for i, (gate, crossed) in enumerate(zip(task.gates, times, strict=False)):
+        leg, both = (_seen(path, gate, begin, crossed, task) for begin in (begins[i + 1], begins[i]))
         found.append((leg and leg[0] / leg[1], both and both[0]))
     return found
 
 
-def _seen(
-    path: ReplayedPath, gate: Gate, begin: float, crossed: float, camera: Camera, task: Task
-) -> tuple[float, float] | None:
+def _seen(path: ReplayedPath, gate: Gate, begin: float, crossed: float, task: Task) -> tuple[float, float] | None:
     """Return the time in s in view, and that within detection range, from `begin` until a gate is crossed; or None."""
     leg = (path.t[1:] > begin) & (path.t[1:] <= crossed + 1e-9)
     off = np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1)
@@ -58,9 +40,9 @@ def _seen(
         return None
     points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
     dt, x = np.diff(path.t)[leg], path.x[1:][leg]
-    seen = _in_view(camera, points, x)
+    seen = _in_view(task.vehicle.camera, points, x)
     for point in points:
-        seen &= ~hidden(task.track, x[:, P], point)
+        seen &= ~replay.hidden(task.track, x[:, P], point)
     return float(dt @ seen), float(dt.sum())
 
 
@@ -101,21 +83,14 @@ class Trial:
     def ok(self) -> bool:
         return not self.cause
 
-    def then(
-        self, gates: int, margins_m: Sequence[float], clearance_m: float | None, cause: str, by: str = ""
-    ) -> "Trial":
+    def then(self, gates: int, margins_m: list[float], clearance_m: float | None, cause: str, by: str = "") -> "Trial":
         """Return the trial with a further flight, whose margins count only on the true state: `by` is empty."""
         near = _least(*margins_m, clearance_m)
         if not cause and not by and near is not None and near < self.needed_m:
             cause = f"less than {self.needed_m:.2f} m from an edge or an obstacle"
-        return replace(
-            self,
-            gates=gates,
-            flights=self.flights + 1,
-            margin_m=_least(self.margin_m, *margins_m),
-            clearance_m=_least(self.clearance_m, clearance_m),
-            cause=cause and cause + by,
-        )
+        margin_m, clearance_m = _least(self.margin_m, *margins_m), _least(self.clearance_m, clearance_m)
+        flown = replace(self, gates=gates, flights=self.flights + 1, cause=cause and cause + by)
+        return replace(flown, margin_m=margin_m, clearance_m=clearance_m)
 
     @property
     def failure(self) -> str:
@@ -192,23 +167,21 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     if not all(np.isfinite(part).all() for part in (plan.t, plan.x, plan.u)) or (np.diff(plan.t) <= 0).any():
         raise PlanError("the plan holds numbers that are not finite, or times that do not increase")
     failures = [] if effort.success else [f"solver stopped with {effort.solver_status}"]
-    path, camera = replay(plan, task.vehicle), task.vehicle.camera
-    defects = state_errors(path.off)
-    drifts = defect_rates(plan.t, defects)
+    path = replay.replay(plan, task.vehicle)
+    defects = replay.state_errors(path.off)
+    drifts = replay.defect_rates(plan.t, defects)
     failures += _broken_rows(plan, defects, drifts) + _broken_form(plan, task)
-    failures += broken_limits(path.x, plan, task) + broken_ends(plan, task)
-    t, p_w = beyond(path, task)
-    passed, failed = passages(t, p_w, plan, task)
-    failures += failed + scraped(path, task) + out_of_turn(t, p_w, passed, task)
-    near, failed = too_near(t, p_w, task)
+    failures += replay.broken_limits(path.x, plan, task) + replay.broken_ends(plan, task)
+    t, p_w = replay.beyond(path, task)
+    passed, failed = replay.passages(t, p_w, plan, task)
+    failures += failed + replay.scraped(path, task) + replay.out_of_turn(t, p_w, passed, task)
+    near, failed = replay.too_near(t, p_w, task)
     failures += failed
     times = [one.t for one in passed]
-    views = seen(path, task.gates, times, camera, task)
+    views = seen(path, times, task)
     for i, (when, (share, seconds)) in enumerate(zip(times, views, strict=False)):
         if share is not None and share < task.see(i) - VIEW_TOLERANCE:
-            failures.append(
-                f"gate {i} is in view over a share of {share:.3f} of the leg to it instead of {task.see(i):g}"
-            )
+            failures.append(f"gate {i} is in view over a share of {share:.3f} of its leg instead of {task.see(i):g}")
         least_s = min(task.options.sight_s, (1 - BLIND) * (when - path.t[0]))
         if seconds is not None and seconds < least_s - VIEW_TOLERANCE:
             failures.append(f"gate {i} is in view for {seconds:.3f} s instead of {least_s:.3g}")
@@ -248,15 +221,11 @@ def _broken_rows(plan: Plan, defects: dict[str, Array], drifts: dict[str, float]
         unit, broken = unit.replace("_s", "/s").replace("s2", "s^2"), ~(values <= most.defect)
         if broken.any():
             leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
-            failures.append(
-                f"an interval on leg {leg} has a defect of {np.max(values):.1e} {unit} in {state},"
-                f" the tolerance is {most.defect:g}"
-            )
+            defect = f"a defect of {np.max(values):.1e} {unit} in {state}"
+            failures.append(f"an interval on leg {leg} has {defect}, the tolerance is {most.defect:g}")
         if not drifts[name] <= most.drift_per_s:
-            failures.append(
-                f"its inputs lead away from its rows by {drifts[name]:.2g} {unit} per s in {state},"
-                f" the tolerance is {most.drift_per_s:g}"
-            )
+            drift = f"by {drifts[name]:.2g} {unit} per s in {state}"
+            failures.append(f"its inputs lead away from its rows {drift}, the tolerance is {most.drift_per_s:g}")
     return failures
 
 
@@ -266,11 +235,11 @@ def _broken_form(plan: Plan, task: Task) -> list[str]:
     count = len(task.gates) + (task.end_m is not None)
     unmarked = len(nodes) != count or (np.diff(nodes, prepend=0) < 0).any() or nodes[-1] != len(plan.t) - 1
     own, asked = (plan.laps, plan.model), (options.laps, options.model)
+    foreign = (plan.track_hash, plan.vehicle_hash) != (task.track.hash, task.vehicle.hash)
     faults = {
         f"gate_nodes {list(plan.gate_nodes)} do not mark the ends of the course's {count} legs": unmarked,
         f"it has {own[0]} laps of the {own[1]} model instead of {asked[0]} of {asked[1]}": own != asked,
-        "it was made for another track or vehicle": (plan.track_hash, plan.vehicle_hash)
-        != (task.track.hash, task.vehicle.hash),
+        "it was made for another track or vehicle": foreign,
         "the inputs of the last row differ from those of the row before": not np.array_equal(plan.u[-1], plan.u[-2]),
     }
     return [fault for fault, found in faults.items() if found]

@@ -215,11 +215,8 @@ def frame_distance(gate: Gate, p_g: Array) -> Array:
     """Return distances (M,), m, from points (M, 3) in gate axes to the four bars of the frame; 0 inside them."""
     x, y, z = np.abs(p_g).T
     inner, outer = gate.opening_m / 2, gate.outer_m / 2
-    across = np.where(
-        np.maximum(y, z) < inner,
-        inner - np.maximum(y, z),
-        np.hypot(np.maximum(y - outer, 0.0), np.maximum(z - outer, 0.0)),
-    )
+    outside = np.hypot(np.maximum(y - outer, 0.0), np.maximum(z - outer, 0.0))
+    across = np.where(np.maximum(y, z) < inner, inner - np.maximum(y, z), outside)
     return np.hypot(across, np.maximum(x - gate.depth_m / 2, 0.0))
 
 
@@ -318,9 +315,8 @@ def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_
 def _touched(ball: Gate, t: Array, p_w: Array) -> Passage:
     distance = np.linalg.norm(p_w - np.array(ball.centre_m), axis=1)
     margin = ball.half - float(distance.min())
-    return Passage(
-        float(t[distance.argmin()]), np.array([margin]), "" if margin >= -MARGIN_TOLERANCE else "is not passed"
-    )
+    fault = "" if margin >= -MARGIN_TOLERANCE else "is not passed"
+    return Passage(float(t[distance.argmin()]), np.array([margin]), fault)
 
 
 COAST_MOST_M = 5.0  # m, longest straight extension behind the last gate, on which leaving it is checked
@@ -387,9 +383,7 @@ def scraped(path: ReplayedPath, task: Task) -> list[str]:
         through = (corners_g[..., 0].min(1) < half) & (corners_g[..., 0].max(1) > -half)
         room = from_sides(gate, corners_g[through].reshape(-1, 3)).min(initial=np.inf)
         if not room >= (need := task.slot_margin_m(gate)) - MARGIN_TOLERANCE:
-            failures.append(
-                f"gate {i} is passed with {room:.3f} m from the body's corners to an edge instead of {need:.3f} m"
-            )
+            failures.append(f"gate {i} is passed with {room:.3f} m from the body to an edge instead of {need:.3f} m")
     return failures
 
 
@@ -422,7 +416,6 @@ def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
     for near in found:
         need = task.radius_m if near.frame else task.clear_m(near.solid)
         if not near.distance_m >= need - MARGIN_TOLERANCE:
-            failures.append(
-                f"it comes within {near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s, the least is {need:.3f} m"
-            )
+            place = f"{near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s"
+            failures.append(f"it comes within {place}, the least is {need:.3f} m")
     return min(found, key=lambda near: near.distance_m, default=None), failures

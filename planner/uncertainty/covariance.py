@@ -23,31 +23,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from gate_racer.model import measurements
+from gate_racer.model import measurements, states
 from gate_racer.model.gate_offsets import GateSlots, block
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import joseph
 from gate_racer.model.reprojection import NO_TURN, CameraContext, project
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import (
-    ACCEL_DELAY,
-    B_A,
-    B_G,
-    CROSS,
-    EYE3,
-    GATES_KEPT,
-    MOVING,
-    S_A,
-    S_G,
-    SCALE,
-    THETA,
-    N,
-    Noise,
-    Nominal,
-    P,
-    V,
-    prior,
-)
+from gate_racer.model.states import CROSS, EYE3, GATES_KEPT, MOVING, THETA, N, Noise, Nominal, P, V
 from gate_racer.model.strapdown import propagated
 from gate_racer.planner.models import C, W
 from gate_racer.planner.models import Q as PLAN_Q
@@ -206,10 +188,10 @@ def transitions(motion: Motion) -> Array:
     A = np.zeros((len(dt), MOVING.stop, MOVING.stop))
     A[:, P, V] = EYE3
     f_cross, omega_cross = ((a @ CROSS).reshape(-1, 3, 3) for a in (f[:-1], omega))
-    A[:, V, THETA], A[:, V, B_A], A[:, V, S_A] = -R @ f_cross, -R, -R * f[:-1, None]
-    A[:, V, ACCEL_DELAY] = (R @ (np.diff(f, axis=0)[:, :, None] / dt))[..., 0]
-    A[:, THETA, THETA], A[:, THETA, B_G] = -omega_cross, -EYE3
-    A[:, THETA, S_G] = -EYE3 * omega[:, None]
+    A[:, V, THETA], A[:, V, states.B_A], A[:, V, states.S_A] = -R @ f_cross, -R, -R * f[:-1, None]
+    A[:, V, states.ACCEL_DELAY] = (R @ (np.diff(f, axis=0)[:, :, None] / dt))[..., 0]
+    A[:, THETA, THETA], A[:, THETA, states.B_G] = -omega_cross, -EYE3
+    A[:, THETA, states.S_G] = -EYE3 * omega[:, None]
     step = A * dt
     F = np.eye(MOVING.stop) + step + 0.5 * step @ step
     return np.ascontiguousarray(F[:, : THETA.stop])
@@ -257,7 +239,7 @@ class PredictedSlots(GateSlots):
 def on_the_pad(motion: Motion, noise: Noise, known: Doubt) -> Array:
     """Return the covariance (SIZE, SIZE) after alignment at rest: gravity and zero rates measure tilt and biases jointly."""
     x, cov = motion.nominal(0), np.zeros((SIZE, SIZE))
-    cov[:N, :N] = prior(noise, GateAppearance(edge_offset_px=known.edge_px), x.q_wb)
+    cov[:N, :N] = states.prior(noise, GateAppearance(edge_offset_px=known.edge_px), x.q_wb)
     measure, R = measurements.at_rest(np.zeros(3), np.zeros(3), REST_SAMPLES, noise.imu)
     return _corrected(cov, np.pad(measure(x)[1], ((0, 0), (0, SIZE - N))), R)
 
@@ -319,5 +301,5 @@ def _to_gate(kept: int, from_pad: Array) -> Array:
     """Return the map (6, SIZE) to the errors of position relative to the gate in a slot and of velocity; from_pad (3,) m."""
     H = np.zeros((6, SIZE))
     H[:3, P], H[3:, V], H[:3, block(kept)] = EYE3, EYE3, -EYE3
-    H[:3, SCALE] = -from_pad
+    H[:3, states.SCALE] = -from_pad
     return H

@@ -34,16 +34,8 @@ import numpy as np
 from gate_racer.planner.models import P as PLAN_P
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import Task
-from gate_racer.planner.uncertainty.covariance import (
-    IMU_HZ,
-    RECOGNISED,
-    EstimateCovariance,
-    Motion,
-    estimate_covariance,
-    in_view,
-    motion,
-    recognised,
-)
+from gate_racer.planner.uncertainty import covariance
+from gate_racer.planner.uncertainty.covariance import EstimateCovariance, Motion
 from gate_racer.tracks import gate as corridor
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.dynamics import layout
@@ -119,9 +111,8 @@ def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
     speed = np.linalg.norm(v, axis=1)[:, None]
     linear = motion.R_wb * np.array(vehicle.drag_linear_1_s) @ np.swapaxes(motion.R_wb, 1, 2)
     resisted = -quadratic * speed * v - (linear @ v[..., None])[..., 0]
-    by_air = quadratic * (
-        speed[..., None] * np.eye(3) + v[:, :, None] * v[:, None] / np.maximum(speed, 1e-3)[..., None]
-    )
+    along = v[:, :, None] * v[:, None] / np.maximum(speed, 1e-3)[..., None]
+    by_air = quadratic * (speed[..., None] * np.eye(3) + along)
     dt = np.diff(motion.t)[:, None]
     jerk = np.diff(motion.thrust_w, axis=0, append=motion.thrust_w[-1:]) / np.append(dt, dt[-1:], axis=0)
     s = np.zeros((n, 3, UNKNOWN.stop - UNKNOWN.start))
@@ -279,12 +270,9 @@ class Crossing:
     @property
     def cov_across(self) -> Array:
         """Covariance (2, 2), m^2, of the crossing point about `planned_m` + `drawn_m`, right and down, without `short_m`."""
+        own = [case.estimate_cov + case.line_cov + case.loop_cov for case in self.cases]
         off = [case.drawn_m - self.drawn_m for case in self.cases]
-        covs = [
-            case.estimate_cov + case.line_cov + case.loop_cov + np.outer(m, m)
-            for case, m in zip(self.cases, off, strict=True)
-        ]
-        return self._averaged(covs)
+        return self._averaged([cov + np.outer(m, m) for cov, m in zip(own, off, strict=True)])
 
     @property
     def estimate_across(self) -> Array:
@@ -370,15 +358,15 @@ class Prediction:
 
 def predict(plan: Plan, task: Task, doubt: Doubt) -> Prediction:
     """Predict the distribution of the position along a plan, from rest on the pad."""
-    path = motion(plan, task.vehicle, IMU_HZ)
+    path = covariance.motion(plan, task.vehicle, covariance.IMU_HZ)
     passed = plan.gate_times_s[: len(task.gates)]
     flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
-    images, short_w = in_view(path, task), shortfalls(path, task.vehicle, doubt)
+    images, short_w = covariance.in_view(path, task), shortfalls(path, task.vehicle, doubt)
     assumed = []
-    for late, probability in RECOGNISED:
-        seen = recognised(images, late)
-        estimate = estimate_covariance(path, seen, flown_to, task, doubt)
-        nominal = estimate if doubt == Doubt() else estimate_covariance(path, seen, flown_to, task, Doubt())
+    for late, probability in covariance.RECOGNISED:
+        seen = covariance.recognised(images, late)
+        estimate = covariance.estimate_covariance(path, seen, flown_to, task, doubt)
+        nominal = estimate if doubt == Doubt() else covariance.estimate_covariance(path, seen, flown_to, task, Doubt())
         tracked = tracking_covariance(path, estimate, task, doubt)[:, :3, :3]
         assumed.append(_RecognitionCase(probability, estimate.cov[:, :3, :3], nominal.across_m, tracked))
     line_cov = (LINE_GREY_M if task.vehicle.grey_box else LINE_M) ** 2 * np.eye(3)

@@ -105,9 +105,8 @@ class GateRisk:
 
     drawn_m: list[float]  # (2,) m, right and down, mean shift of the crossing by the controller's corridor
     cov_m2: list[list[float]]  # (2, 2) m^2, right and down, of the crossing point about the planned one so shifted
-    short_m: list[
-        list[float]
-    ]  # (2, 2) m, right and down, shift of the crossing by one standard deviation less thrust, or more drag
+    # (2, 2) m, right and down, shift of the crossing by one standard deviation less thrust, or more drag
+    short_m: list[list[float]]
     estimate_m: list[float]  # (2,) m, right and down, standard deviation of the estimate's error in it
     rooms_m: list[float]  # m, from the body's sphere to each edge, across the path
     sigmas_m: list[float]  # m, standard deviation towards each edge, across the path
@@ -257,9 +256,8 @@ def plan_at_risk(task: Task, solve: Solve, first: Plan) -> Plan:
             break
         plan, before = again, margins
     if best is None:
-        raise UserError(
-            f"{task.track.name}: risk {risk:g}: no plan within this risk was found; give a higher risk, or a margin instead"
-        )
+        mend = "give a higher risk, or a margin instead"
+        raise UserError(f"{task.track.name}: risk {risk:g}: no plan within this risk was found; {mend}")
     return best
 
 
@@ -292,7 +290,5 @@ def _require_room(task: Task, rooms: EdgeDistances, risk: float) -> None:
         return
     i = int(np.argmax(parts))
     remedy = f"risk {least:.1g}" if least <= RISK_MOST else "a wider opening, or a smaller uncertainty (doubt),"
-    raise UserError(
-        f"{task.track.name}: gates[{task.number(i)}]: the opening of {2 * rooms.crossings[i].gate.half:g} m is too small"
-        f" for risk {risk:g}: {remedy} would fit"
-    )
+    small = f"the opening of {2 * rooms.crossings[i].gate.half:g} m is too small for risk {risk:g}"
+    raise UserError(f"{task.track.name}: gates[{task.number(i)}]: {small}: {remedy} would fit")

@@ -91,14 +91,13 @@ def test_hidden_and_unknown_corners_are_told_apart(tmp_path, labels):
     assert np.isfinite(found.corners_px[0]).all(-1).tolist() == [True, True, False, True]
 
 
-def test_annotations_without_corners_are_left_out_and_counted(tmp_path, capsys):
+def test_annotations_without_corners_are_left_out(tmp_path):
     """Openings of which no corner is placed are none either."""
     told = json.loads(coco(QUAD)[1])
     pilot, far = {"image_id": 7, "category_id": 2, "bbox": [0, 0, 9, 9]}, {"image_id": 7, "keypoints": 12 * [0]}
     told["annotations"] += [pilot, pilot, far]
     (found,) = read_photographs(folder_of(tmp_path, "labels.json", json.dumps(told)))
     assert found.corners_px.shape == (1, 4, 2)
-    assert "labels.json: annotations left out, which have no keypoints: 2" in capsys.readouterr().err
 
 
 SPLIT = {"images/train/0.png": QUAD, "images/val/0.png": QUAD + 7, "images/val/1.png": QUAD + 9}
@@ -147,8 +146,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("corners.csv", "image,x,y\n", "the header must be `image` and eight columns"),
-        ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: has 3 fields, must have 9"),
+        ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: must have 9 fields, .* has 3"),
         ("corners.csv", csv(QUAD)[1].replace("one", "two"), "the labels name 'two.png', which is not in the folder"),
         (*csv(QUAD / 400), "one.png: opening 1: .* are not corners in px"),
         (*csv(QUAD[[0, 2, 1, 3]]), "one.png: opening 1: its corners .* are not those of a quadrilateral in order"),
@@ -159,12 +157,12 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         (*coco(QUAD, (2, 3, 0, 2)), r"with visibilities 0 .unknown., 1 .hidden. or 2"),
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "malformed"),
         ("labels.json", coco(QUAD[:3], (2, 2, 2))[1], "opening 1: has 3 corners, must have 4"),
-        ("one.txt", "0 0.5 0.5", "line 1: has 3 values, must have 13"),
+        ("one.txt", "0 0.5 0.5", "opening 1: must have 13 values, .* has 3"),
         ("annotations.xml", "<annotations>", "malformed"),
         ("annotations.xml", "<annotations><track id='0'/></annotations>", "export as 'CVAT for images 1.1', not as"),
         (*cvat(QUAD, '<box label="gate" xtl="1" ytl="2" xbr="3" ybr="4"/>'), "one.png: a box is no polygon"),
         (*cvat(QUAD[:3]), "a polygon is no polygon, points or skeleton of four corners"),
-        ("notes.md", "", "no labels"),
+        ("notes.md", "", "needs one label file .* found none"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_in_a_line(tmp_path, name, text, says):
@@ -176,7 +174,7 @@ def test_no_images_and_two_label_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="no images"):
         read_photographs(tmp_path)
     folder_of(tmp_path, *csv(QUAD))
-    with pytest.raises(UserError, match=r"labels of several files \(corners.csv, labels.json\)"):
+    with pytest.raises(UserError, match=r"needs one label file .* found corners.csv and labels.json"):
         read_photographs(folder_of(tmp_path, *coco(QUAD)))
 
 

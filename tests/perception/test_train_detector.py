@@ -43,7 +43,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["missing"], "missing: no such folder"),
+        (["missing"], "missing: no such folder, or no images"),
         ([".", "--out", "gates.pt"], "must end in .onnx"),
         ([".", "--set", "steps=0"], "steps 0: must be at least 1"),
         ([".", "--out", "1.onnx"], "1.png: would overwrite"),

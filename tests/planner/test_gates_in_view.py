@@ -35,7 +35,7 @@ def test_the_view_counts_from_where_a_detector_finds_the_opening(away_m, opening
     own = gate(away_m, z=0.0, opening=opening_m)
     reach = min(dcl.camera.fx_px * opening_m / LEAST_SIDE_PX, away_m)
     path = straight_flight(dcl, looks_from * reach, away_m)
-    found = seen(path, (own,), [10.0], dcl.camera, Task(course(own), dcl, SEEN))
+    found = seen(path, [10.0], Task(course(own), dcl, SEEN))
     assert found[0][0] == pytest.approx(share, abs=0.02)
 
 
