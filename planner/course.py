@@ -1,15 +1,12 @@
 """The course as input of the optimiser: legs, solids, routes around them, and the free space in between.
 
 A planar gate has three legs: to the plane at which its prism is entered, through the prism to the gate's plane, and on to the
-plane at which the prism is left.
+plane at which the prism is left. Within the prism, which is convex, the path stays clear of walls and edges. Between gates
+the outline of every frame is solid, its opening included: a gate is neither touched, nor passed out of turn, nor entered from
+behind.
 
-Between gates the outline of every frame is solid, its opening included, so that a gate can neither be touched, nor passed out
-of turn, nor entered from behind; of a polygon, whose frame is not known, the opening alone. On the short way through a gate the
-path stays within the opening's prism instead, which is convex. The frame's depth may take up the margin, but never the contact
-radius.
-
-Where the straight line of a leg is blocked, the initial guess is the shortest path around the solids, in a visibility graph
-(Lozano-Perez and Wesley, 1979). The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
+Where a leg is blocked, the initial guess is the shortest path around the solids, in a visibility graph (Lozano-Perez and
+Wesley, 1979). The optimiser finds the best path on one side of a solid, but hardly ever changes the side.
 """
 
 import contextlib
@@ -293,11 +290,9 @@ class NoWayError(UserError):
 
 
 def try_sides(course: "Course", first_s: float, solve: Callable[[tuple[Side, ...]], float]) -> None:
-    """Try all sides of one solid after another, in the order of the flight, each with those that were best for the others.
+    """Try all sides of one solid after another, each with those that were best for the others; `first_s`: time without a choice.
 
-    Args:
-        first_s: flight time, s, without a choice of sides; inf without a solution.
-        solve: returns the flight time, s, with these sides; inf without a solution; may raise NoWayError.
+    `solve` returns the flight time, s, with these sides, inf without a solution, and may raise NoWayError.
     """
     chosen, best_s = tuple[Side, ...](), first_s
     for sides in crossings(course)[:SOLIDS_MOST]:
@@ -331,11 +326,9 @@ EVEN = np.linspace(0.0, 1.0, 5)  # positions of the graph's points along an edge
 
 
 def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low: Array, high: Array) -> Array | None:
-    """Return the vertices (K, 3), m, of the shortest path found from begin to end, both included; None if there is none.
+    """Return the vertices (K, 3), m, of the shortest path found from begin to end within the bounds (3,), or None.
 
-    Args:
-        keep: m, clearance to the solids; a solid nearer than this to an end is ignored.
-        low, high: (3,) m, bounds of the path.
+    Solids nearer than `keep`, m, to an end are ignored.
     """
     path, known = np.stack([begin, end]), dict[int, SolidBox]()
     centres = np.array([solid.centre for solid in solids]).reshape(-1, 3)

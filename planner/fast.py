@@ -1,9 +1,8 @@
 """Fast plans: a guess along a smooth path, improved by the interior-point method of `interior`, in a tenth of a second.
 
 The guess: the shortest way around solids through the portals of all gates, rounded by cubics, at the speed that a share of the
-thrust allows in bends, against drag and before a stop; attitudes follow from its accelerations (differential flatness).
-
-The problem is that of `problem.py` on its first mesh. A line of sight past an obstacle is not constrained.
+thrust allows; attitudes follow from its accelerations (differential flatness). The problem is that of `problem.py` on its first
+mesh, but for lines of sight past obstacles.
 """
 
 import math
@@ -67,12 +66,7 @@ Table = tuple[
 
 
 def rows(course: Course, mesh: Mesh, point: Point, parts: np.ndarray, strayed: np.ndarray) -> Table:
-    """Return the rows of a course on a mesh, about a point.
-
-    Args:
-        parts: (N,) number of parts of each interval.
-        strayed: (N,) whether the point violates constraints there, between the nodes.
-    """
+    """Return the rows of a course about a point, with parts (N,) of intervals, and whether it strayed (N,) between nodes."""
     found, n = Rows(), len(parts)
     _limits(found, course, n)
     _bounds(found, course, mesh, point, parts)
@@ -184,10 +178,7 @@ def _view(found: Rows, course: Course, mesh: Mesh, point: Point, strayed: np.nda
 
 
 def _smooth(course: Course, sides: Sequence[Side] = ()) -> list[Array]:
-    """Return positions (M, 3), m, along a smooth path through the targets of all legs, leg by leg, on these sides of solids.
-
-    Raises NoWayError: there is no way to a gate.
-    """
+    """Return positions (M, 3), m, along a smooth path through the targets of all legs, leg by leg. Errors as `way_to`."""
     x0 = course.x0
     assert x0 is not None, "a flying lap has no start"
     vertices, marks, aimed = [x0[P]], [0], dict[int, Array]()
@@ -298,12 +289,7 @@ PROMISING = 1.1  # -, times of a guess over that of the best up to which it is s
 
 
 def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.ndarray) -> Solved:
-    """Return the solution from a point on a mesh.
-
-    Args:
-        mu: s, first parameter of the barrier, less where the point is near the solution.
-        strayed: (N,) whether the point violates constraints on an interval, between the nodes.
-    """
+    """Return the solution from a point, with the barrier's first parameter mu, s; `strayed` as of `rows`."""
     parts = np.clip(np.ceil(intervals(mesh, point.durations) / PART_S), 1, ip.PARTS).astype(int)
     x, u, durations = np.ascontiguousarray(point.x.T), np.ascontiguousarray(point.u.T), point.durations.copy()
     par, table = np.array(flat(course.task.model.parameters)), rows(course, mesh, point, parts, strayed)
@@ -327,10 +313,7 @@ def settled(course: Course, mesh: Mesh, point: Point, mu: float = ip.MU) -> Solv
 
 
 def solution(course: Course) -> Solved:
-    """Return the fastest solution that was found; sides of solids are tried where their guess is not much slower than the first.
-
-    Raises UserError: a flying lap, the `rotors` model, or no way to a gate.
-    """
+    """Return the fastest solution found on promising sides of solids. Raises UserError: a flying lap, `rotors`, or no way."""
     name = course.task.track.name
     if course.x0 is None or course.task.model.name != RatesModel.name:
         raise UserError(f"{name}: fast: plans the rates model from a start, not a flying lap or the rotors model")

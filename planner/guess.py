@@ -1,7 +1,6 @@
-"""Initial guess: the time-optimal point mass through the same gates, with attitudes that follow from its thrust.
+"""Initial guess: the time-optimal point mass through the same gates, with attitudes that follow from its thrust, |a_t| <= c.
 
-State p, v; input the thrust acceleration in any direction, |a_t| <= c. It omits the attitude dynamics, so its time bounds the
-full problem's from below, up to the discretisation, among the paths on the same sides of all solids.
+It omits the attitude dynamics, so its time bounds the full problem's from below on the same sides of all solids.
 """
 
 import math
@@ -90,10 +89,7 @@ def ways_past_solids(course: Course, deadline: Deadline = ENDLESS) -> list[Point
 
 
 def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[Side, ...] = ()) -> PointMass:
-    """Solve the relaxed problem; if the solver fails, return the initial guess along the free path, marked unsolved.
-
-    Args:
-        sides: of solids, on which the initial guess passes them; else it is the shortest way.
+    """Solve the relaxed problem on these sides of solids; if that fails, return the guess along the free path, marked unsolved.
 
     Raises NoWayError: there is no way to a gate. UserError: the deadline has passed.
     """
@@ -160,10 +156,7 @@ def _first_guess(course: Course, sides: tuple[Side, ...]) -> PointMass:
 
 
 def leaning(course: Course, way: PointMass) -> Course:
-    """Return the course with the side to which the body leans in each slot, that of the point mass's thrust.
-
-    Between both sides lies a level body, which no slot lets pass, and from which an optimiser finds neither.
-    """
+    """Return the course with the side to which the body leans in each slot, that of the point mass's thrust."""
     legs, lean = list(course.legs), 0.0
     for k, leg in enumerate(legs):
         if leg.in_slot:

@@ -27,12 +27,10 @@ PASSED_M = 0.01  # m outside an opening up to which its gate is taken as passed;
 
 
 def read_peer_plan(path: Path, task: Task) -> Plan:
-    """Read a published trajectory as a plan through the track's gates.
+    """Read a published trajectory as a plan through the track's gates. Raises PlanError: malformed, or a gate is not passed.
 
-    With rotor thrusts it is a plan of the `rotors` model; without them (or all zero) of the `rates` model, whose commands follow
-    from the samples: u = (w_k+1 - w_k e) / (1 - e), e = exp(-dt / lag), and likewise for the thrust.
-
-    Raises PlanError: a missing or malformed file, or a gate that the trajectory does not pass.
+    Without rotor thrusts it is one of the `rates` model, whose commands follow from the samples: u = (w_k+1 - w_k e) / (1 -
+    e), e = exp(-dt / lag), and likewise for the thrust.
     """
     (columns, ours), vehicle = _columns(path), task.vehicle
     t = columns["t"]
@@ -160,12 +158,9 @@ class _Quad:
 
 
 def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
-    """Read a planning problem and the quadrotor in the `quad_*.yaml` beside it, with hover at the end.
+    """Read a planning problem and the quadrotor in the `quad_*.yaml` beside it, with hover at the end. Raises ConfigError.
 
-    Gates are balls of the radius `pass_tolerance`; without it rectangles of their width and height, from whose edges the
-    vehicle's centre keeps half the gate's `margin`.
-
-    Raises ConfigError: a missing or malformed file, or a problem of another kind.
+    Gates are balls of the radius `pass_tolerance`, or rectangles of whose edges the vehicle's centre keeps half the `margin`.
     """
     problem = load(path, _Problem)
     quads = sorted(Path(path).parent.glob("quad_*.yaml"))

@@ -75,11 +75,8 @@ def eliminated(Q, q, a, reg, K):
 def backward(H, h, J, d, starts, reg, P, p, K):
     """Riccati sweep; returns whether every input and every T has a minimum.
 
-    Args:
-        H, h: (N + 1, 18, 18), (N + 1, 18) Hessians and gradients of the stages.
-        J: (N, 13, 18) derivatives of the ends of the intervals; d: (N, 13) defects.
-        starts: (N,) whether a leg begins.
-        P, p, K: (N + 1, 14, 14), (N + 1, 14) cost-to-go of x and T, and (N, 5, 18) feedback of T and the inputs.
+    H, h: (N + 1, 18, 18), (N + 1, 18) Hessians and gradients of the stages; J: (N, 13, 18) derivatives of the intervals' ends;
+    d: (N, 13) defects; P, p: (N + 1, 14, 14), (N + 1, 14) cost-to-go of x and T; K: (N, 5, 18) feedback of T and the inputs.
     """
     N = len(J)
     A, off = np.zeros((14, NZ)), np.zeros(14)
@@ -119,8 +116,7 @@ def derivatives(
 ):
     """Write the derivatives of intervals to J (N, 13, 18) and of rows to G (R, 18), and Hessian H, gradient h and curvature C.
 
-    H (N + 1, 18, 18) holds the barrier, the equalities' weight and the cost; C is the Lagrangian's curvature, which may be
-    indefinite. Only their lower halves are written.
+    H (N + 1, 18, 18) holds barrier, equalities and cost, C the Lagrangian's curvature; only their lower halves are written.
     """
     N = len(legs)
     S, gx, gz, hk = np.zeros((PARTS + 1, NX, NZ)), np.empty(NX), np.empty(NZ), 1.0
@@ -222,12 +218,9 @@ def merit(T, d, g, s, equal, mu):
 def minimise(X, V, T, legs, shares, parts, par, begins, kinds, at, given, equal, mu, most):
     """Improve X (N + 1, 14), V (N, 4) and T (L,) in place; returns whether the tolerances are met, and the iterations.
 
-    Args:
-        legs, shares, parts: (N,) leg of each interval, its share of the leg's duration, and its number of parts.
-        begins: (N + 2,) first row of each node; kinds, at, equal: (R,) kind, part and whether the row is an equality.
-        given: (R, NP) parameters of the rows.
-        mu: first parameter of the barrier.
-        most: largest number of iterations.
+    legs, shares, parts: (N,) leg of each interval, its share of the leg's duration, and its number of parts; begins: (N + 2,)
+    first row of each node; kinds, at, equal, given: (R,) kind, part, whether an equality, and (R, NP) parameters of the rows;
+    mu: first parameter of the barrier.
     """
     N, R, L = len(legs), len(kinds), len(T)
     ways, d, g = np.zeros((N, PARTS + 1, 14)), np.zeros((N, NX)), np.zeros(R)

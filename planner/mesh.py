@@ -27,10 +27,8 @@ def leg_numbers(mesh: Mesh) -> np.ndarray:
 
 
 def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
-    """Return even intervals on legs of guessed durations (L,), s, with a node at each end of the visibility window.
-
-    Args:
-        paths: (3, M) positions, m, of each leg at equal time steps.
+    """Return even intervals, with nodes at the ends of the visibility window, by guessed durations (L,), s, and paths (3, M)
+    m.
     """
     mesh = []
     for parts in course.sections:

@@ -1,7 +1,6 @@
 """The two flight models of a plan: layouts, dynamics, limits, and the optimiser's settings for each.
 
-Both are integrated by Runge-Kutta steps, with the quaternion normalised after each; otherwise the optimiser increases |q| to
-gain thrust.
+The quaternion is normalised after each Runge-Kutta step; otherwise the optimiser increases |q| to gain thrust.
 """
 
 from abc import ABC, abstractmethod

@@ -1,12 +1,10 @@
 """Nonlinear programmes: assembly from compiled blocks, and solution by IPOPT within a time limit.
 
-`Deadline`: a limit of CPU time, since an iteration on an ill-conditioned matrix may take a hundred times as long as another. It
-ends the whole search with an error, so a faster machine may find a plan where a slower one finds none, but never another plan.
+`Deadline` limits CPU time, since iterations on ill-conditioned matrices are slow, and ends the search with an error: a faster
+machine may find a plan where a slower one finds none, but never another one. Compiled derivatives take a tenth of the time.
 
-`compiled`: derivatives take nine tenths of an optimisation's time in CasADi's virtual machine, compiled a tenth of that.
-
-`Blocks`: a small function of few variables, applied many times in a programme. Its derivatives are assembled,
-J = diag(J_k) A and H = A' diag(H_k) A, where the constant matrix A selects each block's variables.
+`Blocks`: a small function, applied many times. Its derivatives are assembled, J = diag(J_k) A and H = A' diag(H_k) A, where the
+constant matrix A selects each block's variables.
 """
 
 import contextlib
@@ -109,10 +107,7 @@ class Block(NamedTuple):
 
     @staticmethod
     def integration(name: str, x: Any, u: Any, dt: Any, p: Any, end: Any, steps: int) -> "Block":
-        """Build the state after `steps` equal steps, z = (x, u, dt); `end`, SX, is the state after one step of length dt.
-
-        Derivatives follow by the chain rule, so that a step is compiled only once.
-        """
+        """Build the state after `steps` equal steps, z = (x, u, dt), from `end`, that after one, which is compiled only once."""
         step = _plain(name, ca.vertcat(x, u, dt), p, end)
         nx, size = x.numel(), x.numel() + u.numel() + 1
         z, p, costate = ca.MX.sym("z", size), ca.MX.sym("p", p.numel()), ca.MX.sym("costate", nx)
@@ -241,14 +236,7 @@ class Nlp:
         return sum(len(rows.low) for rows in self.rows)
 
     def minimise(self, objective: Any, settings: dict, duals: dict[str, Array], deadline: Deadline) -> Minimum:
-        """Minimise an objective subject to the constraints.
-
-        Args:
-            settings: options of IPOPT.
-            duals: initial multipliers, by CasADi's names.
-
-        Raises KeyboardInterrupt: on Ctrl-C. OutOfTimeError: the deadline has passed.
-        """
+        """Minimise an objective by IPOPT from initial multipliers `duals`. Raises OutOfTimeError, KeyboardInterrupt."""
         w, plain = ca.veccat(*self.variables), ca.veccat(*(rows.expression for rows in self.rows))
         blocks = ca.vertcat(*(rows.blocks.values if rows.blocks else ca.MX(len(rows.low), 1) for rows in self.rows))
         problem = {"x": w, "f": objective, "g": plain + blocks}

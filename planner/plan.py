@@ -130,11 +130,7 @@ class Plan:
         return float(np.nanmax(commands[:, RATES_U["u_c"].at])) / vehicle.thrust_max
 
     def dense(self, vehicle: Vehicle, parts: int) -> tuple[Array, Array, Array]:
-        """Sample the trajectory at `parts` points per interval, by integration with constant inputs.
-
-        Returns:
-            t (M,), x (M, NX), whose quaternions keep their sign from row to row, and u (M, 4), M = N * parts + 1.
-        """
+        """Sample t (M,), x (M, NX) with continuous quaternions, and u (M, 4), `parts` times per interval, by integration."""
         h, model, q = np.diff(self.t) / parts, self.flight_model(vehicle), RATES_X["q"].at
         x, u = list(self.x[:-1].T), list(self.u[:-1].T)
         fine = [np.array(x)]
@@ -152,8 +148,7 @@ class Plan:
 def gate_shift(t: Array, knots_s: Array, offsets: Array) -> tuple[Array, Array]:
     """Return the shift of a plan's line at plan times t (M,), s, and its derivative, m and m/s, (M, 3).
 
-    Between the plan times knots_s (K,), at which the shift is offsets (K, 3) m, it is d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
-    at the fraction s.
+    Between knots_s (K,), with shifts o_k (K, 3) m, it is o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3) at the fraction s.
     """
     k = np.minimum(np.maximum(knots_s.searchsorted(t, side="right") - 1, 0), len(knots_s) - 2)
     span_s = (knots_s[k + 1] - knots_s[k])[:, None]
@@ -212,10 +207,9 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
 
 
 def numbers(rows: list[list[str]], least: int) -> Array:
-    """Parse the rows of a CSV file into an array (M, columns); the first row holds the columns' names, `t` among them.
+    """Parse the rows of a CSV file, the first of which names the columns, into an array (M, columns).
 
-    Raises:
-        ValueError: a row of wrong length, a cell that is no number, time that does not increase, or fewer than `least` rows.
+    Raises ValueError: fewer than `least` rows, one of wrong length, a cell that is no number, or time that does not increase.
     """
     names, table = rows[0], np.empty((len(rows) - 1, len(rows[0])))
     if len(table) < least:

@@ -165,14 +165,8 @@ def find_or_make_plan(
 ) -> Plan:
     """Return the stored plan if it was made for exactly this track and vehicle, else make and store a new one.
 
-    A stored plan of other inputs is made again with its own options, which its certificate states, and a remark says so.
-
-    Args:
-        options: of a new plan, where none is stored.
-        uncertified: accept a stored plan that was changed, or a new one that fails its certificate.
-        fly: flies a new plan on the vehicle's own plant, see `make_plan`.
-
-    Raises UserError: the stored plan is not the certified one, the course cannot be flown, or the new plan fails.
+    A stored plan of other inputs is made again with its own options; `options` are those of a first one. `uncertified`
+    accepts a plan that was changed, or fails. Raises UserError: the stored plan was changed, or there is no certified one.
     """
     path = plan_path(folder, track, vehicle, options)
     stored = _stored(path, track, vehicle, options)

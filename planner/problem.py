@@ -2,8 +2,7 @@
 
     minimise  sum_l T_l + regularisation,   x_k+1 = f(x_k, u_k, T_l / n_l),   terms: leg ends, view, limits, solids, prisms
 
-The gates' order is known, so one free duration per leg replaces the complementarity constraints of Foehn et al. (CPC, Science
-Robotics 2021); the Hessian is exact and banded.
+The known order of the gates replaces the complementarity constraints of CPC (Foehn et al., Science Robotics 2021).
 """
 
 import math
@@ -78,11 +77,10 @@ class NodeBounds:
 
 
 class LevelLiftOff(Term):
-    """Limit of the tilt during lift-off from the floor, so that the body's rim stays clear of it.
+    """Limit of the tilt during lift-off from the floor, so that the body's rim stays clear of it, in vehicles with less
+    thrust too.
 
         rim sin(tilt) <= height + LEAN_M + rim sin(initial tilt)
-
-    Without it, plans tilt within 0.2 m of the floor, and a vehicle with less thrust or more delay than modelled hits it.
     """
 
     def __init__(self, course: Course):
@@ -151,11 +149,7 @@ class TimeOptimalProblem:
         ]
 
     def solve(self, mesh: Mesh, start: Point, settings: dict, slack_cost: float | None = None) -> Solved:
-        """Solve on a mesh from a point on the same mesh, with these options of IPOPT.
-
-        Args:
-            slack_cost: s per unit tangent by which gates are outside the image; None for a hard visibility constraint.
-        """
+        """Solve from a point; slack_cost: s per unit tangent by which gates are out of the image, None for a hard constraint."""
         nlp, model, n = Nlp(), self.model, sum(map(len, mesh))
         X, U, T = ca.MX.sym("X", model.x.size, n), ca.MX.sym("U", model.u.size, n), ca.MX.sym("T", len(mesh))
         nlp.variable(X, start.x[:, 1:], *self._bounds.states(mesh, start.durations))

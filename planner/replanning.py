@@ -1,7 +1,6 @@
-"""Replanning in flight: the rest of a plan from a state near it, warm-started on a coarse mesh, in a fraction of a second.
+"""Replanning in flight: the rest of a plan from a state near it, from which `fast` starts with a small barrier.
 
-The old plan is the initial guess of the interior-point method of `fast`, whose barrier starts small. On the coarse mesh the
-rest of an unchanged course comes within 1 % of the refined plan's time; its defects, passages and clearances are checked.
+On the coarse mesh it comes within 1 % of the refined plan's time; its defects, passages and clearances are checked.
 """
 
 import time

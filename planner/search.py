@@ -1,13 +1,10 @@
 """Search: several guesses in parallel, each refined mesh by mesh.
 
-Refinement: time-optimal inputs jump, and a jump inside an interval costs time. So the intervals are halved that lie beside a jump
-of the inputs, exceed the integration error, or violate constraints between nodes: 7.391 s in 2 CPU s on the 7-gate Split-S with
-rotor thrusts, where a uniform mesh needs steps of 10 ms and 11 CPU s.
+Time-optimal inputs jump, and a jump inside an interval costs time: so the intervals are halved that lie beside a jump, exceed
+the integration error, or violate constraints between nodes. Iterations grow with the number of gates: so a long course is
+first solved in stretches, each from the final state of the one before to a few gates beyond its end.
 
-Stretches: number and time of the iterations grow with the number of gates. So a long course is first solved in stretches, each
-from the final state of the one before to a few gates beyond its end, which are solved again with the next.
-
-Multistart: local optima differ by up to 0.5 %, and their order on coarse meshes is not that of the refined plans.
+Local optima differ by up to 0.5 %, and their order on coarse meshes is not that of the refined plans.
 """
 
 import multiprocessing
@@ -64,10 +61,7 @@ WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a s
 
 
 def refined(problem: TimeOptimalProblem, optimum: Solved, levels: int) -> Solved:
-    """Refine an optimum up to a level; on the last level it is solved to the full tolerance.
-
-    The last mesh is halved again where its path violates constraints between nodes.
-    """
+    """Refine an optimum up to a level, the last to the full tolerance and halved again where its path violates constraints."""
     model, mended = problem.model, 0
     while True:
         strays = problem.strays(optimum.mesh, optimum.point)
@@ -150,8 +144,7 @@ def from_guess(problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess,
 def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Solved:
     """Solve on the first mesh; for a far gate or a slot in three steps: without, with soft and with hard visibility constraint.
 
-    At the tilt of a fast flight, 75 degrees, the camera sees no gate ahead, and from such a point the multipliers of the
-    visibility constraint diverge. The linear penalty bounds them: plans to gates 500 m and 1 km away take 9 and 23 s.
+    At the tilt of a fast flight the camera sees no gate ahead, from where the multipliers of that constraint diverge.
     """
     course, options = problem.course, problem.course.task.options
     if not options.gates_in_view or (course.longest_section_m <= FAR_M and not course.has_slots):
@@ -202,10 +195,6 @@ def plans(
 ) -> Iterator[tuple[Plan, SolverStatistics]]:
     """Yield plans of the flight through the course with their statistics, the most promising one first.
 
-    Args:
-        progress: called after each solve.
-        warm: a plan of the same legs, for a warm start instead of guesses.
-
     Raises UserError: there is no way through the course, the warm plan is of another course, or the deadline has passed.
     """
     begin = time.perf_counter()
@@ -230,10 +219,7 @@ def plans(
 
 
 def _explored(problem: TimeOptimalProblem, ways: list[PointMass]) -> dict[str, Solved]:
-    """Return the optimum of every guess along the fastest way, and of one along others; several in parallel processes.
-
-    Each is refined on all meshes: optima on coarse ones rank otherwise (6.397 and 6.414 s became 6.381 and 6.363 s on VQ1).
-    """
+    """Return the optimum of every guess along the fastest way, and of one along others, refined on all meshes, in parallel."""
     course, options, deadline = problem.course, problem.course.task.options, problem.deadline
     count = options.guesses or (SLOT_GUESSES if course.has_slots else 1 if len(course.sections) > LONG else 2)
     variants = guesses(options.gates_in_view and not course.has_slots)
@@ -276,10 +262,7 @@ def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
 
 
 def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
-    """Return the nodes between two passages that are nearest to the planes on which these legs end.
-
-    Raises UserError: there are fewer nodes than legs.
-    """
+    """Return the nodes between two passages that are nearest to the planes on which these legs end. Raises UserError: too few."""
     nodes = []
     if last - first <= len(parts):
         raise UserError(f"warm: the plan of {plan.track_name} has too few rows between two of its gates")

@@ -1,8 +1,7 @@
 """Passage of slots in SE(3): openings that let the body's box pass, but not the sphere around it.
 
-The reach of a box with half sides h_i in a direction n is sum_i h_i |n . e_i|, its support function; where the box reaches the
-plane of a slot, the distance from its centre to each edge is at least its reach there, and a margin. A box that leans to one side
-cannot become one that leans to the other without standing level in between, which no slot lets pass: so each plan has a side.
+A box with half sides h_i reaches sum_i h_i |n . e_i| in a direction n; in the plane of a slot, its centre keeps that and a margin
+from each edge. It cannot lean to one side and then to the other without standing level in between: so each plan has a side.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,10 +32,9 @@ def reach_m(half: Sequence[Any], cosines: Sequence[Any]) -> Any:
 
 @cache
 def through_slot(edges: int) -> Block:
-    """Build (p, q; centre, axes, edges, half length of the slot, half sides of the body, margin, side, least lean) -> values, not
-    negative if the body leans to its side, and has room beside each edge.
+    """Build (p, q; centre, axes, edges, half length, half sides of the body, margin, side, least lean) -> values, not negative
 
-    Where the box does not reach the slot, this counts as wider, and the lean is free.
+    if the body leans to its side, and has room beside each edge. Where the box does not reach the slot, both are free.
     """
     p, q, centre, axes = ca.SX.sym("p", 3), ca.SX.sym("q", 4), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
     lines, depth, half = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("half", 3)

@@ -1,7 +1,5 @@
 """Constraint terms of the time-optimal problem, which holds a list of them.
 
-    LegEnds, ClearOfSolids, WithinPrisms, GatesInView, SpeedLimit, ThrustRateLimit, TurnLimit
-
 Between nodes the path is the cubic Hermite interpolant. Few long expressions are differentiated faster than many short ones.
 """
 
@@ -70,11 +68,7 @@ class Term(ABC):
         """Return its constraints on a trajectory."""
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        """Return for each interval, (N,), whether a candidate violates it between nodes by more than is tolerated.
-
-        Args:
-            path: (S, N, 3) positions, m, on each interval.
-        """
+        """Return for each interval, (N,), whether a candidate with positions (S, N, 3), m, violates it between nodes."""
         return np.zeros(path.shape[1], dtype=bool)
 
 
@@ -286,10 +280,7 @@ class ClearOfSolids(Term):
         return result
 
     def near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
-        """Return pairs (interval, solid) for intervals of a path (N + 1, 3), on legs (N,), that are near a solid.
-
-        A leg that stays on one side of a frame, such as one that ends in its opening, is not constrained by it.
-        """
+        """Return pairs (interval, solid) near a path (N + 1, 3) on legs (N,), without frames that a leg stays on one side of."""
         middle, length = 0.5 * (path[1:] + path[:-1]), np.linalg.norm(np.diff(path, axis=0), axis=1)
         own, pairs = self._frames[legs], list[tuple[int, int]]()
         for i, solid in enumerate(self.space.solids):
@@ -380,8 +371,8 @@ def view_normals(camera: Camera) -> Array:
 def sight_past_box() -> Block:
     """Build (p; target, centre, axes, half, faces) -> 2 values, nonnegative if the line from p to the target clears a box.
 
-    The line leads through the box along the first of its axes: where it meets each of two planes normal to that axis, at `faces`
-    from the centre, the smooth maximum of the distances to the four other faces of the box.
+    It leads through the box along the first axis: where it meets each of two planes normal to that, `faces` from the centre, the
+    smooth maximum of the distances to the four other faces.
     """
     p, target, centre, half = (ca.SX.sym(name, 3) for name in ("p", "target", "centre", "half"))
     axes, faces, values = ca.SX.sym("axes", 9), ca.SX.sym("faces", 2), []
@@ -394,10 +385,7 @@ def sight_past_box() -> Block:
 
 
 def lines_of_sight(p_w: Array, targets: Array, boxes: Sequence[SolidBox]) -> list[tuple[int, Array]]:
-    """Return pairs of a line, from p_w (K, 3) to a target (K, 3), and the parameters of `sight_past_box` for a box that it meets.
-
-    Boxes count from SIGHT_M on. A line that ends beside its box crosses only one face of the axis along which it leads through.
-    """
+    """Return pairs of a line, from p_w (K, 3) to a target (K, 3), and the parameters of `sight_past_box` for a near box."""
     pairs = []
     for box in boxes:
         for k in np.flatnonzero(box._replace(half=box.half + SIGHT_M).meets(p_w, targets)):
@@ -422,10 +410,9 @@ class Window(NamedTuple):
 
 
 class GatesInView(Term):
-    """Visibility of the next gate's centre, or of its four corners, until the last part of the way to it.
+    """Visibility of the next gate's centre, or its four corners, until the last part of the way to it, past obstacles.
 
-    The constraint holds at the end of each interval in the window; for corners, which enter the image last, also at its
-    beginning. Where an obstacle is in the present line of sight, the line passes aside of it.
+    It holds at the end of each interval in the window; for corners, which enter the image last, also at its beginning.
     """
 
     def __init__(self, course: Course):
@@ -491,11 +478,7 @@ class GatesInView(Term):
         return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
 
     def windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[Window]:
-        """Yield the window of each visible gate, from where it is within detection range, on the section before at the earliest.
-
-        Args:
-            path: (N + 1, 3) m, positions at the nodes.
-        """
+        """Yield each visible gate's window along positions (N + 1, 3), m, from detection range, or the section before, on."""
         options, course = self.course.task.options, self.course
         t, first, before = np.append(0.0, np.cumsum(intervals(mesh, durations))), 0, list[int]()
         for number, parts in enumerate(course.sections if options.gates_in_view else []):

@@ -1,7 +1,5 @@
-"""Certificate of a plan: it is integrated again, checked against track, vehicle and options, and refused on any violation.
-
-The check shares nothing with the problem's constraints: `replay` integrates with DOP853 instead of fixed Runge-Kutta steps,
-its geometry is its own, and everything is checked between the nodes too.
+"""Certificate of a plan, which shares nothing with the problem's constraints: other integrators, a geometry of its own, checks
+between the nodes too.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -22,8 +20,9 @@ from gate_racer.vehicle.rotation import Array
 
 
 def seen(path: ReplayedPath, times: list[float], task: Task) -> list[tuple[float | None, float | None]]:
-    """Return per gate, once within detection range, in which part of the time on the leg to it, and for how many seconds on that
-    leg and the one before, it is in view; None where that does not apply."""
+    """Return per gate the share of its leg, and the time, s, on it and the leg before, in view from detection range on; or
+    None.
+    """
     begins, found = [float(path.t[0])] * 2 + times, []
     for i, (gate, crossed) in enumerate(zip(task.gates, times, strict=False)):
         leg, both = (_seen(path, gate, begin, crossed, task) for begin in (begins[i + 1], begins[i]))
@@ -160,10 +159,7 @@ class Certificate:
 
 
 def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
-    """Check a plan, solved or read from a file, against its task.
-
-    Raises PlanError: the plan holds numbers that are not finite.
-    """
+    """Check a plan against its task. Raises PlanError: it holds numbers that are not finite."""
     if not all(np.isfinite(part).all() for part in (plan.t, plan.x, plan.u)) or (np.diff(plan.t) <= 0).any():
         raise PlanError("the plan holds numbers that are not finite, or times that do not increase")
     failures = [] if effort.success else [f"solver stopped with {effort.solver_status}"]

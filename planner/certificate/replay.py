@@ -1,10 +1,7 @@
-"""Replay of a plan by integrators that the problem does not use, and checks of the path: limits, gate passages, clearances.
+"""Replay of a plan, and checks of its path, by integrators and geometry that the problem does not use.
 
-Each interval is integrated from its node. The intervals are independent, hence one system of
-equations in the fraction s of each interval, dx_k/ds = dt_k f(x_k, u_k), and DOP853 integrates them together.
-
-The geometry shares nothing with the problem's constraints: a frame is a square ring with a depth, an opening is an outline with
-signed distances to its sides, and gate axes come from the track file's angles.
+The intervals are independent, hence one system of equations in the fraction s of each interval, dx_k/ds = dt_k f(x_k, u_k), which
+DOP853 integrates. A frame is a square ring with a depth, an opening an outline with signed distances to its sides.
 """
 
 from dataclasses import dataclass
@@ -117,10 +114,7 @@ class ReplayedPath:
 
 
 def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
-    """Integrate every interval from its node, with points at most about SPACING_M apart.
-
-    Raises PlanError: rows too far apart for that.
-    """
+    """Integrate every interval from its node, with points about SPACING_M apart. Raises PlanError: rows are too far apart."""
     from scipy.integrate import solve_ivp  # takes half a second to load, and is not needed to fly a plan
 
     dt, start, u, model = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T), plan.flight_model(vehicle)
@@ -149,13 +143,9 @@ def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
 
 
 def defect_rates(t: Array, defects: dict[str, Array]) -> dict[str, float]:
-    """Return by state the largest sum of the defects (N,) per second, over windows that follow each other along all rows.
+    """Return by state the largest sum of the defects (N,) per second, over windows along all rows at t (N + 1,), s.
 
-    From its first state to its last, a plan leaves the motion by its inputs by no more than that, so that no number of rows,
-    each within its interval's tolerance, adds up to a force or a step aside.
-
-    Args:
-        t: (N + 1,) s, times of the nodes.
+    So no number of rows, each within its interval's tolerance, adds up to a force or a step aside.
     """
     begins = [0]
     for k in range(1, len(t) - 1):
@@ -278,13 +268,9 @@ def _stand_distance(track: Track, gate: Gate, p_w: Array) -> Array | None:
 
 
 def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_m: float, body_m: float) -> Passage:
-    """Check the passage of a path (M, 3) through a planar gate near the time `when`, s.
+    """Check the passage of a path (M, 3) through a planar gate near the time `when`, s, and later than `after`, s.
 
-    The path must run from `length_m` before the plane to `length_m` behind it, at least `body_m` inside the opening's
-    prism. A path that begins within that distance is checked from its beginning.
-
-    Args:
-        after: s, crossings up to this time are ignored.
+    The path must run from `length_m` before the plane, or its beginning, to `length_m` behind it, `body_m` inside the prism.
     """
     p_g = local(gate, p_w)
     x, sides = p_g[:, 0], from_sides(gate, p_g)
@@ -325,10 +311,7 @@ NODE_TOLERANCE_S = 1e-3  # s, between a gate's node and the crossing of its plan
 
 
 def beyond(path: ReplayedPath, task: Task) -> tuple[Array, Array]:
-    """Return times (M,), s, and positions (M, 3), m, of the path, extended if it ends in a gate.
-
-    A flying lap continues with its beginning; otherwise the vehicle flies straight on, as with both controllers.
-    """
+    """Return times (M,), s, and positions (M, 3), m; a path that ends in a gate goes on: as a lap's beginning, or straight."""
     p_w, v, last, length = path.x[:, P], path.x[-1, V], task.gates[-1], task.passage_m
     if task.end_m is not None or last.is_ball:
         return path.t, p_w
@@ -408,10 +391,7 @@ def out_of_turn(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list
 
 
 def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
-    """Return the nearest solid to the path, and sentences on all solids that are too near.
-
-    At an oblique passage the depth of a frame may reduce the margin, but never the contact radius.
-    """
+    """Return the nearest solid to the path, and sentences on all that are too near; frames may take up the margin."""
     found, failures = clearances(task.track, p_w), []
     for near in found:
         need = task.radius_m if near.frame else task.clear_m(near.solid)
