@@ -118,10 +118,7 @@ def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
 
 
 def require_outputs(outputs: Iterable[Path | None], *inputs: Path | str | None) -> None:
-    """Check that each output can be written and is neither an input nor another output. Raises FileError.
-
-    `--json` need not be among them, since `perform` checks it against all that the command line names.
-    """
+    """Check that each output can be written, and is neither an input nor another output. Raises FileError."""
     others = list(inputs)
     for path in filter(None, outputs):
         require_output(path, *others)

@@ -39,9 +39,8 @@ def compiled(
 
 
 def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
-    """Return the `folder` of functions in several files that call each other: named by a hash of all these sources.
-
-    It is empty where none can be used: Numba's own choice, or no cache.
+    """Return the `folder` of functions in several files that call each other, by a hash of their sources; "" where none can
+    be used.
     """
 
     @functools.cache
@@ -60,8 +59,9 @@ def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
 
 
 def inlined(function: Function) -> Function:
-    """Declare a function that is inlined into its compiled callers, so that wide tuples stay in registers; from Python it runs
-    uncompiled."""
+    """Declare a function to be inlined into its compiled callers, so that wide tuples stay in registers; else it runs
+    uncompiled.
+    """
     _INLINED.append(function)
     return function
 

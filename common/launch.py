@@ -1,7 +1,4 @@
-"""Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start.
-
-Dots on stderr tell that a command works without output.
-"""
+"""Entry point of all commands, which loads modules late, so that Ctrl-C works from the start, and dots tell that it works."""
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
 import _thread

@@ -1,8 +1,7 @@
 """Child processes: their start, Ctrl-C in parent and children, their end in any state, and the priority of threads.
 
-Linux permits priority to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the default scheduling class: with
-two races on two cores under SCHED_FIFO, the kernel's guard against endless real-time threads stopped both simulators for 0.9
-s in every second (0 of 2 finished); with niceness both finish.
+Linux permits priority to root, or with `ulimit -e`; elsewhere nothing changes. Threads stay in the default scheduling class:
+with two races on two cores under SCHED_FIFO, the kernel's guard stopped both simulators for 0.9 s in every second.
 """
 
 import contextlib

@@ -162,9 +162,8 @@ class DisturbanceEstimator:
         return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
     def update(self, x: Array, velocity_error: Array, u: Array, thrust: float, dt: float) -> None:
-        """Predict and correct at the state x (14,), by the velocity (3,) m/s minus the model's prediction of it over dt, s.
-
-        u (4,) is the input that acts, `thrust` (m/s^2) the commanded one behind its lag.
+        """Update at a state x (14,) by the error (3,), m/s, of the velocity predicted over dt, s, under u (4,), with thrust
+        behind its lag.
         """
         self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()

@@ -45,10 +45,8 @@ def transported(rows: Array, vector_w: Array) -> Array:
 
 
 def parallel_frames(rows: Array) -> Array:
-    """Return frames (M, 3, 3) along reference rows (M, NR), axes in columns, world NED, the first along the velocity.
-
-    They turn with the line and never about it (relatively parallel frame; Bishop, 1975), so that a side of the line stays the
-    same through bends and inverted flight.
+    """Return relatively parallel frames (M, 3, 3) (Bishop, 1975) along rows (M, NR): axes in columns, NED, the first along
+    the velocity.
     """
     v = rows[:, V]
     along = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-6)

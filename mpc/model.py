@@ -239,10 +239,8 @@ class Predictor:
         return x
 
     def readings(self, x: Array, begin: float, end: float, parameters: Array) -> list[tuple[float, Array, Array]]:
-        """Predict IMU readings along the trajectory of `fly`, every `SAMPLE_S` after `begin`, before `end`.
-
-        Returns:
-            (time s, specific force (3,) m/s^2, body rates (3,) rad/s), body FRD.
+        """Predict IMU readings along `fly`, every `SAMPLE_S` after `begin`, before `end`: s, (3,) m/s^2 and (3,) rad/s, body
+        FRD.
         """
         x = x.copy()
         x[C] = parameters[THRUST_SCALE] * self.thrust_at(begin)

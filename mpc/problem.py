@@ -226,10 +226,8 @@ class Problem:
         return Symbols(x, u, p, ca.vertcat(*after), y, w, y_end, w_end, h)
 
     def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
-        """Return lower and upper bounds (u.size,) of the inputs.
-
-        Thrust keeps a margin to both of its limits: saturated rotors give no torque, so the rate loop would change the thrust
-        instead.
+        """Return the bounds (u.size,) of the inputs; thrust keeps a margin to both of its limits, where rotors give no
+        torque.
         """
         rate, share = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share
         least, most = max(vehicle.thrust_min, (1 - share) * vehicle.thrust_max), share * vehicle.thrust_max

@@ -48,9 +48,8 @@ class Reference:
     """
 
     def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
-        """Sample a plan densely.
-
-        course: its gates in the order of flight, each a constraint and to be looked at; floor_m: m, world z of the floor.
+        """Sample a plan densely. course: its gates in order, constraints and to be looked at; floor_m: m, world z of the
+        floor.
         """
         with np.errstate(all="ignore"):  # missing parts of the plan hold NaN
             self._t, x, inputs = plan.dense(vehicle, PARTS)
@@ -113,9 +112,8 @@ class Reference:
         return rows
 
     def _extend(self, rows: Array, beyond: Array) -> None:
-        """Extend rows, `beyond` (M, 1) s after the plan's end, straight, and level where they would approach the floor.
-
-        A descent too steep to be stopped by one g in the height left stays straight: turning earlier would cost the finish time.
+        """Extend rows straight, `beyond` (M, 1) s after the plan's end, and level above the floor, unless that would take
+        more than one g.
         """
         z, v_z = P.stop - 1, V.stop - 1
         steep = rows[:, v_z] ** 2 > 2 * GRAVITY * (self._lowest_m - rows[:, z])
@@ -195,9 +193,8 @@ class PlanProgress:
         self._fastest = Buffered(fastest.map(stages))
 
     def advance(self, row: Array, p_w: Array, dt: float) -> None:
-        """Advance progress by dt, s, at its pace, with feedback from the position p_w (3,) m, not finite if unknown.
-
-        `row` (NR,) is the plan's at the present progress. Time lost is not caught up.
+        """Advance progress by dt, s, by the plan's row (NR,) there and the position p_w (3,) m, not finite if unknown. Lost
+        time stays lost.
         """
         lead = float((p_w - row[P]) @ row[V]) / max(float(row[V] @ row[V]), SPEED_FLOOR**2)  # s of plan time
         lead = lead if math.isfinite(lead) else 0.0
@@ -214,9 +211,8 @@ class PlanProgress:
         self.pace = min(max(pace, SLOWEST), self.most)
 
     def look_ahead(self, parameters: Array, length_ratio: Array | float = 1.0) -> Array:
-        """Return the largest pace (N + 1,) at each stage, from stage parameters (N + 1, NP), and update `limit`.
-
-        `length_ratio` (N + 1,): length of the displaced line over that of the plan's (`avoidance.length_ratios`).
+        """Return the largest pace (N + 1,) by stage parameters (N + 1, NP) and `avoidance.length_ratios` (N + 1,); updates
+        `limit`.
         """
         fastest = self._fastest
         fastest.arguments[0][:] = parameters

@@ -88,10 +88,7 @@ def path(s: Stage) -> tuple[ca.SX, ca.SX]:
 
 
 def thrust(s: Stage) -> ca.SX:
-    """Return the specific thrust (3,), m/s^2 world, for the plan's line at the given pace under the estimated model.
-
-    Scaling time by the pace scales velocities by the pace and accelerations by its square (Hollerbach, 1984).
-    """
+    """Return the specific thrust (3,), m/s^2 world, for the plan's line at a pace, in the estimated model (Hollerbach, 1984)."""
     pace, (q, v, a) = s.p["pace"], (ca.vertsplit(s.p[name]) for name in "qva")
     return ca.vertcat(*thrust_needed(q, [pace * one for one in v], [pace**2 * one for one in a], s.model))
 
@@ -146,9 +143,8 @@ def gate_corridor(s: Stage) -> ca.SX:
 
 
 def costs(w: Weights) -> tuple[tuple[Residual, float, float], ...]:
-    """Return the residuals with their weights in every stage, and at the end of the horizon, where no input is.
-
-    The terminal velocity is weighted towards the plan's, from which the rest of the race is known to be feasible.
+    """Return the residuals with their weights in every stage, and at the end, where no input is, but the plan's velocity
+    counts.
     """
     return (
         (lambda s: s.x["p"] - s.p["p"], w.position, w.position),

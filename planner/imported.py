@@ -176,8 +176,8 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
     if not math.hypot(*problem.start.attitude) > 0:
         raise ConfigError(f"{path}: start.attitude: must be a quaternion, wxyz, found {problem.start.attitude}")
     gates = tuple(_gate(one, problem.pass_tolerance, f"{path}: gates[{i}]") for i, one in enumerate(problem.gates))
-    begin = problem.start
-    roll, pitch, yaw = (math.degrees(angle) for angle in to_euler(_frd(begin.attitude)))
+    begin, (q_w, q_x, q_y, q_z) = problem.start, problem.start.attitude
+    roll, pitch, yaw = (math.degrees(angle) for angle in to_euler((q_w, q_x, -q_y, -q_z)))
     start = Initial(_ned(begin.position), _ned(begin.velocity), roll, pitch, yaw, _ned(begin.omega))
     pad, end = Start(start.position_m, yaw, pitch), _ned(problem.end.position)
     points = np.array([start.position_m, end, *(gate.centre_m for gate in gates)])
@@ -209,10 +209,6 @@ def _gate(gate: _Gate, radius_m: float | None, where: str) -> Gate:
 def _ned(p: Vector) -> Vector:
     """Convert a vector from world z up to z down, or body FLU to FRD: a half turn about x."""
     return (p[0], -p[1], -p[2])
-
-
-def _frd(q: Quaternion) -> Quaternion:
-    return (q[0], q[1], -q[2], -q[3])
 
 
 def _vehicle(quad: _Quad, name: str) -> Vehicle:

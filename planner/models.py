@@ -49,9 +49,9 @@ class Model(ABC):
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
         """Return rates of thrust, m/s^3, under inputs u (NU, N) held for dt (NU, N) from states (NX, N); CasADi or NumPy."""
 
-    @abstractmethod
     def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
         """Return states (NX, N) from p (3, N), q (4, N), v (3, N), w (3, N) and thrust c (N,), m/s^2."""
+        return np.vstack([p, q, v, w, c[None]])[: self.x.size]
 
     @abstractmethod
     def commands(self, x: Array, u: Array) -> Array:
@@ -106,9 +106,6 @@ class RatesModel(Model):
         settled = 1 - np.e ** (-length / self.parameters.thrust_lag)  # -, by the end of an interval
         return (u[3, :] - before[C.start, :]) * settled / length
 
-    def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
-        return np.vstack([p, q, v, w, c[None]])
-
     def commands(self, x: Array, u: Array) -> Array:
         return u
 
@@ -136,9 +133,6 @@ class RotorsModel(Model):
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
         """Return rates (NU, N - 1), m/s^3, between successive intervals, for each rotor as if all four changed at its rate."""
         return 4 / self.parameters.mass * 2 * (u[:, 1:] - u[:, :-1]) / (dt[:, 1:] + dt[:, :-1])
-
-    def state(self, p: Array, q: Array, v: Array, w: Array, c: Array) -> Array:
-        return np.vstack([p, q, v, w])
 
     def commands(self, x: Array, u: Array) -> Array:
         return np.column_stack([x[:, W], u.sum(axis=1) / self.parameters.mass])

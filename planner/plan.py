@@ -157,11 +157,6 @@ def gate_shift(t: Array, knots_s: Array, offsets: Array) -> tuple[Array, Array]:
     return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s)
 
 
-def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
-    """Return accelerations (N + 1, 3), m/s^2, world NED, at the nodes."""
-    return np.array(plan.flight_model(vehicle).derivative(list(plan.x.T), list(plan.u.T))[7:10]).T
-
-
 def seal(about: dict[str, Any]) -> str:
     """Return the hash, 16 hex digits, of all entries of a plan's JSON except the seal itself."""
     said = {name: value for name, value in about.items() if name != "seal"}
@@ -190,7 +185,7 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
         >>> from gate_racer import write_plan
         >>> write_plan(folder / "vq1.csv", plan, vehicle, certificate.as_dict())
     """
-    a_w = accelerations(plan, vehicle)
+    a_w = np.array(plan.flight_model(vehicle).derivative(list(plan.x.T), list(plan.u.T))[7:10]).T
     table = np.hstack([plan.t[:, None], plan.x[:, :BODY], a_w, plan.x[:, BODY:], plan.u])
     lines = [",".join(COLUMNS[plan.model]), *(",".join(map(repr, row)) for row in table.tolist())]
     about = {

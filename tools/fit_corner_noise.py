@@ -46,8 +46,7 @@ class Row:
 
 
 def sample(track: Track, vehicle: Vehicle, style: str, seed: int, frames: int) -> tuple[list[Row], list[Row], int]:
-    """Return the rows of all gates entirely in the images, those of gates cut by the border, both without gates that are
-    occluded, and the number of false detections."""
+    """Return the rows of unoccluded gates wholly in the images, those of cut ones, and the number of false detections."""
     detector = ColourDetector(vehicle.camera, rim_from_px=np.inf)  # the visible hole, as projected
     whole, cut, false = list[Row](), list[Row](), 0
     for shot in approaches(track, vehicle, style, seed, frames):

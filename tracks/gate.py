@@ -2,9 +2,8 @@
 
 Gate axes: origin at the centre of the opening, x through the gate in the direction of flight, y right, z down.
 
-The corridor is the middle of an opening within which the controller keeps the vehicle's centre. It is narrowed by two
-standard deviations of the gate's position, so gates that are seen late are crossed nearer to the middle than planned. The
-prediction of crossings (`planner.uncertainty`) follows the same rule.
+The corridor is the middle of an opening, in which the controller keeps the vehicle's centre, less two standard deviations of
+the gate's position. The prediction of crossings (`planner.uncertainty`) follows the same rule.
 """
 
 import math

@@ -150,9 +150,8 @@ class Track:
         return gate_times_s[-1] - (gate_times_s[0] if self.clock == "first_gate" else 0.0)
 
     def course(self, laps: int) -> tuple[Gate, ...]:
-        """Return the gates of a number of laps, in order.
-
-        Raises UserError: less than one lap, more than MOST_LAPS, or more than one of a course that is not closed.
+        """Return the gates of a number of laps, in order. Raises UserError: none, too many, or several of a course that is
+        not closed.
         """
         if not 1 <= laps <= MOST_LAPS:
             raise UserError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
@@ -200,9 +199,8 @@ def _rounded(point: Vector) -> Vector:
 
 
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:
-    """Load the track named in a log, from the current folder, its folder `tracks`, or shipped; or `instead`, if given.
-
-    Raises UserError: as `load_track`, or there is no such track; the key `track` names its file.
+    """Load the track named in a log, from this folder, its folder `tracks`, or shipped; or `instead`, if given. Raises
+    UserError.
     """
     for own in (Path("tracks", f"{name}.yaml"), Path(f"{name}.yaml")):
         instead = instead or (own if own.exists() else None)
@@ -339,9 +337,8 @@ def parse_place(text: str) -> tuple[int, int, float]:
 
 
 def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
-    """Return the track with the start of vehicle `number` (1 to `of`, from left to right), ahead_m in front of the row.
-
-    Raises UserError: there is no such place, or it lies outside the bounds.
+    """Return the track with the start of vehicle `number` (1 to `of`, from the left), ahead_m in front of the row. Raises
+    UserError.
     """
     if not 1 <= number <= of <= MOST or not 0 < spacing_m < math.inf or not math.isfinite(ahead_m):
         raise UserError(

@@ -49,17 +49,6 @@ def layout(first: Layout | None = None, /, **fields: tuple[str, str, str]) -> La
 GRAVITY = 9.80665  # m/s^2, standard gravity
 G_W = GRAVITY * DOWN_W  # m/s^2, world NED
 
-RATES_X = layout(
-    p=("x y z", "m", "world NED"),
-    q=("w x y z", "-", "body to world"),
-    v=("x y z", "m/s", "world NED"),
-    w=("x y z", "rad/s", "body rates, body FRD"),
-    c=("", "m/s^2", "thrust over mass, along -z of the body"),
-)
-RATES_U = layout(
-    u_w=("x y z", "rad/s", "commanded body rates, body FRD"),
-    u_c=("", "m/s^2", "commanded thrust over mass"),
-)
 ROTORS_X = layout(
     p=("x y z", "m", "world NED"),
     q=("w x y z", "-", "body to world"),
@@ -67,6 +56,11 @@ ROTORS_X = layout(
     w=("x y z", "rad/s", "body rates, body FRD"),
 )
 ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
+RATES_X = layout(ROTORS_X, c=("", "m/s^2", "thrust over mass, along -z of the body"))
+RATES_U = layout(
+    u_w=("x y z", "rad/s", "commanded body rates, body FRD"),
+    u_c=("", "m/s^2", "commanded thrust over mass"),
+)
 
 
 class RatesParameters(NamedTuple):
@@ -126,12 +120,8 @@ def authority(c: Any, thrust_max: float) -> Any:
 
 @inlined
 def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
-    """Return dx/dt of the `rates` model.
-
-    Args:
-        x: 14 scalars, `RATES_X`.
-        u: 4 scalars, `RATES_U`.
-        par: `RatesParameters` (or anything with its fields).
+    """Return dx/dt of the `rates` model, x as `RATES_X`, u as `RATES_U`, par as `RatesParameters` or anything with its
+    fields.
     """
     q = (x[3], x[4], x[5], x[6])
     v = (x[7], x[8], x[9])
@@ -151,13 +141,7 @@ def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
 
 @inlined
 def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
-    """Return dx/dt of the `rotors` model.
-
-    Args:
-        x: 13 scalars, `ROTORS_X`.
-        u: 4 rotor thrusts, N, `ROTORS_U`.
-        par: `RotorsParameters`.
-    """
+    """Return dx/dt of the `rotors` model, x as `ROTORS_X`, u as `ROTORS_U`, par as `RotorsParameters`."""
     q = (x[3], x[4], x[5], x[6])
     v = (x[7], x[8], x[9])
     w = (x[10], x[11], x[12])

@@ -12,9 +12,8 @@ DEG = math.radians(1.0)  # rad per degree
 
 @dataclass(frozen=True)
 class Doubt:
-    """Prior standard deviations, of vectors on each axis. The IMU's noise is in the vehicle's file.
-
-    Raises ValueError: a standard deviation is not positive.
+    """Prior standard deviations, of vectors on each axis; the IMU's noise is in the vehicle's file. Raises ValueError: one is
+    not positive.
     """
 
     # The pad, and the vehicle at rest on it.

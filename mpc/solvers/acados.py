@@ -141,10 +141,7 @@ class AcadosSolver:
 
 @cache
 def silence() -> None:
-    """Discard the C library's stdout, where acados prints every failed iteration; its status is reported in `Solution`.
-
-    Python's streams do not use the C library's and are unaffected.
-    """
+    """Discard the C library's stdout, where acados prints every failed iteration; Python's streams are unaffected."""
     c = ctypes.CDLL(None)
     with contextlib.suppress(ValueError, AttributeError):  # C libraries in which stdout is not a variable
         c.fopen.restype, c.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
@@ -247,10 +244,7 @@ def _processor() -> str:
 
 
 def _build(job: tuple[str, Formulate, Path, Path]) -> None:
-    """Generate, compile and try in a subprocess: acados runs its tools by os.system, which ignores Ctrl-C, and may crash.
-
-    Raises AcadosMissingError.
-    """
+    """Generate, compile and try in a subprocess, since acados ignores Ctrl-C and may crash. Raises AcadosMissingError."""
     command = command_line("from gate_racer.mpc.solvers.acados import main; main()")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True

@@ -93,11 +93,8 @@ def gather(scene: PreparedImage, view: View, hypotheses: Hypotheses, model: Gate
 
 
 def _stands_in_place(silhouette: QuadEdges, expected_px: Array, width_px: Array, extent_px: Array) -> Mask:
-    """Check which sides (R, 4) of silhouettes were measured at their predicted positions (R, 4, 2).
-
-    Args:
-        width_px: (R, 1) of the frames.
-        extent_px: (R, 4) outward displacement of the silhouette by the gates' depth.
+    """Check which sides (R, 4) of silhouettes, of frames width_px (R, 1), lie at expected_px (R, 4, 2), within the depth's
+    extent_px (R, 4).
     """
     off = silhouette.corners_px - expected_px
     miss_px = ((off + off[:, NEXT]) / 2 * silhouette.outward).sum(-1)
@@ -231,9 +228,8 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
 
 @np.errstate(all="ignore")
 def rim_gaps_px(holes: Array, camera: Camera) -> Array:
-    """Return the gaps (Q, 4, 2 ends) px from the sides of holes (Q, 4, 2) outward to the near face's rim; NaN without a pose.
-
-    The pose is that of the hole as a plane square, by IPPE; a side formed by the near face has no gap.
+    """Return the gaps (Q, 4, 2 ends) px from the sides of holes (Q, 4, 2) outward to the near face's rim, by IPPE; NaN
+    without a pose.
     """
     R_cg, p_cg = ippe(holes, 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
     corners_c = p_cg[..., None, :] + CORNERS / 2 @ np.swapaxes(R_cg, -1, -2)  # (Q, 2, 4, 3)

@@ -49,9 +49,8 @@ OCCLUDER_WIDTH_RATIO = 1.2
 
 
 def cut_quadrilateral(contour: Image, width: int, height: int) -> Array | None:
-    """Return a quadrilateral (4, 2) on the sides of a hole that are not cut by the border; None if fewer than two remain.
-
-    Missing sides are guessed as for a square seen frontally.
+    """Return a quadrilateral (4, 2) on the uncut sides of a hole, the others as of a frontal square; None with fewer than
+    two.
     """
     polygon = _polygon(contour, width, height)
     if polygon is None:
@@ -294,10 +293,8 @@ def _placed(edges: QuadEdges, replaced: Mask, opposite_says_px: Array) -> QuadEd
 
 
 def _with_fourth_sides(found: Hypotheses, as_measured_px: Array, model: GateModel) -> Hypotheses:
-    """Return all hypotheses, and copies of those with three measured sides, with the fourth side completing a square.
-
-    Args:
-        as_measured_px: (R, 4, 2) corners on the measured lines, before any side was replaced.
+    """Return all hypotheses, and copies of those with three measured sides, as_measured_px (R, 4, 2), the fourth completing a
+    square.
     """
     which = np.flatnonzero(found.edges.measured.sum(-1) == 3)
     if not len(which):

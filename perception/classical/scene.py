@@ -34,9 +34,8 @@ def background_limit(first_view: bool) -> float:
 
 
 def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Array, Array]:
-    """Return shares (Q, 4) of gate-coloured samples beside each side of openings (Q, 4, 2): on the frame, and beyond it.
-
-    A side wholly outside the image counts as coloured on the frame and free beyond it.
+    """Return shares (Q, 4) of gate-coloured samples beside openings' sides: on the frame (1 outside the image), and beyond it
+    (0).
     """
     across = np.array(ON_FRAME)[:, None, None]
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
@@ -47,9 +46,8 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Ar
 
 
 def colour_by_scale(image: Image, openings: Array, scales: Array) -> tuple[Array, Array]:
-    """Count samples in the image, and gate-coloured ones among them, (Q, 4, S) each, on the sides of concentric squares.
-
-    The squares are `scales` (S,) times as large as the openings (Q, 4, 2).
+    """Count samples, and gate-coloured ones, (Q, 4, S) each, on sides of squares `scales` (S,) times as large as openings (Q,
+    4, 2).
     """
     sampled, coloured = count_red(image, concentric(openings, scales))
     return sampled, coloured
@@ -186,10 +184,7 @@ def _above(channel: Image, threshold: int) -> Image:
 
 
 def _views(image: Image) -> tuple[View, View]:
-    """Return the views by red and by red over green of an image (H, W, 3) BGR.
-
-    Gates cast a yellow glow on the floor, which is subtracted from the red for the silhouette.
-    """
+    """Return the views by red, less the glow on the floor, and by red over green, of an image (H, W, 3) BGR."""
     blue, green, red = cv2.split(image)
     glow = cv2.subtract(cv2.subtract(green, blue), GLOW_OVER_BLUE)
     over = cv2.subtract(red, green)

@@ -72,11 +72,7 @@ class GateNetwork:
     """Network of a file, for images of any size."""
 
     def __init__(self, file: Path, card: NetworkCard | None = None):
-        """Load a network and its card, unless that is given.
-
-        Raises:
-            UserError: the file or its card is missing, malformed or of another network.
-        """
+        """Load a network and its card, unless that is given. Raises UserError: missing, malformed or of another network."""
         if not file.is_file():
             raise UserError(f"{file}: no such network of a detector")
         try:
@@ -135,9 +131,8 @@ def find_peaks(log_odds: Float32) -> Array:
 
 
 def blocks(image: Image) -> Float32:
-    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
-
-    Map sizes h and w are multiples of 2^5, as the network halves them five times; the padding is 0.
+    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5, padded to
+    2^5.
     """
     h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
     x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
@@ -163,9 +158,8 @@ def probability(log_odds: Float32) -> Array:
 
 
 def peak_offset(before: Array, at: Array, after: Array) -> Array:
-    """Return the offset (N,) of a peak's vertex from its pixel by the probabilities there and beside it.
-
-    The logarithm of a Gaussian peak is a parabola, whose vertex follows from three samples.
+    """Return the offset (N,) of a peak's vertex from its pixel: the logarithm of a Gaussian is a parabola through three
+    samples.
     """
     before, at, after = (np.log(height + EPS) for height in (before, at, after))
     return np.asarray(np.clip((after - before) / (2 * np.maximum(2 * at - before - after, 1e-3)), -0.5, 0.5))

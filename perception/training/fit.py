@@ -160,10 +160,7 @@ def _one_thread(_: int) -> None:
 
 
 def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the losses of corners, gates and offsets of the network's outputs for a batch.
-
-    The offsets of an opening may name its corners from any first one: near 45 deg of roll the top left one is ambiguous.
-    """
+    """Return the losses of corners, gates and offsets of a batch; the offsets of an opening may begin at any corner."""
     bce = nn.functional.binary_cross_entropy_with_logits
     floor = nn.functional.binary_cross_entropy(heat, heat, reduction="none")  # lower bound of the next
     corners = ((bce(out[0], heat, reduction="none") - floor) * (1 + PEAKS_WEIGHT * heat)).mean()

@@ -53,12 +53,8 @@ class Mark(NamedTuple):
 
 
 def read_photographs(folder: Path) -> list[Photograph]:
-    """Return the labelled images of a folder and its sub-folders, in the natural order of their names (2 before 10).
-
-    Images that the labels do not name are left out; those named without an opening show none.
-
-    Raises:
-        UserError: no folder, images or labels, labels of several forms, or what is wrong with which opening.
+    """Return the images of a folder and its sub-folders that the labels name, in natural order (2 before 10). Raises
+    UserError.
     """
     files = [file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES]
     if not files:
@@ -174,10 +170,8 @@ def _cvat_points(shape: ElementTree.Element) -> Iterator[list[float]]:
 
 
 def _clockwise(mark: Mark, image: Image, where: str) -> Array:
-    """Return corners (4, 3) px and visibility, clockwise as seen, NaN for unknown ones.
-
-    Raises:
-        UserError: a corner has no usable position or visibility, or four known ones are those of no convex quadrilateral.
+    """Return corners (4, 3) px and visibility, clockwise as seen, NaN for unknown ones. Raises UserError: they are of no
+    opening.
     """
     height, width = image.shape[:2]
     quad = np.column_stack([mark.points, np.full((len(mark.points), 3 - mark.points.shape[1]), VISIBLE)])

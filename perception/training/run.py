@@ -110,9 +110,8 @@ def match(images: list[tuple[list[Detection], Array]]) -> Matches:
 
 
 def corner_deviations(found: Matches) -> tuple[float, float, float]:
-    """Return a card's corner_px, corner_side and hidden_side: maximum-likelihood Gaussians of the matched corners' errors.
-
-    Corners at another's peak, whose errors a filter rejects (1 % of a Gaussian's), are left out.
+    """Return a card's corner_px, corner_side and hidden_side: maximum-likelihood Gaussians of the errors of corners, without
+    outliers.
     """
     from scipy.optimize import minimize  # slow to load
 

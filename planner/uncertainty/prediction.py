@@ -69,11 +69,7 @@ LINE_M, LINE_GREY_M = 0.02, 0.05
 
 
 def tracking_covariance(motion: Motion, estimate: EstimateCovariance, task: Task, doubt: Doubt) -> Array:
-    """Propagate the closed loop along a motion, driven by the corrections of the estimate.
-
-    Returns:
-        (M, 6, 6) covariance of the estimated position, m, and velocity, m/s, about the plan, NED, without `LINE_M`.
-    """
+    """Return the covariance (M, 6, 6) of a closed loop about the plan, m and m/s, NED, driven by the estimate's corrections."""
     steps = transitions(motion, task.vehicle)
     sigma = np.zeros(LOOP.size)
     sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s

@@ -220,15 +220,10 @@ class EdgeDistances:
 
 
 def plan_at_risk(task: Task, solve: Solve, first: Plan) -> Plan:
-    """Return the fastest plan found whose risk is at most that of the task's options.
+    """Return the fastest plan found, from `first` on, whose risk is at most that of the options, by plans that `solve` makes.
 
-    Rounds end when the margins have settled, or when a plan gains nothing, since visibility changes in steps.
-
-    Args:
-        solve: plans the same course under other options.
-        first: plan from which the rounds start.
-
-    Raises UserError: an opening is too small for the uncertainty, or no plan was found within the risk.
+    Rounds end when the margins have settled, or a plan gains nothing. Raises UserError: an opening is too small, or no plan
+    is within.
     """
     risk, base = task.options.risk, replace(task.options, risk=None)
     assert risk is not None
@@ -277,9 +272,8 @@ def _rooms(plan: Plan, task: Task) -> EdgeDistances:
 
 
 def _require_room(task: Task, rooms: EdgeDistances, risk: float) -> None:
-    """Check that passages through the middle of all openings fit the risk.
-
-    Raises UserError: they do not; the message names the gate at most risk, and gives a feasible risk.
+    """Check that the middle of all openings fits the risk. Raises UserError with the gate at most risk, and a risk that would
+    fit.
     """
     radius, parts = task.vehicle.contact_radius_m, []
     for one in rooms.crossings:  # the controller is not drawn away from the middle

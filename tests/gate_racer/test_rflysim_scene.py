@@ -14,16 +14,7 @@ import pytest
 from gate_racer import rflysim
 from gate_racer.common.errors import UserError
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.desk import (
-    NUMBERS,
-    STATE_PORT,
-    TELL,
-    ObjectState,
-    SceneClient,
-    SceneReport,
-    object_state,
-    query,
-)
+from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.request import encode_command
 from gate_racer.link.sockets import bind_udp
 from gate_racer.rflysim import objects_of
@@ -47,7 +38,7 @@ class Server:
 
     def __init__(self, track, change=lambda datagram: datagram):
         self.outlet = RflySimOutlet(track, load_style("race"), 0, 30.0, (LOCAL_HOST, 0))
-        self.client, self.told, self._change = SceneClient(self.outlet.address, 0), {}, change
+        self.client, self.told, self._change = desk.SceneClient(self.outlet.address, 0), {}, change
         self._track, self._over = track, threading.Event()
         self._thread = threading.Thread(target=self._serve)
 
@@ -55,8 +46,8 @@ class Server:
         with bind_udp(LOCAL_HOST, 0) as wire:
             while not self._over.wait(0.01):
                 for datagram, (_, port) in self.outlet.datagrams(at(self._track)):
-                    if port == STATE_PORT and (sent := self._change(datagram)) is not None:
-                        self.told[object_state(datagram).number] = object_state(datagram)
+                    if port == desk.STATE_PORT and (sent := self._change(datagram)) is not None:
+                        self.told[desk.object_state(datagram).number] = desk.object_state(datagram)
                         wire.sendto(sent, ("127.0.0.1", self.client.port))
 
     def __enter__(self):
@@ -76,7 +67,7 @@ def test_the_boxes_are_those_that_a_vehicle_hits(course):
     solids, walls = Colliders(track).solids, Colliders(track).walls
     objects, raised = objects_of(track)
     origin = np.array([0.0, 0.0, -raised])
-    assert [one.number for one in objects] == list(NUMBERS[: len(objects)])
+    assert [one.number for one in objects] == list(desk.NUMBERS[: len(objects)])
     np.testing.assert_allclose([one.p_w for one in objects], solids.centre[walls:] + origin)
     np.testing.assert_allclose([one.scale for one in objects], 2 * solids.half[walls:])
     turned = [matrix(from_euler(*one.rpy)) for one in objects]
@@ -101,7 +92,7 @@ def test_boxes_of_another_size_are_told(vq1):
     objects = objects_of(load_track("pillars"))[0][:2]
 
     def doubled(datagram):
-        state = object_state(datagram)
+        state = desk.object_state(datagram)
         return replace(state, half_m=tuple(2 * half for half in state.half_m)).encode()
 
     with Server(vq1, doubled) as server:
@@ -115,7 +106,7 @@ def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
     with (
         bind_udp("127.0.0.2", 0) as liar,
         bind_udp(LOCAL_HOST, 0) as other,
-        closing(SceneClient((LOCAL_HOST, 9), 0)) as client,
+        closing(desk.SceneClient((LOCAL_HOST, 9), 0)) as client,
     ):
         bad = (b"", bytes(80), struct.pack("<2i16fd", 1234567891, one.number, *[float("nan")] * 17))
         for wire, datagrams in ((liar, [state.encode()]), (other, [*bad, replace(state, number=7).encode()])):
@@ -126,27 +117,27 @@ def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
 
 
 def test_states_of_older_servers_have_no_quaternion():
-    new = ObjectState(3, (1.0, 2.0, 3.0), (0.0, 0.0, 0.5), (0.0,) * 4, (1.0, 2.0, 3.0), (0.5, 1.0, 1.5), 2.5)
+    new = desk.ObjectState(3, (1.0, 2.0, 3.0), (0.0, 0.0, 0.5), (0.0,) * 4, (1.0, 2.0, 3.0), (0.5, 1.0, 1.5), 2.5)
     old = struct.pack("<2i12fd", 1234567891, 3, 1, 2, 3, 0, 0, 0.5, 1, 2, 3, 0.5, 1, 1.5, 2.5)
-    assert object_state(old) == object_state(new.encode()) == new
+    assert desk.object_state(old) == desk.object_state(new.encode()) == new
     for bad in (old[:-1], bytes(64), bytes(80)):
         with pytest.raises(MalformedError):
-            object_state(bad)
+            desk.object_state(bad)
 
 
 def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
     good, words = objects_of(load_track("pillars"))[0][0], ("", "1", "1 ² 0", f"1 {10**40} 0", "-1 3 0", "99 10000 0")
     bad = [encode_command(f"RflyReqObjData {text}") for text in words] + [random.Random(1).randbytes(52)]
-    flood = [replace(good, number=number).encode() for number in range(3 * len(NUMBERS))]
+    flood = [replace(good, number=number).encode() for number in range(3 * len(desk.NUMBERS))]
     with closing(RflySimOutlet(vq1, load_style("race"), 0, 30.0, (LOCAL_HOST, 0))) as outlet:
         with bind_udp(LOCAL_HOST, 0) as wire:
-            for batch, answers in ((bad, 0), (flood, 0), ([query(TELL, 1)], 1)):
+            for batch, answers in ((bad, 0), (flood, 0), ([desk.query(desk.TELL, 1)], 1)):
                 told = []
                 for datagram in batch:
                     wire.sendto(datagram, outlet.address)
-                    told += [one for one, (_, port) in outlet.datagrams(at(vq1, number=1)) if port == STATE_PORT]
+                    told += [one for one, (_, port) in outlet.datagrams(at(vq1, number=1)) if port == desk.STATE_PORT]
                 assert len(told) == answers
-        assert outlet.refused == 1 + 2 * len(NUMBERS)
+        assert outlet.refused == 1 + 2 * len(desk.NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -168,15 +159,15 @@ def test_a_command_that_means_nothing_is_one_line(track, server, words):
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        (SceneReport(0, [10_000], [], 0, []), "no state of any box from 127.0.0.1:20010"),
-        (SceneReport(18, [10_000], [], 0, []), "without a state: 10000"),
-        (SceneReport(18, [], [10_001], 0, []), "is the model a cube of 1 m? ?model=NUMBER): 10001"),
-        (SceneReport(19, [], [], 1, [10_400]), "not removed, which a change of the map does: 10400"),
-        (SceneReport(19, [], [], 0, []), "19 of 19 boxes placed, 0 of earlier courses removed"),
+        (desk.SceneReport(0, [10_000], [], 0, []), "no state of any box from 127.0.0.1:20010"),
+        (desk.SceneReport(18, [10_000], [], 0, []), "without a state: 10000"),
+        (desk.SceneReport(18, [], [10_001], 0, []), "is the model a cube of 1 m? ?model=NUMBER): 10001"),
+        (desk.SceneReport(19, [], [], 1, [10_400]), "not removed, which a change of the map does: 10400"),
+        (desk.SceneReport(19, [], [], 0, []), "19 of 19 boxes placed, 0 of earlier courses removed"),
     ],
 )
 def test_the_command_says_what_became_of_the_boxes(report, words, monkeypatch, capsys):
-    told = report if report.placed else replace(report, missing=[*NUMBERS[:19]])
+    told = report if report.placed else replace(report, missing=[*desk.NUMBERS[:19]])
     client = SimpleNamespace(server=(LOCAL_HOST, 20010), make=lambda objects: told)
     monkeypatch.setattr(rflysim, "SceneClient", lambda server: nullcontext(client))
     arguments = argparse.Namespace(track="pillars", server="rflysim", json=None)
@@ -184,7 +175,7 @@ def test_the_command_says_what_became_of_the_boxes(report, words, monkeypatch, c
         with pytest.raises(UserError, match=words):
             rflysim.make_scene(arguments)
     else:
-        assert rflysim.make_scene(arguments) == (report != SceneReport(19, [], [], 0, []))
+        assert rflysim.make_scene(arguments) == (report != desk.SceneReport(19, [], [], 0, []))
         assert words in capsys.readouterr().out
 
 

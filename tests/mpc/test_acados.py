@@ -1,8 +1,6 @@
 """acados: where it cannot run, CasADi flies instead; its code compiles whatever the paths; its failures are statuses."""
 
 import ctypes
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers import acados
 from gate_racer.mpc.solvers.acados import WHEEL
 from gate_racer.mpc.solvers.portable import CasadiSolver
-from tests.conftest import ROOT
+from tests.processes import python
 
 LOADS = "from tests.mpc import tiny; tiny.load()"
 
@@ -20,12 +18,6 @@ LOADS = "from tests.mpc import tiny; tiny.load()"
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
-def run(code, *arguments, python=sys.executable, **env):
-    """Run code in a process of its own."""
-    command = [python, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | env)
 
 
 def test_if_acados_crashes_casadi_flies_and_one_line_says_so(cache, plan, dcl, vq1, monkeypatch, capsys):
@@ -50,8 +42,8 @@ def test_an_apostrophe_and_a_blank_in_every_path(tmp_path):
     folder = tmp_path / "it's a folder"
     folder.mkdir()
     (folder / "venv").symlink_to(sys.prefix, target_is_directory=True)
-    python, code = folder / "venv/bin" / Path(sys.executable).name, f"{LOADS}; import sys; print(sys.prefix)"
-    done = run(code, python=python, XDG_CACHE_HOME=str(folder / "cache"))
+    by, code = folder / "venv/bin" / Path(sys.executable).name, f"{LOADS}; import sys; print(sys.prefix)"
+    done = python("-c", code, by=by, XDG_CACHE_HOME=str(folder / "cache"))
     assert done.stdout == f"{folder / 'venv'}\n", done.stderr
     assert list((folder / "cache/gate-racer").glob("acados-*/c/*.so"))
 
@@ -68,7 +60,7 @@ def test_a_truncated_library_is_one_line(cache, tmp_path):
         path.write_bytes(whole[:20_000])
     own = {"ACADOS_SOURCE_DIR": str(tmp_path), "TERA_PATH": str(install / "bin/t_renderer")}
     own |= {"PYTHONPATH": str(WHEEL / "acados"), "ACADOS_PYTHON_INTERFACE_PATH": str(WHEEL / "acados/acados_template")}
-    done = run(LOADS, **own)
+    done = python("-c", LOADS, **own)
     assert done.returncode == 1 and "AcadosMissingError: acados" in done.stderr.splitlines()[-1]
 
 
@@ -89,5 +81,5 @@ def test_acados_of_another_interface_or_without_asserts_counts_as_missing(tmp_pa
         (tmp_path / "acados_template" / f"{module}.py").touch()
     own = {"ACADOS_SOURCE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
     for env, says in ((own, "acados 0.6 has another interface"), ({"PYTHONOPTIMIZE": "1"}, "assert")):
-        last = run(LOADS, **env).stderr.splitlines()[-1]
+        last = python("-c", LOADS, **env).stderr.splitlines()[-1]
         assert "AcadosMissingError: " in last and says in last

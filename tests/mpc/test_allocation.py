@@ -79,9 +79,3 @@ def test_yaw_gives_way_before_the_thrust_does(dcl):
     w, u = np.zeros(3), np.array([0.5, 0.0, 5.0, 0.8 * dcl.thrust_max])
     within = Allocation(dcl).within(u, w)
     assert within[3] == u[3] and 0 < within[2] < u[2]
-
-
-def test_a_turn_that_a_yielding_mixer_affords_is_left_alone():
-    archer = load_vehicle("archer")
-    w, u = np.zeros(3), np.array([7.0, 0.0, 0.0, 0.9 * archer.thrust_max])
-    assert np.array_equal(Allocation(archer).within(u, w), u)

@@ -80,7 +80,7 @@ def test_the_largest_pace_is_that_of_a_search(name):
     """With any lift, at any speed and tilt, every slower pace is within the thrust limit, and a faster one is not."""
     vehicle, paces = load_vehicle(name), np.linspace(SLOWEST, 1, 1401)
     for lift, speed in product((-0.01, 0.0, 0.005, 0.013, 0.02, 0.05), (10.0, 20.0, vehicle.speed_max_m_s)):
-        parameters = parameters_of(vehicle, lift=lift)
+        parameters = parameters_of(vehicle, lift=lift, thrust_scale=0.9, drag_quadratic=0.03)
         par, tilts = unpack(parameters), np.linspace(-3.0, 3.0, 25)
         a = 0.8 * vehicle.thrust_max * np.array([np.sin(tilts), 0 * tilts, -np.cos(tilts)])
         q = (np.cos(tilts / 2), 0 * tilts, -np.sin(tilts / 2), 0 * tilts)
@@ -92,7 +92,7 @@ def test_the_largest_pace_is_that_of_a_search(name):
         found = look_ahead(progress, rows, parameters)
         n = np.array(thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), par))[:, None]
         b, y = np.array(thrust_needed(q, v, a, par)) - n, paces[:, None, None] ** 2
-        over = np.linalg.norm(y * b + n, axis=1) > vehicle.thrust_max + y[:, 0] * lifted(q, v, par)
+        over = np.linalg.norm(y * b + n, axis=1) > 0.9 * vehicle.thrust_max + y[:, 0] * lifted(q, v, par)
         searched = np.where(over.any(axis=0), paces[over.argmax(axis=0)], 1.0)
         assert np.allclose(found, searched, atol=1e-3) and progress.limit == found.min(), (lift, speed)
 
@@ -222,25 +222,3 @@ def test_a_course_begun_elsewhere_joins_the_plan_at_its_gate():
     moved, moving = offsets.line(np.array([0.0, 0.5, 1.0, 2.0]))
     assert moved[0] == pytest.approx(offset) and moved[1] == pytest.approx(offset / 2) and not moved[2:].any()
     assert not moving[[0, 2, 3]].any() and moving[1] @ offset < 0
-
-
-def test_lost_time_is_lost(plan, dcl):
-    reference, progress = Reference(plan, dcl), PlanProgress(dcl.thrust_max, 1)
-    progress.theta = 2.0
-    flown_at(progress, reference, reference.sample(np.array([1.9]))[0, P], 0.1)
-    assert progress.theta - 2.0 < 0.1
-
-
-@pytest.mark.parametrize("scale, drags, lift", [(1.0, 1.0, 0.0), (0.8, 1.0, 0.01), (1.0, 2.0, -0.01), (0.7, 1.5, 0.0)])
-def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags, lift):
-    """At the pace found, thrust reaches its limit wherever the plan's pace would exceed it, and never exceeds it."""
-    rows = Reference(plan, dcl).sample(np.linspace(0.5, plan.total_time - 0.1, 40))
-    parameters = parameters_of(dcl, thrust_scale=scale, drag_quadratic=drags * dcl.drag_quadratic_1_m, lift=lift)
-    progress = PlanProgress(0.8 * dcl.thrust_max, len(rows))
-    s = look_ahead(progress, rows, parameters)
-    q, v, a = (rows[:, REFERENCE[name].at].T for name in "qva")
-    thrust = np.linalg.norm(thrust_needed(q, s * v, s**2 * a, unpack(parameters)), axis=0)
-    thrust -= lifted(q, s * v, unpack(parameters))
-    limit, bound = scale * 0.8 * dcl.thrust_max, (s > SLOWEST + 1e-6) & (s < 1 - 1e-9)
-    assert np.allclose(thrust[bound], limit) and (thrust[s > SLOWEST + 1e-6] <= limit + 1e-6).all()
-    assert progress.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.common.errors import UserError
 from gate_racer.mpc.model import nominal_parameters
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import TARGET_PACE, U_W, Reference
@@ -59,11 +58,6 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     low, high = problem.input_limits(dcl)
     assert (np.isclose(found[1].u, low) | np.isclose(found[1].u, high)).any()
     assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
-
-
-def test_an_unknown_controller_is_named():
-    with pytest.raises(UserError, match="mpcc, tracking"):
-        load_settings("mppi")
 
 
 def test_casadi_flies_a_race_alone(sprint, dcl):

@@ -78,9 +78,3 @@ def test_slightly_late_commands_do_not_slow_the_plan_down(reserved, course, dcl,
         x = np.array([np.interp(at, reserved.t, column) for column in reserved.x.T])
         pilot.step(t, x, t0 + (k + 1) * period - t)
     assert pilot.theta == pytest.approx(t0 + len(late_s) * period, abs=0.05)
-
-
-def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver):
-    flight = fly(control(solver), plan, as_believed(vq1, dcl), dcl, seed=6, by_rates=False)
-    assert flight.finished, flight.cause
-    assert flight.time_s < 1.03 * plan.total_time and flight.margin_m > 0.3

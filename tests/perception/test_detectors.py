@@ -11,14 +11,7 @@ from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detector
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.perception.taught.detector import (
-    SHIPPED,
-    GateNetwork,
-    NetworkCard,
-    Proposals,
-    TaughtDetector,
-    find_gates,
-)
+from gate_racer.perception.taught import detector as taught
 from gate_racer.vehicle.camera import Camera
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
@@ -26,7 +19,7 @@ SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 OPENED = {
     "classical": ColourDetector,
     "learned": lambda camera: open_detector("learned", camera),
-    "taught": lambda camera: TaughtDetector(camera, SHIPPED),
+    "taught": lambda camera: taught.TaughtDetector(camera, taught.SHIPPED),
 }
 
 
@@ -167,7 +160,7 @@ def test_images_of_any_size_are_searched(size):
     view = View((-6, 0, 0), square_gate())
     u, v = (640 - width) // 2, (360 - height) // 2
     image = view.image(1)[v : v + height, u : u + width]
-    found = TaughtDetector(replace(CAMERA, width_px=width, height_px=height), SHIPPED).detect(image)[0]
+    found = taught.TaughtDetector(replace(CAMERA, width_px=width, height_px=height), taught.SHIPPED).detect(image)[0]
     assert np.linalg.norm(found.corners_px + [u, v] - view.px(), axis=-1).max() < 2.0
 
 
@@ -175,11 +168,11 @@ class Claims:
     """A network that reports the same openings in every image."""
 
     def __init__(self, quads):
-        self.card = NetworkCard("", "", 0.5, 1.0, 0.02, 0.1)
+        self.card = taught.NetworkCard("", "", 0.5, 1.0, 0.02, 0.1)
         self._quads = np.array(quads, float).reshape(-1, 4, 2)
 
     def look(self, image):
-        return Proposals(np.full(len(self._quads), 0.9), self._quads), self._quads.reshape(-1, 2)
+        return taught.Proposals(np.full(len(self._quads), 0.9), self._quads), self._quads.reshape(-1, 2)
 
 
 def test_what_a_network_claims_is_verified_in_the_image():
@@ -193,4 +186,4 @@ def test_what_a_network_claims_is_verified_in_the_image():
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 640, 3), (640, 1, 3), (2, 2, 3), (3, 5, 3)])
 def test_a_network_sees_nothing_in_an_image_of_hardly_a_pixel(shape):
-    assert find_gates(GateNetwork(SHIPPED), np.full(shape, 200, np.uint8)) == []
+    assert taught.find_gates(taught.GateNetwork(taught.SHIPPED), np.full(shape, 200, np.uint8)) == []

@@ -9,17 +9,7 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection, overlap
-from gate_racer.perception.taught.detector import (
-    HEAD_STRIDES,
-    OFFSET_UNIT,
-    SAME_IOU,
-    Proposals,
-    cell_centres,
-    find_peaks,
-    merge,
-    snap,
-    to_image,
-)
+from gate_racer.perception.taught import detector as taught
 from gate_racer.perception.training.labels import Photograph, read_photographs
 from gate_racer.perception.training.run import corner_deviations, match
 from gate_racer.perception.training.samples import CROP_PX, corner_target, draw_sample, head_target
@@ -192,10 +182,10 @@ def test_a_view_carries_its_labels_along(seed):
     photograph, rng = chessboard(seed)
     image, _, *heads = draw_sample(photograph, rng)
     light = image.mean(0)
-    for head, stride in zip(heads, HEAD_STRIDES, strict=True):
-        cells = cell_centres(*head.shape[1:], stride)
+    for head, stride in zip(heads, taught.HEAD_STRIDES, strict=True):
+        cells = taught.cell_centres(*head.shape[1:], stride)
         for v, u in np.argwhere(head[0] > 0):
-            quad = cells[v, u] + head[2:, v, u].reshape(4, 2) * OFFSET_UNIT * stride
+            quad = cells[v, u] + head[2:, v, u].reshape(4, 2) * taught.OFFSET_UNIT * stride
             inside, around = (quad.mean(0) + scale * (quad - quad.mean(0)) for scale in (0.85, 1.15))
             for a, b in zip(inside.round().astype(int), around.round().astype(int), strict=True):
                 if (np.array([a, b]) >= 2).all() and (np.array([a, b]) < np.array(CROP_PX) - 2).all():
@@ -207,21 +197,21 @@ def test_the_targets_decode_to_the_openings_that_they_encode(seed):
     rng = np.random.default_rng(seed)
     quads = [rng.uniform(60, 200, 2) + size * (QUAD - QUAD.mean(0)) for size in np.exp(rng.uniform(-1.2, 1.0, 3))]
     scores, corners = [], []
-    for k, stride in enumerate(HEAD_STRIDES):
+    for k, stride in enumerate(taught.HEAD_STRIDES):
         target = head_target(np.array(quads), k)
         v, u = np.nonzero(target[0])
-        cells = cell_centres(*target.shape[1:], stride)[v, u]
-        corners.append(cells[:, None] + target[2:, v, u].T.reshape(-1, 4, 2) * OFFSET_UNIT * stride)
+        cells = taught.cell_centres(*target.shape[1:], stride)[v, u]
+        corners.append(cells[:, None] + target[2:, v, u].T.reshape(-1, 4, 2) * taught.OFFSET_UNIT * stride)
         scores.append(np.ones(len(v)))
-    _, found = merge(Proposals(np.concatenate(scores), np.concatenate(corners)))
+    _, found = taught.merge(taught.Proposals(np.concatenate(scores), np.concatenate(corners)))
     heat = np.clip(corner_target(np.concatenate(quads))[0], 1e-6, 1 - 1e-6)
-    peaks = to_image(find_peaks(np.log(heat / (1 - heat))))
+    peaks = taught.to_image(taught.find_peaks(np.log(heat / (1 - heat))))
     for quad in quads:
-        if all(overlap(quad, other) < SAME_IOU for other in quads if other is not quad):
+        if all(overlap(quad, other) < taught.SAME_IOU for other in quads if other is not quad):
             best = min(found, key=lambda q: np.abs(q - quad).max())
             assert np.abs(best - quad).max() < 1e-3
             inside = ((quad > 4) & (quad < np.array(CROP_PX) - 5)).all(-1)
-            px, near = snap(best, peaks)
+            px, near = taught.snap(best, peaks)
             assert near[inside].all() and np.abs(px - quad)[inside].max() < 0.1
 
 
@@ -229,7 +219,7 @@ def test_small_and_unplaced_openings_neither_count_nor_err():
     small = QUAD.mean(0) + 0.02 * (QUAD - QUAD.mean(0))
     unknown = np.where(np.arange(4)[:, None] == 1, np.nan, QUAD + 100)
     for quad in (small, unknown):
-        for k in range(len(HEAD_STRIDES)):
+        for k in range(len(taught.HEAD_STRIDES)):
             target = head_target(quad[None], k)
             assert not target[0].any() and (target[1] == 0).any()
 

@@ -4,8 +4,6 @@ PyTorch is loaded in processes of its own: in one that renders, its LLVM and tha
 """
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import cv2
@@ -18,7 +16,7 @@ from gate_racer.perception.training.cli import parser
 from gate_racer.perception.training.run import run
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
-from tests.processes import run_here
+from tests.processes import python, run_here
 
 LEARNS = find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not LEARNS, reason="PyTorch is not installed (pip install gate-racer[train])")
@@ -122,5 +120,5 @@ assert abs(float(loss(out, heat, [target])[2])) < 1e-6
 @needs_torch
 @pytest.mark.parametrize("law", [SAME_SEED, TURNED], ids=["the seed decides", "any corner may be the first"])
 def test_a_law_of_the_training_holds(folder, law):
-    done = subprocess.run([sys.executable, "-c", law, str(folder)], capture_output=True, text=True, check=False)
+    done = python("-c", law, folder)
     assert done.returncode == 0, done.stderr

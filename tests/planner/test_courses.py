@@ -130,12 +130,6 @@ def test_a_triangle_is_passed_inside_and_a_prism_costs_more(dcl):
     assert prism.total_time > hole.total_time
 
 
-def test_several_guesses_are_as_good_as_the_best_of_them(dcl):
-    plan, certificate = make_plan(straight(gate(12.0, 1.0)), dcl, replace(ONE, guesses=3))
-    assert certificate.ok and len(certificate.effort.guesses_s) == 3
-    assert plan.total_time <= min(T for T in certificate.effort.guesses_s.values() if T is not None) * 1.02
-
-
 def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
     old = planned(TWO_GATES, dcl)
     moved = straight(gate(12.0, 0.4, 0.2), gate(30.0))

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from gate_racer.benchmarks.planner import winding
 from gate_racer.planner import search as stretches
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import Guess, solve_point_mass
-from gate_racer.planner.mesh import Duals, Point
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.problem import TimeOptimalProblem
 from gate_racer.planner.search import LEVELS, from_guess, refined
@@ -26,20 +24,6 @@ def test_every_leg_is_in_one_stretch_and_all_but_the_last_look_ahead(gates):
     assert [leg for first, kept, _ in parts for leg in range(first, kept)] == list(range(3 * gates))
     assert all(kept < seen <= 3 * gates for _, kept, seen in parts[:-1])
     assert parts[-1][1:] == (3 * gates, 3 * gates)
-
-
-def test_stretches_of_a_point_joined_are_the_point():
-    rng, mesh = np.random.default_rng(0), [np.full(n, 1 / n) for n in (3, 1, 4, 2)]
-    rows = [rng.normal(size=n) for n in (1, 5, 2, 3)]
-    costate, x, u = (rng.normal(size=(n, 10)) for n in (13, 13, 4))
-    duals = Duals(costate, x, u, rng.normal(size=4), rows)
-    whole = Point(rng.normal(size=(13, 11)), rng.normal(size=(4, 10)), rng.normal(size=4), duals)
-    again = Point.joined([whole.stretch(mesh, slice(*ends)) for ends in ((0, 1), (1, 3), (3, 4))])
-    assert again.duals is not None
-    for one, other, names in ((again, whole, "x u durations"), (again.duals, duals, "costate x u durations")):
-        for name in names.split():
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    assert [list(row) for row in again.duals.mesh_free] == [list(row) for row in rows]
 
 
 def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):

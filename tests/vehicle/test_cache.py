@@ -1,18 +1,15 @@
 """Compiled code counts only whole, unchanged and of the user's own; two builders at once leave one whole entry."""
 
 import ctypes
-import json
 import multiprocessing
 import os
 import time
 from pathlib import Path
 
-import casadi as ca
 import pytest
 
 from gate_racer.common.cache import ABANDONED_S, DRAFTS, LOCK, MANIFEST, cache_folder, entry
 from gate_racer.common.errors import UserError
-from gate_racer.planner.nlp import LIBRARY, compiled
 from gate_racer.sim.betaflight.sitl import clock_library
 
 TEXT = "whole"
@@ -86,19 +83,6 @@ def test_builders_at_once_do_no_harm(folder):
         assert [process.exitcode for process in crew] == [0] * 4 and kept(folder) == ["many"]
         assert [ours.recv() for _ in crew] == [TEXT] * 4
         (folder / "many" / "a/library.so").write_text("x")
-
-
-def test_a_truncated_library_of_the_planner_is_compiled_again(folder, capsys):
-    x = ca.SX.sym("x")
-    function = ca.Function("square", [x], [x * x])
-    assert float(compiled(function)[0](3.0)) == 9.0
-    (place,) = (folder / name for name in kept(folder))
-    library = place / LIBRARY
-    library.write_bytes(library.read_bytes()[:1000])
-    x = ca.SX.sym("x")
-    assert float(compiled(ca.Function("square", [x], [x * x]))[0](4.0)) == 16.0
-    assert "is damaged; rebuilt" in capsys.readouterr().err
-    assert set(json.loads((place / MANIFEST).read_text())) == {LIBRARY}
 
 
 def test_the_draft_of_a_killed_builder_is_swept_and_that_of_a_living_one_kept(folder):

@@ -16,9 +16,56 @@ from gate_racer.common.launch import INTERRUPTED, ONE_THREAD
 from tests.conftest import ROOT
 from tests.processes import run_here
 
-TOY = """
-import argparse, os, subprocess, sys
-from gate_racer.common.command import add_common, complain, remark, write_json
+PARSED = """
+import argparse
+
+from gate_racer.common.command import add_common
+
+WORK = "probe"
+
+def parser():
+    line = argparse.ArgumentParser(prog="probe")
+    line.add_argument("what", nargs="?")
+    line.add_argument("--out")
+    line.add_argument("--set", nargs="+")
+    line.add_argument("--config")
+    add_common(line, "the result")
+    return line
+"""
+LAUNCH = """
+import sys
+
+from gate_racer.common.launch import launch
+
+if __name__ == "__main__":
+    sys.exit(launch("probe", "probe"))
+"""
+
+
+def launched(folder, text, *words, stderr=subprocess.PIPE, **environment):
+    """A process in which a module of this text was launched as a command, as by an installed script."""
+    (folder / "probe.py").write_text(PARSED + text)
+    env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | environment
+    env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+    (folder / "script.py").write_text(LAUNCH)
+    (elsewhere := folder / "elsewhere").mkdir()
+    (elsewhere / "random.py").write_text("raise ImportError('of whoever runs the command')\n")
+    command = [sys.executable, folder / "script.py", *words]
+    return subprocess.run(
+        command,
+        cwd=elsewhere,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+TALK = """
+import os, subprocess, sys
+from gate_racer.common.command import complain, remark, write_json
 from gate_racer.common.errors import UserError
 
 def run(arguments):
@@ -32,37 +79,9 @@ def run(arguments):
     if arguments.what == "wrong":
         raise UserError("what: is wrong")
     return 0
-
-WORK = "toy"
-
-def parser():
-    line = argparse.ArgumentParser(prog="toy")
-    line.add_argument("what")
-    line.add_argument("--out")
-    line.add_argument("--set", nargs="+")
-    line.add_argument("--config")
-    add_common(line, "the result")
-    return line
 """
 FOUND, REMARKS, FAULT = {"a result", "a library", "a child"}, {"a remark", "progress"}, {"a fault"}
 WRONG = {"error: what: is wrong"}
-
-
-@pytest.fixture
-def toy(tmp_path):
-    (tmp_path / "toy.py").write_text(TOY)
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-
-    def run(*arguments):
-        code = "import sys; from gate_racer.common.launch import launch; sys.exit(launch('toy', 'toy'))"
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True
-        )
-        return done.returncode, done.stdout, set(done.stderr.splitlines())
-
-    return run
-
-
 STREAMS = {  # arguments: exit code, and whether `--json -` has stdout for itself; what stderr has
     "quiet leaves results and errors": ("wrong --quiet", 2, FAULT | WRONG),
     "how it goes is on stderr": ("right --json result.json", 0, REMARKS | FAULT),
@@ -72,24 +91,24 @@ STREAMS = {  # arguments: exit code, and whether `--json -` has stdout for itsel
 
 
 @pytest.mark.parametrize(("words", "code", "told"), STREAMS.values(), ids=STREAMS)
-def test_results_go_to_stdout_and_all_else_to_stderr(toy, tmp_path, words, code, told):
-    found, out, said = toy(*words.split())
-    itself = "--json -" in words
-    assert found == code and said - (FOUND if "--quiet" in words else set()) == told
-    assert json.loads(out) == {"gates": 3} if itself else set(out.splitlines()) == FOUND
+def test_results_go_to_stdout_and_all_else_to_stderr(tmp_path, words, code, told):
+    done, itself = launched(tmp_path, TALK, *words.split()), "--json -" in words
+    said = set(done.stderr.splitlines()) - (FOUND if "--quiet" in words else set())
+    assert done.returncode == code and said == told
+    assert json.loads(done.stdout) == {"gates": 3} if itself else set(done.stdout.splitlines()) == FOUND
     if "result.json" in words:
-        assert json.loads((tmp_path / "result.json").read_text()) == {"gates": 3}
+        assert json.loads((tmp_path / "elsewhere/result.json").read_text()) == {"gates": 3}
 
 
 @pytest.mark.parametrize(
     "named", [("a",), ("b", "--out", "a"), ("b", "--set", "x=1", "y=a"), ("b", "--config", "c.yaml")]
 )
 def test_a_result_takes_the_place_of_nothing_that_the_command_line_names(tmp_path, named, monkeypatch):
-    (tmp_path / "toy.py").write_text(TOY)
+    (tmp_path / "probe.py").write_text(PARSED + TALK)
     (tmp_path / "c.yaml").write_text("detector: {network: ./a}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "toy", raising=False)
-    done = run_here("toy", *named, "--json", "a", "--quiet", folder=tmp_path)
+    monkeypatch.delitem(sys.modules, "probe", raising=False)
+    done = run_here("probe", *named, "--json", "a", "--quiet", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "a").exists()
     assert done.stderr.startswith("error: a: would overwrite ")
 
@@ -109,28 +128,17 @@ def test_a_result_is_json_that_any_reader_takes(tmp_path):
 
 
 NAMED = """
-import sys
-from gate_racer.common.command import add_common, perform, remark
-import argparse
+from gate_racer.common.command import remark
 
 def run(arguments):
     print("gate \\x1b[31mred\\x07 \\xe9 \\u2713")
     remark("of \\x1b]0;a title\\x9c")
-    return 0
-
-def main():
-    parser = argparse.ArgumentParser(prog="toy")
-    add_common(parser, "the result")
-    sys.exit(perform(parser, run))
-
-main()
 """
 
 
 @pytest.mark.parametrize(("encoding", "letters"), [("utf-8", "\xe9 \u2713"), ("ascii", r"\xe9 \u2713")])
-def test_names_from_files_steer_no_terminal_and_are_printed_in_any_encoding(encoding, letters):
-    env = os.environ | {"PYTHONIOENCODING": encoding, "LANG": "C", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", NAMED], env=env, capture_output=True, encoding="utf-8")
+def test_names_from_files_steer_no_terminal_and_are_printed_in_any_encoding(tmp_path, encoding, letters):
+    done = launched(tmp_path, NAMED, PYTHONIOENCODING=encoding, LANG="C")
     assert done.stdout == rf"gate \x1b[31mred\x07 {letters}" + "\n"
     assert done.stderr == r"of \x1b]0;a title\x9c" + "\n" and done.returncode == 0
 
@@ -138,17 +146,6 @@ def test_names_from_files_steer_no_terminal_and_are_printed_in_any_encoding(enco
 # Start: NumPy with one thread unless configured otherwise; Ctrl-C is effective at any time.
 
 
-PARSED = """
-import argparse
-
-from gate_racer.common.command import add_common
-
-WORK = "probe"
-
-def parser():
-    add_common(line := argparse.ArgumentParser(), "nothing")
-    return line
-"""
 PROBE = """
 import numpy
 from threadpoolctl import threadpool_info
@@ -192,14 +189,6 @@ def run(arguments):
     time.sleep(0.6)
     print("done")
 """
-LAUNCH = """
-import sys
-
-from gate_racer.common.launch import launch
-
-if __name__ == "__main__":
-    sys.exit(launch("probe", "probe"))
-"""
 BEGINNING = """
 import multiprocessing
 
@@ -208,26 +197,6 @@ def run(arguments):
     process.start()
     process.join()
 """
-
-
-def launched(folder, text, stderr=subprocess.PIPE, **environment):
-    """A process in which a module of this text was launched as a command, as by an installed script."""
-    (folder / "probe.py").write_text(PARSED + text)
-    env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | environment
-    env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
-    (folder / "script.py").write_text(LAUNCH)
-    (elsewhere := folder / "elsewhere").mkdir()
-    (elsewhere / "random.py").write_text("raise ImportError('of whoever runs the command')\n")
-    return subprocess.run(
-        [sys.executable, folder / "script.py"],
-        cwd=elsewhere,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(("given", "threads"), [({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, 2)])
@@ -258,7 +227,7 @@ def test_an_interrupt_ends_in_one_word_and_an_error_is_told(tmp_path, text, code
 @pytest.mark.parametrize("piped", [False, True])
 def test_a_silent_command_shows_in_a_terminal_that_it_is_alive_and_nothing_in_a_pipe(tmp_path, piped):
     ours, theirs = os.pipe() if piped else pty.openpty()
-    done = launched(tmp_path, SILENT, theirs)
+    done = launched(tmp_path, SILENT, stderr=theirs)
     os.close(theirs)
     told = os.read(ours, 1000).decode()
     os.close(ours)

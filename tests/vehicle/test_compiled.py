@@ -1,13 +1,10 @@
 """Functions are compiled when they are needed, before a race at the latest, and also without a folder for their machine code."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.processes import python
 
 UNWRITABLE = "/proc/none"  # also for root
 SMALL = "def f(x):\n    return 2 * x\n"  # from no file, so that Numba has no folder for it
@@ -21,21 +18,10 @@ for compiler in compiled(), compiled("f8(f8)"), njit:
 """
 
 
-def run(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")
 def test_without_cache_it_is_compiled_each_time_and_said():
     """At its first call, for a signature, and what the simulator compiles."""
-    done = run(EACH_WAY, XDG_CACHE_HOME=UNWRITABLE, HOME=UNWRITABLE)
+    done = python("-c", EACH_WAY, XDG_CACHE_HOME=UNWRITABLE, HOME=UNWRITABLE)
     assert (done.returncode, done.stdout) == (0, 3 * "3.0\n"), done.stderr
     assert done.stderr == 3 * "compiling __main__ (no cache can be written)\n"
 
@@ -66,7 +52,7 @@ def double(x):
 
 def test_with_a_cache_it_is_compiled_once_and_said(tmp_path):
     (tmp_path / "doubled.py").write_text(DOUBLED)
-    told = [run(CALLED.format(folder=str(tmp_path))) for _ in range(2)]
+    told = [python("-c", CALLED.format(folder=str(tmp_path))) for _ in range(2)]
     assert [one.stdout for one in told] == ["3.0\n"] * 2
     assert [one.stderr for one in told] == ["compiling doubled (once)\n", ""]
 
@@ -100,18 +86,12 @@ started("gate_racer.about", "gate-racer", "doctor")
 
 def test_no_start_loads_what_compiles_or_draws():
     """In one process: what none of them loads is not there after the last. Help needs names only, not what they name."""
-    done = run(STARTS)
+    done = python("-c", STARTS)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("estimator", "camera"), [("eskf", "rendered"), ("drift-swift", "projected")])
 def test_nothing_is_compiled_after_go(sprint, estimator, camera):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.race_compiled", sprint, estimator, camera],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python("-m", "tests.race_compiled", sprint, estimator, camera)
     status, at_go, grown = done.stdout.split(maxsplit=2)
     assert status == "finished" and int(at_go) > 10 and grown == "{}\n", done.stderr

@@ -10,23 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from gate_racer.common import files
 from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError, one_line
-from gate_racer.common.files import (
-    FileError,
-    file_name,
-    parse_json,
-    read_arrays,
-    read_csv,
-    read_json,
-    read_text,
-    require_named,
-    require_output,
-    within,
-    write_arrays,
-    write_figure,
-    write_file,
-)
 from gate_racer.tracks.track import load_track
 
 BOMB = "a: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -82,45 +68,45 @@ JSON = {
 @pytest.mark.parametrize("text, words", JSON.values(), ids=JSON)
 def test_a_json_file_that_is_none_is_one_line(text, words, tmp_path):
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(FileError, match=words):
-        read_json(tmp_path / "x.json")
-    assert parse_json(b"[[1], {}]", "x") == [[1], {}]
+    with pytest.raises(files.FileError, match=words):
+        files.read_json(tmp_path / "x.json")
+    assert files.parse_json(b"[[1], {}]", "x") == [[1], {}]
 
 
 def test_things_that_are_no_files_are_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), tmp_path / "none", Path("\0")):
-        with pytest.raises(FileError):
-            read_text(path)
+        with pytest.raises(files.FileError):
+            files.read_text(path)
 
 
 def test_a_table_has_no_blanks_and_no_comments(tmp_path):
     (tmp_path / "x.csv").write_text("# no\na, b\n\n1, 2\n")
-    assert read_csv(tmp_path / "x.csv") == [["a", "b"], ["1", "2"]]
+    assert files.read_csv(tmp_path / "x.csv") == [["a", "b"], ["1", "2"]]
     (tmp_path / "x.csv").write_text("a" * 200_000)
-    with pytest.raises(FileError, match="malformed"):
-        read_csv(tmp_path / "x.csv")
+    with pytest.raises(files.FileError, match="malformed"):
+        files.read_csv(tmp_path / "x.csv")
 
 
 def test_arrays_that_unpack_to_more_than_may_be_are_refused(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", a=np.zeros(20_000_000))
-    with pytest.raises(FileError, match="unpacked"):
-        read_arrays(tmp_path / "x.npz")
+    with pytest.raises(files.FileError, match="unpacked"):
+        files.read_arrays(tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", ".hidden", "", "a\nb", "x" * 300, None, ["a"]])
 def test_a_name_from_a_file_leads_nowhere_else(name):
-    with pytest.raises(FileError):
-        file_name(name, "log")
-    assert file_name("vq1-a.b", "log") == "vq1-a.b"
+    with pytest.raises(files.FileError):
+        files.file_name(name, "log")
+    assert files.file_name("vq1-a.b", "log") == "vq1-a.b"
 
 
 def test_a_path_from_a_file_stays_within_this_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert within("vehicle/mine.yaml", "log") == "vehicle/mine.yaml"
+    assert files.within("vehicle/mine.yaml", "log") == "vehicle/mine.yaml"
     for path in ("/etc/passwd", "../x.yaml", "a/../../x", 5):
-        with pytest.raises(FileError, match="outside"):
-            within(path, "log")
+        with pytest.raises(files.FileError, match="outside"):
+            files.within(path, "log")
 
 
 def test_an_output_is_no_input_by_whatever_name(tmp_path):
@@ -128,36 +114,36 @@ def test_an_output_is_no_input_by_whatever_name(tmp_path):
     (tmp_path / "soft").symlink_to(tmp_path / "in")
     (tmp_path / "hard").hardlink_to(tmp_path / "in")
     for name in ("in", "soft", "hard", "../" + tmp_path.name + "/in"):
-        with pytest.raises(FileError, match="would overwrite"):
-            require_output(tmp_path / name, None, "dcl", tmp_path / "in")
-    require_output(tmp_path / "out", tmp_path / "in")
+        with pytest.raises(files.FileError, match="would overwrite"):
+            files.require_output(tmp_path / name, None, "dcl", tmp_path / "in")
+    files.require_output(tmp_path / "out", tmp_path / "in")
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file/out", tmp_path / "file/deeper/out"):
-        with pytest.raises(FileError, match=r"cannot be written \(.*file is a file\)"):
-            require_output(path)
-    require_output(tmp_path / "new/deeper/out")
+        with pytest.raises(files.FileError, match=r"cannot be written \(.*file is a file\)"):
+            files.require_output(path)
+    files.require_output(tmp_path / "new/deeper/out")
     (tmp_path / "file").chmod(0o444)
     (tmp_path / "link").symlink_to(tmp_path / "file")
     for path in (tmp_path / "file", tmp_path / "link"):
-        with pytest.raises(FileError, match=r"cannot be written \(is read-only\)"):
-            require_output(path)
+        with pytest.raises(files.FileError, match=r"cannot be written \(is read-only\)"):
+            files.require_output(path)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(FileError, match=r"out: cannot be written \(no permission in "):
-        require_output(tmp_path / "new/out")
+    with pytest.raises(files.FileError, match=r"out: cannot be written \(no permission in "):
+        files.require_output(tmp_path / "new/out")
 
 
 @pytest.mark.parametrize("path", ["", "/", ".."])
 def test_a_log_has_a_name(path):
-    with pytest.raises(FileError, match="expected the name of a log"):
-        require_named(Path(path))
+    with pytest.raises(files.FileError, match="expected the name of a log"):
+        files.require_named(Path(path))
 
 
 def _write(path: Path, text: str) -> None:
     for _ in range(50):
-        write_file(path, text)
+        files.write_file(path, text)
 
 
 def test_writers_at_once_leave_one_whole_file(tmp_path):
@@ -171,10 +157,10 @@ def test_writers_at_once_leave_one_whole_file(tmp_path):
 
 
 WRITERS = {
-    "text": lambda path: write_file(path, "a"),
+    "text": lambda path: files.write_file(path, "a"),
     "YAML": lambda path: write(path, {"a": 1.0}),
-    "figure": lambda path: write_figure(path, Figure()),
-    "arrays": lambda path: write_arrays(path, {"a": np.zeros(1)}),
+    "figure": lambda path: files.write_figure(path, Figure()),
+    "arrays": lambda path: files.write_arrays(path, {"a": np.zeros(1)}),
 }
 
 
@@ -185,7 +171,7 @@ def test_a_full_disk_is_one_error_and_leaves_the_earlier_file(tmp_path, monkeypa
 
     (tmp_path / "old").write_text("whole")
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(FileError, match=r"old: cannot be written \(No space left on device\)"):
+    with pytest.raises(files.FileError, match=r"old: cannot be written \(No space left on device\)"):
         writer(tmp_path / "old")
     assert [path.name for path in tmp_path.iterdir()] == ["old"] and (tmp_path / "old").read_text() == "whole"
 
@@ -195,18 +181,18 @@ def test_a_message_is_one_line_whatever_a_file_puts_into_it():
 
 
 def test_a_device_a_pipe_a_link_and_a_file_that_is_kept_are_not_replaced(tmp_path):
-    write_file(Path("/dev/null"), "nothing")
+    files.write_file(Path("/dev/null"), "nothing")
     assert Path("/dev/null").is_char_device()
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_file(tmp_path / "pipe", "told")
+    files.write_file(tmp_path / "pipe", "told")
     assert os.read(reader, 10) == b"told" and (tmp_path / "pipe").is_fifo()
     os.close(reader)
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
-    write_file(tmp_path / "link", "new")
+    files.write_file(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "new"
     (tmp_path / "target").chmod(0o444)
-    with pytest.raises(FileError, match="cannot be written"):
-        write_file(tmp_path / "target", "newer")
+    with pytest.raises(files.FileError, match="cannot be written"):
+        files.write_file(tmp_path / "target", "newer")
     assert (tmp_path / "target").read_text() == "new"

@@ -4,7 +4,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from gate_racer.common.process import BESIDE, PERIODIC, never_swallowed, real_ti
 from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.plan import read_plan
 from gate_racer.tracks.track import load_track
+from tests.processes import python
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ if __name__ == "__main__":
 
 def test_the_first_child_of_a_process_inherits_that_the_interrupt_is_blocked(tmp_path):
     (tmp_path / "begun.py").write_text(BEGUN)
-    done = subprocess.run([sys.executable, tmp_path / "begun.py"], capture_output=True, text=True, timeout=60)
+    done = python(tmp_path / "begun.py")
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
