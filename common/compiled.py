@@ -39,9 +39,7 @@ def compiled(
 
 
 def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
-    """Return the `folder` of functions in several files that call each other, by a hash of their sources; "" where none can
-    be used.
-    """
+    """Return the `folder` of functions in several files that call each other, by a hash of their sources; "" without any."""
 
     @functools.cache
     def folder() -> str:
@@ -59,9 +57,7 @@ def code_folder(sources: Callable[[], Sequence[Path]]) -> Callable[[], str]:
 
 
 def inlined(function: Function) -> Function:
-    """Declare a function to be inlined into its compiled callers, so that wide tuples stay in registers; else it runs
-    uncompiled.
-    """
+    """Declare a function to be inlined into compiled callers, so that wide tuples stay in registers; Python runs it as it is."""
     _INLINED.append(function)
     return function
 

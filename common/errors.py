@@ -42,9 +42,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def exit_code(main: Callable[[], int | None]) -> int:
-    """Run a command line. Returns 0 or its code; 2 after a `UserError` or for an unusable file, with one line; 130 after
-    Ctrl-C.
-    """
+    """Run a command line. Returns 0 or its code; 2 with one line for a `UserError` or an unusable file; 130 after Ctrl-C."""
     _open_standard_streams()
     out, err = cast(TextIO, _Escaped(sys.stdout)), cast(TextIO, _Escaped(sys.stderr))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

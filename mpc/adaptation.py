@@ -138,7 +138,6 @@ class Adaptation:
 
 @cache
 def load_adaptation() -> Adaptation:
-    """Return the estimator's tuning, of `adaptation.yaml`."""
     return load(Path(__file__).with_suffix(".yaml"), Adaptation)
 
 
@@ -162,9 +161,7 @@ class DisturbanceEstimator:
         return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
     def update(self, x: Array, velocity_error: Array, u: Array, thrust: float, dt: float) -> None:
-        """Update at a state x (14,) by the error (3,), m/s, of the velocity predicted over dt, s, under u (4,), with thrust
-        behind its lag.
-        """
+        """Update at x (14,) by the error (3,), m/s, of the velocity predicted over dt, s, under u (4,), at a thrust that lags."""
         self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()
         self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]

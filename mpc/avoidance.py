@@ -45,9 +45,7 @@ def transported(rows: Array, vector_w: Array) -> Array:
 
 
 def parallel_frames(rows: Array) -> Array:
-    """Return relatively parallel frames (M, 3, 3) (Bishop, 1975) along rows (M, NR): axes in columns, NED, the first along
-    the velocity.
-    """
+    """Return relatively parallel frames (M, 3, 3) (Bishop, 1975) along rows (M, NR): columns in NED, the first along v."""
     v = rows[:, V]
     along = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-6)
     if len(along) > 1 and not along[0].any():

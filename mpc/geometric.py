@@ -24,9 +24,7 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
 def follow(row: Array, following: Array, step_s: float, pace: float, x: Array, par: ModelParameters) -> Array:
-    """Return the input (4,) that drives x (14,) to a plan's row (NR,) at `pace`; `following`, step_s (s) later, gives the
-    body rates.
-    """
+    """Return the input (4,) that drives x (14,) to a plan's row (NR,) at `pace`; the row `following` is step_s (s) later."""
     r = {name: row[field.at] for name, field in REFERENCE.items()}
     pull = limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)
     thrust_w = np.array(thrust_needed(x[Q], x[V], pace**2 * r["a"] + pull, par))

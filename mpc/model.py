@@ -239,9 +239,7 @@ class Predictor:
         return x
 
     def readings(self, x: Array, begin: float, end: float, parameters: Array) -> list[tuple[float, Array, Array]]:
-        """Predict IMU readings along `fly`, every `SAMPLE_S` after `begin`, before `end`: s, (3,) m/s^2 and (3,) rad/s, body
-        FRD.
-        """
+        """Predict IMU readings along `fly` every `SAMPLE_S` after `begin`: time s, (3,) m/s^2 and (3,) rad/s, body FRD."""
         x = x.copy()
         x[C] = parameters[THRUST_SCALE] * self.thrust_at(begin)
         readings = []

@@ -141,8 +141,6 @@ SHARE_DIGITS = 3  # of a plan's share of thrust: optima exceed their bounds by r
 
 @dataclass(frozen=True)
 class Horizon(Limited):
-    """Horizon of equal intervals."""
-
     steps: int = limited(least=2)  # number of intervals N
     step_s: float = limited(positive=True)  # s
 
@@ -226,9 +224,7 @@ class Problem:
         return Symbols(x, u, p, ca.vertcat(*after), y, w, y_end, w_end, h)
 
     def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
-        """Return the bounds (u.size,) of the inputs; thrust keeps a margin to both of its limits, where rotors give no
-        torque.
-        """
+        """Return the bounds (u.size,) of the inputs; thrust keeps a margin to both limits, where rotors give no torque."""
         rate, share = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share
         least, most = max(vehicle.thrust_min, (1 - share) * vehicle.thrust_max), share * vehicle.thrust_max
         pace = self.formulation.progress_input_limits(self.settings.pace_change_max)

@@ -48,9 +48,7 @@ class Reference:
     """
 
     def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
-        """Sample a plan densely. course: its gates in order, constraints and to be looked at; floor_m: m, world z of the
-        floor.
-        """
+        """Sample a plan densely. course: its gates in order, constraints and to be looked at; floor_m: m, the floor's z."""
         with np.errstate(all="ignore"):  # missing parts of the plan hold NaN
             self._t, x, inputs = plan.dense(vehicle, PARTS)
         x[:-1][np.repeat(np.diff(plan.t) > HOLE_S, PARTS)] = np.nan
@@ -112,9 +110,7 @@ class Reference:
         return rows
 
     def _extend(self, rows: Array, beyond: Array) -> None:
-        """Extend rows straight, `beyond` (M, 1) s after the plan's end, and level above the floor, unless that would take
-        more than one g.
-        """
+        """Extend rows straight, `beyond` (M, 1) s after the plan's end, and level above the floor, where one g suffices."""
         z, v_z = P.stop - 1, V.stop - 1
         steep = rows[:, v_z] ** 2 > 2 * GRAVITY * (self._lowest_m - rows[:, z])
         level = np.where(steep, np.inf, np.maximum(rows[:, z], self._lowest_m - LEVEL_M))
@@ -193,9 +189,7 @@ class PlanProgress:
         self._fastest = Buffered(fastest.map(stages))
 
     def advance(self, row: Array, p_w: Array, dt: float) -> None:
-        """Advance progress by dt, s, by the plan's row (NR,) there and the position p_w (3,) m, not finite if unknown. Lost
-        time stays lost.
-        """
+        """Advance progress by dt, s, by the plan's row (NR,) and the position p_w (3,) m, not finite if unknown."""
         lead = float((p_w - row[P]) @ row[V]) / max(float(row[V] @ row[V]), SPEED_FLOOR**2)  # s of plan time
         lead = lead if math.isfinite(lead) else 0.0
         self.theta += dt * min(max(self.pace + PULL * lead, SLOWEST), FASTEST)
@@ -211,9 +205,7 @@ class PlanProgress:
         self.pace = min(max(pace, SLOWEST), self.most)
 
     def look_ahead(self, parameters: Array, length_ratio: Array | float = 1.0) -> Array:
-        """Return the largest pace (N + 1,) by stage parameters (N + 1, NP) and `avoidance.length_ratios` (N + 1,); updates
-        `limit`.
-        """
+        """Return the largest pace (N + 1,) by stage parameters (N + 1, NP) and `avoidance.length_ratios`; updates `limit`."""
         fastest = self._fastest
         fastest.arguments[0][:] = parameters
         fastest()

@@ -143,9 +143,7 @@ def gate_corridor(s: Stage) -> ca.SX:
 
 
 def costs(w: Weights) -> tuple[tuple[Residual, float, float], ...]:
-    """Return the residuals with their weights in every stage, and at the end, where no input is, but the plan's velocity
-    counts.
-    """
+    """Return the residuals with their weights in every stage, and at the end, where no input is, but the plan's velocity."""
     return (
         (lambda s: s.x["p"] - s.p["p"], w.position, w.position),
         (contour, w.contour, w.contour),

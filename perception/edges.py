@@ -268,7 +268,6 @@ class QuadEdges(NamedTuple):
     support: Array  # (Q, 4) share of the profiles in the image that agree with the line
 
     def select(self, which: Indices | Mask) -> "QuadEdges":
-        """Return a subset of the quadrilaterals."""
         ends_px, measured, support = self.ends_px[which], self.measured[which], self.support[which]
         return QuadEdges(self.corners_px[which], self.outward[which], ends_px, measured, support)
 

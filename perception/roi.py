@@ -66,7 +66,6 @@ class RoiPredictor:
 
     @property
     def whole_image(self) -> SearchWindow:
-        """Search window over the whole image."""
         return SearchWindow(self._frame_ratio)
 
     def next_window(self, t: float, unseen_s: float, pose: PredictedPose) -> SearchWindow:

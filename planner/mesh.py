@@ -27,9 +27,7 @@ def leg_numbers(mesh: Mesh) -> np.ndarray:
 
 
 def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
-    """Return even intervals, with nodes at the ends of the visibility window, by guessed durations (L,), s, and paths (3, M)
-    m.
-    """
+    """Return even intervals, with nodes at the ends of visibility windows, by guessed durations (L,), s, and paths (3, M) m."""
     mesh = []
     for parts in course.sections:
         ends = np.cumsum(durations[parts])

@@ -77,8 +77,7 @@ class NodeBounds:
 
 
 class LevelLiftOff(Term):
-    """Limit of the tilt during lift-off from the floor, so that the body's rim stays clear of it, in vehicles with less
-    thrust too.
+    """Limit of the tilt during lift-off, so that the body's rim stays clear of the floor:
 
         rim sin(tilt) <= height + LEAN_M + rim sin(initial tilt)
     """

@@ -150,9 +150,7 @@ class Track:
         return gate_times_s[-1] - (gate_times_s[0] if self.clock == "first_gate" else 0.0)
 
     def course(self, laps: int) -> tuple[Gate, ...]:
-        """Return the gates of a number of laps, in order. Raises UserError: none, too many, or several of a course that is
-        not closed.
-        """
+        """Return the gates of a number of laps, in order. Raises UserError: none, too many, or several of an open course."""
         if not 1 <= laps <= MOST_LAPS:
             raise UserError(f"{self.name}: {laps} laps requested: must lie between 1 and {MOST_LAPS}")
         if laps > 1 and not self.closed:
@@ -199,9 +197,7 @@ def _rounded(point: Vector) -> Vector:
 
 
 def load_track_of(name: str, instead: str | Path | None = None) -> Track:
-    """Load the track named in a log, from this folder, its folder `tracks`, or shipped; or `instead`, if given. Raises
-    UserError.
-    """
+    """Load the track named in a log, from this folder, its folder `tracks`, or shipped; or `instead`. Raises UserError."""
     for own in (Path("tracks", f"{name}.yaml"), Path(f"{name}.yaml")):
         instead = instead or (own if own.exists() else None)
     if instead is None and name not in names(FOLDER):
@@ -337,9 +333,7 @@ def parse_place(text: str) -> tuple[int, int, float]:
 
 
 def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
-    """Return the track with the start of vehicle `number` (1 to `of`, from the left), ahead_m in front of the row. Raises
-    UserError.
-    """
+    """Return the track with the start of vehicle `number` (1 to `of`, from the left), ahead_m on. Raises UserError."""
     if not 1 <= number <= of <= MOST or not 0 < spacing_m < math.inf or not math.isfinite(ahead_m):
         raise UserError(
             f"place {number} of {of}, {spacing_m:g} m apart, {ahead_m:g} m ahead: must be one of 1 to N places,"

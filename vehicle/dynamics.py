@@ -120,9 +120,7 @@ def authority(c: Any, thrust_max: float) -> Any:
 
 @inlined
 def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
-    """Return dx/dt of the `rates` model, x as `RATES_X`, u as `RATES_U`, par as `RatesParameters` or anything with its
-    fields.
-    """
+    """Return dx/dt of the `rates` model, x as `RATES_X`, u as `RATES_U`, par with the fields of `RatesParameters`."""
     q = (x[3], x[4], x[5], x[6])
     v = (x[7], x[8], x[9])
     w = (x[10], x[11], x[12])

@@ -11,9 +11,7 @@ Z95 = 1.959963984540054  # -, two-sided 95 % quantile of the normal distribution
 
 
 def mahalanobis2(r: Array, S: Array) -> float:
-    """Return r' S^-1 r of a residual (M,), chi-square with M degrees of freedom. Raises numpy.linalg.LinAlgError: S is not
-    positive.
-    """
+    """Return r' S^-1 r of a residual (M,), chi-square with M degrees of freedom. Raises LinAlgError: S is not positive."""
     whitened = np.linalg.solve(np.linalg.cholesky(S), r)
     return float(whitened @ whitened)
 
@@ -25,9 +23,7 @@ def greatest_sigma(cov: Array) -> float:
 
 @cache
 def chi2_limit(dof: int, false_alarm: float) -> float:
-    """Return the chi-square quantile exceeded with probability `false_alarm`, to 1e-12, by bisection: SciPy takes 0.25 s to
-    import.
-    """
+    """Return the chi-square quantile exceeded with a probability, to 1e-12, by bisection: SciPy takes 0.25 s to import."""
     low, high = 0.0, 1.0
     while chi2_survival(dof, high) > false_alarm:
         low, high = high, 2 * high

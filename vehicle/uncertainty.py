@@ -12,9 +12,7 @@ DEG = math.radians(1.0)  # rad per degree
 
 @dataclass(frozen=True)
 class Doubt:
-    """Prior standard deviations, of vectors on each axis; the IMU's noise is in the vehicle's file. Raises ValueError: one is
-    not positive.
-    """
+    """Prior standard deviations, of vectors on each axis; the IMU's noise is in the vehicle's file. Raises ValueError."""
 
     # The pad, and the vehicle at rest on it.
     pad_m: float = 0.1  # m, position of the pad, the origin of a map

@@ -311,9 +311,7 @@ class Vehicle(Limited):
         return self.imu.accel_loss_m_s2 * self.throttle.throttle(thrust) ** 2
 
     def steadied(self, accel: Vector, v_b: Vector) -> Vector:
-        """Return a specific force (m/s^2, body FRD), measured in flight at v_b (m/s), without the loss that belongs to its
-        thrust.
-        """
+        """Return a specific force (m/s^2, body FRD), measured at v_b (m/s), without the loss that belongs to its thrust."""
         x, y, z = accel
         *_, drag_z = drag((1.0, 0.0, 0.0, 0.0), v_b, self.drag_linear_1_s, self.drag_quadratic_1_m)
         if not math.isfinite(drag_z):  # an estimate that has failed spoils no measurement

@@ -160,7 +160,6 @@ def names() -> list[str]:
 
 
 def is_policy(name: str) -> bool:
-    """Return whether it is the name or the file of a policy."""
     return Path(name).suffix == ONNX or name.casefold() in map(str.casefold, names())
 
 

@@ -93,9 +93,7 @@ def gather(scene: PreparedImage, view: View, hypotheses: Hypotheses, model: Gate
 
 
 def _stands_in_place(silhouette: QuadEdges, expected_px: Array, width_px: Array, extent_px: Array) -> Mask:
-    """Check which sides (R, 4) of silhouettes, of frames width_px (R, 1), lie at expected_px (R, 4, 2), within the depth's
-    extent_px (R, 4).
-    """
+    """Check which sides (R, 4) of silhouettes lie at expected_px (R, 4, 2), within the depth's outward extent_px (R, 4)."""
     off = silhouette.corners_px - expected_px
     miss_px = ((off + off[:, NEXT]) / 2 * silhouette.outward).sum(-1)
     most_px = np.maximum(SILHOUETTE_MISS * width_px, SILHOUETTE_MISS_PX)
@@ -228,9 +226,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
 
 @np.errstate(all="ignore")
 def rim_gaps_px(holes: Array, camera: Camera) -> Array:
-    """Return the gaps (Q, 4, 2 ends) px from the sides of holes (Q, 4, 2) outward to the near face's rim, by IPPE; NaN
-    without a pose.
-    """
+    """Return the gaps (Q, 4, 2 ends) px from holes' sides (Q, 4, 2) outward to the near face's rim, by IPPE; NaN without pose."""
     R_cg, p_cg = ippe(holes, 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
     corners_c = p_cg[..., None, :] + CORNERS / 2 @ np.swapaxes(R_cg, -1, -2)  # (Q, 2, 4, 3)
     error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)

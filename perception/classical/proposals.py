@@ -49,9 +49,7 @@ OCCLUDER_WIDTH_RATIO = 1.2
 
 
 def cut_quadrilateral(contour: Image, width: int, height: int) -> Array | None:
-    """Return a quadrilateral (4, 2) on the uncut sides of a hole, the others as of a frontal square; None with fewer than
-    two.
-    """
+    """Return a quadrilateral (4, 2) on the uncut sides of a hole, the others as of a frontal square; None with one side."""
     polygon = _polygon(contour, width, height)
     if polygon is None:
         return None
@@ -238,7 +236,6 @@ class Hypotheses(NamedTuple):
     source: Indices  # (R,) the measured opening that each derives from
 
     def select(self, which: Indices) -> "Hypotheses":
-        """Return a subset of the hypotheses."""
         return Hypotheses(self.edges.select(which), self.suspect[which], self.replaced[which], self.source[which])
 
 
@@ -293,9 +290,7 @@ def _placed(edges: QuadEdges, replaced: Mask, opposite_says_px: Array) -> QuadEd
 
 
 def _with_fourth_sides(found: Hypotheses, as_measured_px: Array, model: GateModel) -> Hypotheses:
-    """Return all hypotheses, and copies of those with three measured sides, as_measured_px (R, 4, 2), the fourth completing a
-    square.
-    """
+    """Add copies of hypotheses with three measured sides, as_measured_px (R, 4, 2), whose fourth completes a square."""
     which = np.flatnonzero(found.edges.measured.sum(-1) == 3)
     if not len(which):
         return found

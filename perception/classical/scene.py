@@ -34,9 +34,7 @@ def background_limit(first_view: bool) -> float:
 
 
 def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Array, Array]:
-    """Return shares (Q, 4) of gate-coloured samples beside openings' sides: on the frame (1 outside the image), and beyond it
-    (0).
-    """
+    """Return shares (Q, 4) of gate-coloured samples beside sides: on the frame (1 outside the image), and beyond it (0)."""
     across = np.array(ON_FRAME)[:, None, None]
     on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
     squares = np.concatenate([on_frame, concentric(silhouettes, np.array(BEYOND_FRAME))], 1)
@@ -46,9 +44,7 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Ar
 
 
 def colour_by_scale(image: Image, openings: Array, scales: Array) -> tuple[Array, Array]:
-    """Count samples, and gate-coloured ones, (Q, 4, S) each, on sides of squares `scales` (S,) times as large as openings (Q,
-    4, 2).
-    """
+    """Count samples, and gate-coloured ones, (Q, 4, S) each, on sides of openings (Q, 4, 2) enlarged by `scales` (S,)."""
     sampled, coloured = count_red(image, concentric(openings, scales))
     return sampled, coloured
 

@@ -131,9 +131,7 @@ def find_peaks(log_odds: Float32) -> Array:
 
 
 def blocks(image: Image) -> Float32:
-    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5, padded to
-    2^5.
-    """
+    """Return the network's input for an image (H, W, 3) BGR: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5, padded."""
     h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
     x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
     whole = np.zeros((1, len(x), -(-h // PART) * PART, -(-w // PART) * PART), np.float32)
@@ -148,19 +146,15 @@ def to_image(at: Array) -> Array:
 
 
 def to_map(px: Array) -> Array:
-    """Convert image to map pixels."""
     return (px - (STRIDE - 1) / 2) / STRIDE
 
 
 def probability(log_odds: Float32) -> Array:
-    """Return the probabilities of log-odds."""
     return np.asarray(1 / (1 + np.exp(-log_odds.astype(float))))
 
 
 def peak_offset(before: Array, at: Array, after: Array) -> Array:
-    """Return the offset (N,) of a peak's vertex from its pixel: the logarithm of a Gaussian is a parabola through three
-    samples.
-    """
+    """Return the offset (N,) of a peak's vertex from its pixel: the logarithm of a Gaussian is a parabola."""
     before, at, after = (np.log(height + EPS) for height in (before, at, after))
     return np.asarray(np.clip((after - before) / (2 * np.maximum(2 * at - before - after, 1e-3)), -0.5, 0.5))
 

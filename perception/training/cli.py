@@ -13,8 +13,6 @@ OPTIONS = {"records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class TeachingSettings:
-    """Settings of `train-detector`."""
-
     out: Path = key(
         Path("gates.onnx"), "network; its card (.yaml) and sheet (.png) lie beside it", "FILE.onnx", ending=".onnx"
     )

@@ -36,8 +36,6 @@ FARTHEST = 3.0  # -, greatest coordinate of a corner over the image's greater si
 
 @dataclass(frozen=True, slots=True)
 class Photograph:
-    """A labelled image."""
-
     name: str  # its path within the folder
     image: Image  # (H, W, 3) BGR
     corners_px: Array  # (K, 4, 2) of the openings, clockwise as seen; NaN where unknown
@@ -53,9 +51,7 @@ class Mark(NamedTuple):
 
 
 def read_photographs(folder: Path) -> list[Photograph]:
-    """Return the images of a folder and its sub-folders that the labels name, in natural order (2 before 10). Raises
-    UserError.
-    """
+    """Return the images of a folder that its labels name, in natural order (2 before 10). Raises UserError."""
     files = [file for file in folder.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES]
     if not files:
         raise UserError(f"{folder}: no such folder, or no images ({', '.join(IMAGE_SUFFIXES)}) inside")
@@ -170,9 +166,7 @@ def _cvat_points(shape: ElementTree.Element) -> Iterator[list[float]]:
 
 
 def _clockwise(mark: Mark, image: Image, where: str) -> Array:
-    """Return corners (4, 3) px and visibility, clockwise as seen, NaN for unknown ones. Raises UserError: they are of no
-    opening.
-    """
+    """Return corners (4, 3) px and visibility, clockwise as seen, NaN for unknown ones. Raises UserError: of no opening."""
     height, width = image.shape[:2]
     quad = np.column_stack([mark.points, np.full((len(mark.points), 3 - mark.points.shape[1]), VISIBLE)])
     if len(quad) != 4:

@@ -110,9 +110,7 @@ def match(images: list[tuple[list[Detection], Array]]) -> Matches:
 
 
 def corner_deviations(found: Matches) -> tuple[float, float, float]:
-    """Return a card's corner_px, corner_side and hidden_side: maximum-likelihood Gaussians of the errors of corners, without
-    outliers.
-    """
+    """Return a card's corner_px, corner_side and hidden_side: maximum-likelihood Gaussians of errors without outliers."""
     from scipy.optimize import minimize  # slow to load
 
     good = found.iou >= IOUS[0]

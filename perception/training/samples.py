@@ -34,9 +34,7 @@ LEAST_SHORTEST_PX = 4.0  # ... and shortest one
 
 
 def draw_sample(photograph: Photograph, rng: np.random.Generator) -> tuple[Image, Float32, *tuple[Float32, ...]]:
-    """Return a random view: an image (3, h, w) BGR, peaks of height 1 (1, h / 2, w / 2) at visible corners, and each
-    `head_target`.
-    """
+    """Return a random view: an image (3, h, w) BGR, peaks (1, h / 2, w / 2) at visible corners, and each `head_target`."""
     height, width = photograph.image.shape[:2]
     H = _view(width, height, photograph.corners_px, rng)
     scale = float(np.sqrt(abs(np.linalg.det(H[:2, :2]))))
@@ -92,9 +90,7 @@ def corner_target(corners_px: Array) -> Float32:
 
 
 def head_target(corners_px: Array, head: int) -> Float32:
-    """Return the target (10, h, w) of a head: cells that report an opening, those that count (placed, not too small), and
-    offsets.
-    """
+    """Return the target (10, h, w) of a head: cells that report an opening, those that count (placed, large), and offsets."""
     stride, (low, high) = HEAD_STRIDES[head], SIZES_PX[head : head + 2]
     cells = cell_centres(CROP_PX[1] // stride, CROP_PX[0] // stride, stride)
     target = np.zeros((10, *cells.shape[:2]), np.float32)

@@ -1,6 +1,4 @@
-"""Certificate of a plan, which shares nothing with the problem's constraints: other integrators, a geometry of its own, checks
-between the nodes too.
-"""
+"""Certificate of a plan, independent of the problem's constraints: other integrators and geometry, also between the nodes."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,9 +18,7 @@ from gate_racer.vehicle.rotation import Array
 
 
 def seen(path: ReplayedPath, times: list[float], task: Task) -> list[tuple[float | None, float | None]]:
-    """Return per gate the share of its leg, and the time, s, on it and the leg before, in view from detection range on; or
-    None.
-    """
+    """Return per gate the share of its leg, and the time, s, on it and the leg before, in view and in range, or None."""
     begins, found = [float(path.t[0])] * 2 + times, []
     for i, (gate, crossed) in enumerate(zip(task.gates, times, strict=False)):
         leg, both = (_seen(path, gate, begin, crossed, task) for begin in (begins[i + 1], begins[i]))

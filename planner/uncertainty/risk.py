@@ -272,9 +272,7 @@ def _rooms(plan: Plan, task: Task) -> EdgeDistances:
 
 
 def _require_room(task: Task, rooms: EdgeDistances, risk: float) -> None:
-    """Check that the middle of all openings fits the risk. Raises UserError with the gate at most risk, and a risk that would
-    fit.
-    """
+    """Check that the middle of all openings fits the risk. Raises UserError with the gate at most risk, and a risk that fits."""
     radius, parts = task.vehicle.contact_radius_m, []
     for one in rooms.crossings:  # the controller is not drawn away from the middle
         middle = replace(one.slanted, means_m=np.zeros_like(one.slanted.means_m))
