@@ -54,11 +54,9 @@ def load_part(name: str, what: str, needed: Sequence[str]) -> type:
     module = _module(name, where)
     found = getattr(module, cls, None)
     if not isinstance(found, type):
-        known = [
-            key for key, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__
-        ]
+        own = [key for key, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__]
         lacks = f"{where} has no class {cls!r}" if cls else f"the class is missing, as in {where}:Class"
-        raise UserError(f"{name}: {lacks}; it has: {', '.join(known) or 'none'}")
+        raise UserError(f"{name}: {lacks}; it has: {', '.join(own) or 'none'}")
     if not any(callable(getattr(found, method, None)) for method in needed):
         methods = " nor ".join(f"`{method}`" for method in needed)
         raise UserError(f"{name}: {cls} has no method {methods}, by which it would be a {what}, see {PAGE}")
@@ -98,13 +96,11 @@ def described(error: BaseException) -> str:
     except Exception:  # of an error that cannot be shown
         message = ""
     ours = str(Path(__file__).parent.parent)
-    frames = [
-        one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((ours, "<frozen"))
-    ]
+    calls = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith((ours, "<frozen"))]
     if isinstance(error, SyntaxError):
         place = f" ({error.filename}:{error.lineno})"
     else:
-        place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        place = f" ({calls[-1].filename}:{calls[-1].lineno})" if calls else ""
     return f"{type(error).__name__}: {message}{place}" if message else f"{type(error).__name__}{place}"
 
 

@@ -160,11 +160,8 @@ def instead(parser: argparse.ArgumentParser, option: str) -> str:
 def _form(one: Key) -> dict[str, Any]:
     flag = one.kind is bool
     default = "" if flag or not _shown(one.default) else f" (default: {_shown(one.default)})"
-    form: dict[str, Any] = {
-        "const": one,
-        "default": argparse.SUPPRESS,
-        "help": one.about.doc.replace("%", "%%") + default,
-    }
+    told = one.about.doc.replace("%", "%%") + default
+    form: dict[str, Any] = {"const": one, "default": argparse.SUPPRESS, "help": told}
     if flag:
         return form | {"nargs": 0}
     if one.about.choices and not (one.listed or one.about.suffix or one.about.part):

@@ -53,10 +53,8 @@ def make_scene(arguments: argparse.Namespace) -> int:
     if arguments.track != NOTHING:
         track = load_track(arguments.track)
         objects, raised = objects_of(track, int(model))
-        north, east, down = track.start.position_m
-        say(
-            f"start the vehicle at north {north:g}, east {east:g}, up {raised - down:g} m, yaw {track.start.yaw_deg:g} deg"
-        )
+        (north, east, down), yaw = track.start.position_m, track.start.yaw_deg
+        say(f"start the vehicle at north {north:g}, east {east:g}, up {raised - down:g} m, yaw {yaw:g} deg")
         if bare := [i for i in sorted(set(track.landmarks)) if not track.gates[i].has_frame]:
             say(f"gates without a frame are not placed: {', '.join(map(str, bare))}")
     with SceneClient(server) as client:
@@ -64,9 +62,7 @@ def make_scene(arguments: argparse.Namespace) -> int:
         report = client.make(objects)
     write_json(arguments.json, report)
     if objects and len(report.missing) == len(objects):
-        raise UserError(
-            f"no state of any box from {host}:{port}: does RflySim3D run there, and send to UDP 20006 here?"
-        )
+        raise UserError(f"no state of any box from {host}:{port}: does RflySim3D run, and send to UDP 20006 here?")
     say(f"{report.placed} of {len(objects)} boxes placed, {report.removed} of earlier courses removed")
     for numbers, what in (
         (report.missing, "without a state"),
@@ -110,10 +106,8 @@ def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[Part
     """Yield the sensors, CopterSim's heartbeat and IMU, and PX4; of the copter of the first sensor."""
     (host, port), copter = server, max(sensors[0].copter, 1) if sensors else 1
     profile, silent = load_profile("px4").of_copter(copter), partial(Finding, good=False)
-    remedy = (
-        f"no frame from {host}:{port}: is RflySim3D running there, SendProtocol[1..4] 0 or this machine, and UDP let"
-    )
-    remedy += " through its firewall? From WSL set SendProtocol[6] to 1400"
+    remedy = f"no frame from {host}:{port}: is RflySim3D running there, SendProtocol[1..4] 0 or this machine,"
+    remedy += " and UDP let through its firewall? From WSL set SendProtocol[6] to 1400"
     for sensor in sensors:
         finding = silent(f"sensor {sensor.seq_id}, {SENSORS[sensor.type_id].name}", detail=remedy, needed=True)
         yield finding, partial(SensorSocket, sensor, server, lambda line: None), _samples
@@ -121,9 +115,7 @@ def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[Part
     yield silent("CopterSim's heartbeat", detail=remedy), partial(HeartbeatReceiver, server, copter), _beats
     remedy = f"no answer from UDP {imu_port(copter)}; only the bridge's --imu needs it"
     yield silent("CopterSim's IMU", detail=remedy), partial(ImuReceiver, host, IMU_HZ, copter), _samples
-    remedy = (
-        f"no HEARTBEAT from {host}:{profile.simulator_port}: is UDPSIMMODE Mavlink_Full, IS_BROADCAST this machine?"
-    )
+    remedy = f"no HEARTBEAT from {host}:{profile.simulator_port}: UDPSIMMODE Mavlink_Full, IS_BROADCAST this machine?"
     client = partial(MavlinkClient, listening_host(server), profile.mavlink_port, profile, (host, 0))
     yield silent("PX4 by MAVLink", detail=remedy, needed=True), client, _autopilot
 

@@ -164,9 +164,8 @@ class PlanController:
         u, q_wb = self._command(t, source, solution, ahead)
         row = self._parameters[0]
         if source is Source.GEOMETRIC:
-            self.progress.pace += (
-                (min(geometric.SLOW, self.progress.limit) - self.progress.pace) * dt / geometric.SLOWING_S
-            )
+            slow = min(geometric.SLOW, self.progress.limit)
+            self.progress.pace += (slow - self.progress.pace) * dt / geometric.SLOWING_S
         elif solution is not None:
             self._formulation.drive(self.progress, solution, row, ahead[V], dt)
         self.progress.advance(row, ahead[P], dt)

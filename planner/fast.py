@@ -60,9 +60,7 @@ class Rows:
         return begins, kinds[order], at[order], given[order], equal[order]
 
 
-Table = tuple[
-    Any, Any, Any, Any, Any
-]  # first row of each node and one past the last; kinds, parts, parameters, equalities
+Table = tuple[Any, Any, Any, Any, Any]  # first row of each node, and the end; kinds, parts, parameters, equalities
 
 
 def rows(course: Course, mesh: Mesh, point: Point, parts: np.ndarray, strayed: np.ndarray) -> Table:

@@ -79,7 +79,7 @@ class NodeBounds:
 class LevelLiftOff(Term):
     """Limit of the tilt during lift-off, so that the body's rim stays clear of the floor:
 
-        rim sin(tilt) <= height + LEAN_M + rim sin(initial tilt)
+    rim sin(tilt) <= height + LEAN_M + rim sin(initial tilt)
     """
 
     def __init__(self, course: Course):

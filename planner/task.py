@@ -87,9 +87,7 @@ class PlanOptions:
     start: Initial | None = key(None, "initial state instead of the pad: `position_m`, `velocity_m_s`, `next_gate` ...")
     stop_m: Vector | None = key(None, "final position at rest instead of the track's end, [X, Y, Z] in m")
     fast: bool = key(False, "plan in a tenth of a second, on a coarse mesh, in flight up to 3 % slower")
-    limit_s: float | None = key(
-        None, f"CPU time of the search, s; else {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate", positive=True
-    )
+    limit_s: float | None = key(None, f"CPU time, s; else {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate", positive=True)
     guesses: int | None = key(None, "initial guesses, solved in parallel; else 2, or 1 on a long course", least=1)
 
     @property

@@ -83,25 +83,19 @@ def example(name: str) -> str:
 
 
 def api() -> str:
-    parts = [API_HEAD]
+    page = [API_HEAD]
     for name in HOMES:
         node = definition(name)
         notes = (ast.get_docstring(node) or "").partition("Examples:\n")[0].rstrip()
         if (made := made_by(node)) and (more := ast.get_docstring(made)):
             notes += f"\n\n{more}"
-        parts += [
-            f"\n## {name}\n",
-            f"```text\n{signature(node)}\n\n{notes}\n```\n",
-            f"```pycon\n{example(name)}\n```\n",
-        ]
-    return "\n".join(parts)
+        page += [f"\n## {name}\n", f"```text\n{signature(node)}\n\n{notes}\n```\n", f"```pycon\n{example(name)}\n```\n"]
+    return "\n".join(page)
 
 
 def described() -> dict[str, tuple[Any, Any]]:
     """Return settings and options of each command that has settings."""
-    parsers: dict[str, argparse.ArgumentParser] = {
-        name: import_module(module).parser() for name, module in COMMANDS.items()
-    }
+    parsers: dict[str, Any] = {name: import_module(module).parser() for name, module in COMMANDS.items()}
     for name, of in WITHIN.items():
         (actions,) = (a for a in parsers[of]._actions if isinstance(a, argparse._SubParsersAction))
         parsers[f"gate-racer {name}"] = actions.choices[name]

@@ -60,9 +60,8 @@ def race(seed: int) -> TuningRace | None:
     vehicle = load_vehicle(str(rng.choice(VEHICLES)))
     thrust, drag, mass = rng.uniform(0.85, 1.1), float(np.exp(rng.uniform(-0.7, 0.7))), rng.uniform(0.93, 1.07)
     air, delay_s = AirDeviation(gust_m_s=rng.uniform(0.0, 2.0)), rng.uniform(0.0, 0.02)
-    off = Deviations(
-        PlantDeviation(thrust_scale=thrust / mass, drag_scale=drag / mass, command_delay_s=delay_s), air=air
-    )
+    plant = PlantDeviation(thrust_scale=thrust / mass, drag_scale=drag / mass, command_delay_s=delay_s)
+    off = Deviations(plant, air=air)
     path = np.array([track.start.position_m, *(gate.p_wg for gate in track.gates)])
     if np.linalg.norm(np.diff(path, axis=0), axis=1).sum() > LONGEST_M:
         return None

@@ -201,9 +201,7 @@ def load_track_of(name: str, instead: str | Path | None = None) -> Track:
     for own in (Path("tracks", f"{name}.yaml"), Path(f"{name}.yaml")):
         instead = instead or (own if own.exists() else None)
     if instead is None and name not in names(FOLDER):
-        raise UserError(
-            f"the log's track {name} has no file {name}.yaml here or in tracks/; name its file with --set track=FILE"
-        )
+        raise UserError(f"the log's track {name} has no {name}.yaml here or in tracks/; name it by --set track=FILE")
     return load_track(instead or name)
 
 
@@ -239,10 +237,7 @@ def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:
     ways = entry.yaw_deg or 0.0, entry.pitch_deg
     if polygon is not None:
         convex = entry.base_m is None and _convex_around_origin(polygon)
-        require(
-            convex,
-            ".polygon_m: needs centre_m and three or more corners (y right, z down) of a convex outline around it",
-        )
+        require(convex, ".polygon_m: needs centre_m, and three or more corners, y right, z down, convex around it")
         return Gate(at, *ways, visible=False, polygon_m=polygon, tunnel_m=entry.tunnel_m)
     require(frame, ": a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
     assert frame is not None

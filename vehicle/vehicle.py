@@ -258,9 +258,7 @@ class Vehicle(Limited):
     name: str
     source: str
     body_m: Vector = limited(positive=True, most=10.0)  # m, length, width, height
-    contact_radius_m: float = limited(
-        positive=True, most=10.0
-    )  # m, of the sphere about the centre that touches nothing
+    contact_radius_m: float = limited(positive=True, most=10.0)  # m, of a sphere about the centre that touches nothing
     throttle: ThrottleCurve = limited()
     thrust_lag_s: float = limited(positive=True, most=2.0)  # s, first-order lag
     rate_max_rad_s: Vector = limited(positive=True, most=100.0)  # rad/s, per body axis

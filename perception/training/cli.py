@@ -13,9 +13,7 @@ OPTIONS = {"records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class TeachingSettings:
-    out: Path = key(
-        Path("gates.onnx"), "network; its card (.yaml) and sheet (.png) lie beside it", "FILE.onnx", ending=".onnx"
-    )
+    out: Path = key(Path("gates.onnx"), "network; card (.yaml) and sheet (.png) beside", "FILE.onnx", ending=".onnx")
     steps: int = key(6000, "steps of the training; the default takes 20 to 30 minutes on two cores", least=1)
     batch: int = key(8, "samples of a step; a GPU takes more at once", least=1)
     seed: int = key(1, "seed of the training", least=0)

@@ -134,9 +134,7 @@ def _yolo_pose(file: Path, folder: Path, images: Iterable[str]) -> Iterator[Mark
         with reading(file):
             values = np.array(line.split(), float)
         if len(values) not in (13, 17):
-            raise UserError(
-                f"{file}, opening {number}: must have 13 values, or 17 with visibilities, has {len(values)}"
-            )
+            raise UserError(f"{file}, opening {number}: must have 13 values, with visibilities 17, has {len(values)}")
         yield Mark(name, values[5:].reshape(4, -1), scaled=True)
 
 

@@ -189,10 +189,8 @@ def split(photographs: list[Photograph], folder: Path) -> tuple[list[Photograph]
     first = round(len(photographs) * (1 - HELD_OUT))
     taught, held_out = photographs[:first], photographs[first:]
     if min(openings(taught), openings(held_out)) < FEWEST:
-        has = (
-            f"{openings(photographs)} labelled openings, of which {openings(held_out)} in the last fifth of the images"
-        )
-        raise UserError(f"{folder}: {has}; at least {FEWEST} are needed there and before")
+        has = f"{openings(photographs)} labelled openings, of which {openings(held_out)} in the last fifth"
+        raise UserError(f"{folder}: {has} of the images; at least {FEWEST} are needed there and before")
     return taught, held_out
 
 
