@@ -89,8 +89,7 @@ class Lens:
     def reaching(self, corner: float, edge: float) -> "Lens":
         """Return this lens with its reach, for a picture whose farthest corner and nearest edge lie at these distorted radii.
 
-        Raises:
-            ValueError: the lens folds or stretches the picture before its nearest edge, or shows more than a pinhole can.
+        Raises ValueError: it folds or stretches the picture before its nearest edge, or shows more than a pinhole can.
         """
         if not self.distorts:
             return replace(self, reach=OUTSIDE * corner)
@@ -100,12 +99,12 @@ class Lens:
             slope = self._least_area(radii) * radii / at
         flat = slope * (1 + radii**2) < FLAT * at / np.arctan(radii)
         last = int(flat.argmax()) - 1 if flat.any() else len(radii) - 1
-        if last < 0 or at[last] < edge:
-            what = "folds the picture" if flat.any() else "shows more than 174 deg, which no pinhole does"
-            raise ValueError(f"the lens ({self.model}: {self._named()}) {what}")
-        stretch = float((at / radii)[: np.searchsorted(at[:last], edge) + 1].max())
-        if stretch > MOST_STRETCH:
-            raise ValueError(f"the lens ({self.model}: {self._named()}) stretches the picture {stretch:.3g} times")
+        stretch = (at / radii)[: np.searchsorted(at[:last], edge) + 1].max()
+        if last < 0 or at[last] < edge or stretch > MOST_STRETCH:
+            named = zip(("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2"), (*self.k, *self.p), strict=True)
+            given = ", ".join(f"{name} {value:g}" for name, value in named if value)
+            faults = f"folds the picture, stretches it more than {MOST_STRETCH:g} times, or shows more than 174 deg"
+            raise ValueError(f"the lens ({self.model}: {given}) {faults}")
         reach = radii[last]
         if at[last] > corner:
             reach = min(OUTSIDE * np.interp(corner, at[: last + 1], radii[: last + 1]), reach)
@@ -150,10 +149,6 @@ class Lens:
         (p1, p2), (x, y) = self.p, xy.T
         mixed = 2 * (p1 * x + p2 * y)
         return np.array([[2 * p1 * y + 6 * p2 * x, mixed], [mixed, 2 * p2 * x + 6 * p1 * y]]).transpose(2, 0, 1)
-
-    def _named(self) -> str:
-        named = zip(("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2"), (*self.k, *self.p), strict=True)
-        return ", ".join(f"{name} {value:g}" for name, value in named if value)
 
 
 def _equidistant(r2: Array, k: tuple[float, float, float, float]) -> tuple[Array, Array, Array]:

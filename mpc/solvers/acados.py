@@ -72,20 +72,16 @@ def _installed(wheel: Path) -> tuple[Path, bool]:
 def _import_template(wheel: Path) -> ModuleType:
     """Load acados, the user's own or of the folder of a wheel, and import its template module. Raises AcadosMissingError."""
     install, own = _installed(wheel)
-    if own:
-        try:
-            template = importlib.import_module("acados_template")
-        except ImportError as error:
-            raise AcadosMissingError(f"acados_template cannot be loaded ({error}); reinstall it with pip") from None
-        if importlib.util.find_spec("acados_template.acados_code_gen_options"):
-            raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
-        return template
-    os.environ["ACADOS_SOURCE_DIR"] = str(install)
-    os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(wheel / "acados" / "acados_template")
-    os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
-    if str(wheel) not in sys.path:
-        sys.path.append(str(wheel))
     try:
+        if own:
+            if importlib.util.find_spec("acados_template.acados_code_gen_options"):
+                raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
+            return importlib.import_module("acados_template")
+        os.environ["ACADOS_SOURCE_DIR"] = str(install)
+        os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(wheel / "acados" / "acados_template")
+        os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
+        if str(wheel) not in sys.path:
+            sys.path.append(str(wheel))
         for library in LIBRARIES:
             # The generated solver refers to these by name only, so they must be loaded before it.
             ctypes.CDLL(str(next((install / "lib").glob(library + ".*"))), mode=ctypes.RTLD_GLOBAL)
@@ -93,7 +89,7 @@ def _import_template(wheel: Path) -> ModuleType:
             warnings.simplefilter("ignore")  # invalid escape sequences in the wheel's sources
             return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
-        raise AcadosMissingError(f"acados in {wheel} cannot be loaded ({error}); install it again") from None
+        raise AcadosMissingError(f"acados in {install} cannot be loaded ({error}); install it again") from None
 
 
 class AcadosSolver:

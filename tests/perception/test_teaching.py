@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.model.quadrilateral import enlarged
 from gate_racer.perception.detection import Detection, overlap
 from gate_racer.perception.taught import detector as taught
 from gate_racer.perception.training.labels import Photograph, read_photographs
@@ -222,13 +221,6 @@ def test_small_and_unplaced_openings_neither_count_nor_err():
         for k in range(len(taught.HEAD_STRIDES)):
             target = head_target(quad[None], k)
             assert not target[0].any() and (target[1] == 0).any()
-
-
-def test_the_middle_of_a_square_in_perspective_is_its_centre():
-    H = np.array([[30.0, 4, 100], [-3, 28, 90], [0.1, 0.05, 1]])
-    square = np.array([[-1.0, -1], [1, -1], [1, 1], [-1, 1]])
-    quad = cv2.perspectiveTransform(square[None], H)[0]
-    np.testing.assert_allclose(enlarged(quad[None], 0.0)[0, 0], [100, 90], atol=1e-9)
 
 
 def test_matches_are_counted_as_the_published_figures_are():

@@ -67,24 +67,7 @@ def test_a_failed_predicate_refuses_and_is_the_only_failed_one(predicate, change
     assert not len(verify(evidence)[0])
 
 
-def test_a_completed_hypothesis_supersedes_its_opening():
-    twice = {
-        name: np.repeat(getattr(GATE, name), 2, 0)
-        for name in ("visible", "on_frame", "beyond", "fits", "shown", "middle_inside", "silhouette_inside", "suspect")
-    }
-    both = GATE.opening.select(np.array([0, 0]))
-    replaced = np.vstack([NONE, sides(True, False, False, False)])
-    pair = replace(GATE, opening=both, silhouette=both, replaced=replaced, source=np.array([0, 0]), **twice)
-    assert verify(pair)[0].tolist() == [1]
-
-
 @pytest.mark.parametrize("side", range(4))
 def test_one_side_may_be_washed_white(side):
     washed = np.where(np.arange(4) == side, 0.0, 1.0)[None]
     assert verify(replace(GATE, on_frame=washed))[0].tolist() == [0]
-
-
-def test_a_suspect_side_lowers_the_score_without_a_silhouette():
-    suspect, unseen = sides(True, False, False, False), sides(False, True, True, True)
-    score = {fits: verify(replace(GATE, suspect=suspect, fits=mask))[1][0] for fits, mask in ((1, ALL), (0, unseen))}
-    assert score[1] == 1.0 and score[0] < verify(replace(GATE, fits=unseen))[1][0]

@@ -8,11 +8,6 @@ from gate_racer.mpc.problem import FOLDER, load_settings
 from tools.tune_mpc import FRACTIONS, tuned, with_values, write
 
 
-def test_factors_of_one_change_nothing():
-    settings = load_settings("mpcc")
-    assert with_values(settings, np.zeros(len(tuned(settings)))) == settings
-
-
 def test_shares_of_thrust_stay_shares():
     settings = load_settings("tracking")
     most = with_values(settings, np.full(len(tuned(settings)), 3.0))
