@@ -161,7 +161,7 @@ class DisturbanceEstimator:
         return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
     def update(self, x: Array, velocity_error: Array, u: Array, thrust: float, dt: float) -> None:
-        """Update at x (14,) by the error (3,), m/s, of the velocity predicted over dt, s, under u (4,), at a thrust that lags."""
+        """Update at x (14,) by the error (3,), m/s, of the velocity predicted over dt, s, under u (4,) and a lagging thrust."""
         self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()
         self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]

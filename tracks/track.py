@@ -328,7 +328,7 @@ def parse_place(text: str) -> tuple[int, int, float]:
 
 
 def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
-    """Return the track with the start of vehicle `number` (1 to `of`, from the left), ahead_m on. Raises UserError."""
+    """Return the track with the start of vehicle `number` (1 to `of`, left to right), moved by ahead_m. Raises UserError."""
     if not 1 <= number <= of <= MOST or not 0 < spacing_m < math.inf or not math.isfinite(ahead_m):
         raise UserError(
             f"place {number} of {of}, {spacing_m:g} m apart, {ahead_m:g} m ahead: must be one of 1 to N places,"

@@ -11,7 +11,7 @@ Z95 = 1.959963984540054  # -, two-sided 95 % quantile of the normal distribution
 
 
 def mahalanobis2(r: Array, S: Array) -> float:
-    """Return r' S^-1 r of a residual (M,), chi-square with M degrees of freedom. Raises LinAlgError: S is not positive."""
+    """Return r' S^-1 r of a residual (M,), chi-square of M degrees. Raises LinAlgError: S is not positive definite."""
     whitened = np.linalg.solve(np.linalg.cholesky(S), r)
     return float(whitened @ whitened)
 

@@ -12,7 +12,7 @@ DEG = math.radians(1.0)  # rad per degree
 
 @dataclass(frozen=True)
 class Doubt:
-    """Prior standard deviations, of vectors on each axis; the IMU's noise is in the vehicle's file. Raises ValueError."""
+    """Prior standard deviations, of vectors on each axis, without the IMU's noise. Raises ValueError: one is not positive."""
 
     # The pad, and the vehicle at rest on it.
     pad_m: float = 0.1  # m, position of the pad, the origin of a map

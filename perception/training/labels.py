@@ -164,7 +164,7 @@ def _cvat_points(shape: ElementTree.Element) -> Iterator[list[float]]:
 
 
 def _clockwise(mark: Mark, image: Image, where: str) -> Array:
-    """Return corners (4, 3) px and visibility, clockwise as seen, NaN for unknown ones. Raises UserError: of no opening."""
+    """Return clockwise corners (4, 3), px and visibility, NaN for unknown ones. Raises UserError: they are of no opening."""
     height, width = image.shape[:2]
     quad = np.column_stack([mark.points, np.full((len(mark.points), 3 - mark.points.shape[1]), VISIBLE)])
     if len(quad) != 4:
