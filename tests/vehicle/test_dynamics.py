@@ -5,10 +5,12 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 import pytest
+from scipy.special import chdtri
 
 from gate_racer.common.config import names
 from gate_racer.vehicle.dynamics import GRAVITY, rates, rk4, rotors
 from gate_racer.vehicle.rotation import from_euler
+from gate_racer.vehicle.statistics import chi2_limit
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -103,3 +105,12 @@ def test_published_rotor_trajectories_replay_row_by_row(name):
     ends = np.array(rk4(rotors, x[:-1].T, u[:-1].T, par, dt))
     ends[2] += (gravity_there - GRAVITY) * dt**2 / 2
     assert np.abs(ends[:3].T - x[1:, :3]).max() < 1e-9
+
+
+# Limits of squared distances, against SciPy's.
+
+
+@pytest.mark.parametrize("dof", [1, 2, 3, 4, 8, 9, 30])
+@pytest.mark.parametrize("false_alarm", [0.5, 1e-3, 1e-9])
+def test_a_limit_is_exceeded_by_the_share_that_is_asked_for(dof, false_alarm):
+    assert chi2_limit(dof, false_alarm) == pytest.approx(chdtri(dof, false_alarm), rel=1e-10)
