@@ -58,20 +58,12 @@ def made_by(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | None:
 
 def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
     """Return the signature as in a call; the fields of a class without its own `__init__`."""
-    if isinstance(node, ast.FunctionDef):
-        return f"{node.name}({', '.join(_arguments(node.args))}) -> {ast.unparse(node.returns) if node.returns else 'None'}"
-    if made := made_by(node):
-        return f"{node.name}({', '.join(_arguments(made.args)[1:])})"
+    made = node if isinstance(node, ast.FunctionDef) else made_by(node)
+    if made is not None:
+        given = ast.unparse(made.args).removeprefix("self, ").replace("=", " = ")
+        return f"{node.name}({given})" + (f" -> {ast.unparse(made.returns)}" if made.returns else "")
     fields = [ast.unparse(one) for one in node.body if isinstance(one, ast.AnnAssign)]
     return f"{node.name}({', '.join(fields)})"
-
-
-def _arguments(given: ast.arguments) -> list[str]:
-    defaults = [None] * (len(given.args) - len(given.defaults)) + given.defaults
-    return [
-        ast.unparse(one) + (f" = {ast.unparse(default)}" if default is not None else "")
-        for one, default in zip(given.args, defaults, strict=True)
-    ]
 
 
 def example(name: str) -> str:
