@@ -172,7 +172,7 @@ def _nees(states: list[State], verdict: Verdict) -> float | None:
         return None
     found = []
     for state in states[::NEES_EVERY]:
-        if not verdict.t[0] <= state.t <= verdict.t[-1] or not state.cov.any():
+        if not verdict.t[0] <= state.t <= verdict.t[-1] or not state.cov.diagonal().all():  # known exactly
             continue
         x = np.array([np.interp(state.t, verdict.t, column) for column in verdict.x.T])
         turn = log(normalised(product(conjugate(state.q_wb), x[Q])))

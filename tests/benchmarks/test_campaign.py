@@ -94,6 +94,11 @@ def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
     assert flown.outcome.gates_total == 2 and flown.path.shape == (0, 5)
 
 
+def test_a_filter_that_begins_exactly_known_is_flown_and_judged(course):
+    outcome = attempt(replace(a_case("projected"), estimator="drift-swift"), course).outcome
+    assert outcome.status != "failed" and outcome.nees is not None
+
+
 def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
     """Told the true state and a map whose gates all stand 0.2 m too high, it errs by that at each of them."""
     low = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 0.0, 0.2),) * 2)
