@@ -36,7 +36,7 @@ from gate_racer.pilot.flight import End, EndReason, Passages, Retry
 from gate_racer.pilot.guidance.velocity import Aim, P, VelocityController, control
 from gate_racer.pilot.records.recorder import SAME_START_S
 from gate_racer.tracks.gate import Gate, sigma_across
-from gate_racer.tracks.track import Track, bars, of_obstacle
+from gate_racer.tracks.track import Track, gate_solids, of_obstacle
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import greatest_sigma
 from gate_racer.vehicle.vehicle import Vehicle
@@ -171,7 +171,8 @@ class Recovery:
         """Create it at t (s); `gate`: of the course."""
         self.stage, self.gate = RecoveryStage.STOP, gate
         self._begun = self._stage_t = t
-        self._others = [bar for o in track.gates if o.has_frame and not o.same_frame(gate) for bar in bars(o)]
+        others = (k for k, other in enumerate(track.gates) if not other.same_frame(gate))
+        self._others = [solid for k in others for solid in gate_solids(track, k)]
         self._others += [of_obstacle(one) for one in track.obstacles]
         self._low, self._high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
         self._hold: Array | None = None

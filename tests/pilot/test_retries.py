@@ -22,7 +22,7 @@ from gate_racer.pilot.guidance.recovery import (
 )
 from gate_racer.planner.plan import read_plan
 from gate_racer.sim.worlds.world import CourseDeviation, Deviations, World
-from gate_racer.tracks.track import bars, load_track
+from gate_racer.tracks.track import bars, load_track, stand
 from tests.flights import DCL, flown_by, racer_of
 
 GO, DT = 100.0, 1 / 60
@@ -150,6 +150,15 @@ def test_from_anywhere_about_a_gate_it_is_flown_through_once_and_nothing_is_touc
         assert len(passed) == 1 and gate.crossing(path[passed[0] - 1], path[passed[0]]).margin > 0.4
         assert all(one is None or one.margin < 0 for one in back), "never through it from behind"
         assert min(bar.distance(path).min() for bar in bars(gate)) > 0.3
+
+
+def test_a_post_of_another_gate_is_not_flown_into(vq1):
+    gate = vq1.gates[1]
+    x, y, z = (gate.p_wg + gate.R_wg @ [-6.5, 0.0, 0.0]).tolist()
+    other = replace(vq1.gates[2], centre_m=(x, y, z - 4.0), stand_m=0.3)
+    track = replace(vq1, gates=(*vq1.gates[:2], other, *vq1.gates[3:]))
+    path, _ = flown_again(track, 1, [3.0, 2.5, 0.0], STILL)
+    assert stand(track, 2).distance(path).min() > 0.5
 
 
 def test_a_gate_that_is_not_seen_is_not_flown_through(vq1):
