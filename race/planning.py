@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         options = replace(options, **own)
     else:
         track, vehicle, options = load_track(arguments.track), load_vehicle(settings.vehicle), settings.options
-        for line in remarks(track):
+        for line in remarks(track, vehicle):
             remark(line)
     inputs = (arguments.track, settings.problem, settings.vehicle, settings.import_csv, arguments.config)
     path = plan_path(settings.out, track, vehicle, options)

@@ -170,7 +170,7 @@ def require_seen(settings: RunSettings, track: Track) -> None:
 
 def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
     """Return the track, with remarks on likely mistakes. Raises UserError where no gate can be seen nor a state is told."""
-    for line in remarks(track):
+    for line in remarks(track, vehicle):
         remark(line)
     require_seen(settings, track)
     return track

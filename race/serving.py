@@ -311,7 +311,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings, json = settings_of(arguments, SimulatorSettings), arguments.json
     settings.require_consistent()
     track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
-    for line in remarks(track):
+    for line in remarks(track, vehicle):
         remark(line)
     profile, style = load_wire(settings.link.profile), load_style(settings.world.style)
     inputs = arguments.track, settings.vehicle, settings.link.profile, settings.world.style, settings.residual

@@ -23,6 +23,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from gate_racer.common.command import remark
 from gate_racer.common.compiled import Image
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import TEXT_BYTES, read_bytes, read_csv, read_json, read_text, reading
@@ -120,6 +121,9 @@ def _coco(file: Path) -> Iterator[Mark]:
     told: dict[str, Any] = read_json(file)
     names = {image["id"]: str(image["file_name"]) for image in told["images"]}
     yield from (Mark(name, np.empty((0, 3))) for name in names.values())
+    empty = sum(not annotation.get("keypoints") for annotation in told["annotations"])
+    if empty:
+        remark(f"{file}: annotations left out, which have no keypoints: {empty}")
     for annotation in told["annotations"]:
         points = np.array(annotation.get("keypoints") or [], float).reshape(-1, 3)
         yield Mark(names[annotation["image_id"]], points)

@@ -80,13 +80,14 @@ def test_hidden_and_unknown_corners_are_told_apart(tmp_path, labels):
     assert np.isfinite(found.corners_px[0]).all(-1).tolist() == [True, True, False, True]
 
 
-def test_annotations_without_corners_are_left_out(tmp_path):
+def test_annotations_without_corners_are_left_out_and_counted(tmp_path, capsys):
     """Openings of which no corner is placed are none either."""
     told = json.loads(coco(QUAD)[1])
     pilot, far = {"image_id": 7, "category_id": 2, "bbox": [0, 0, 9, 9]}, {"image_id": 7, "keypoints": 12 * [0]}
     told["annotations"] += [pilot, pilot, far]
     (found,) = read_photographs(folder_of(tmp_path, "labels.json", json.dumps(told)))
     assert found.corners_px.shape == (1, 4, 2)
+    assert "labels.json: annotations left out, which have no keypoints: 2" in capsys.readouterr().err
 
 
 SPLIT = {"images/train/0.png": QUAD, "images/val/0.png": QUAD + 7, "images/val/1.png": QUAD + 9}
