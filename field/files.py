@@ -54,7 +54,6 @@ def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
 
 
 def write_vehicle(path: Path, vehicle: Vehicle) -> None:
-    """Write the YAML file for `load_vehicle`."""
     write(path, vehicle, DIGITS)
 
 
@@ -92,7 +91,6 @@ def combined(cameras: Sequence[Camera], nominal: Camera) -> Camera | None:
 
 
 def _values(camera: Camera) -> Array:
-    """Return (13,): SCALARS, logarithm of the focal length, position."""
     return np.array([*(getattr(camera, name) for name in SCALARS), np.log(camera.fx_px), *camera.p_bc_m])
 
 

@@ -81,7 +81,6 @@ GRID = 24  # pixels along each side at which the camera is compared with OpenCV
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of `import-calibration`."""
     p = argparse.ArgumentParser(
         prog="import-calibration", description="Take a camera's lens from a calibration file into a vehicle's file."
     )
@@ -166,7 +165,6 @@ def _first_document(text: str) -> str:
 
 
 def _bare(name: str) -> str:
-    """Return a name in lower case without underscores."""
     return name.lower().replace("_", "")
 
 

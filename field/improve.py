@@ -51,7 +51,6 @@ class Run:
     camera: Camera | None = None  # as calibrated by the filter
 
     def good(self, floor_m: float) -> bool:
-        """Return whether the run finished with a margin of at least floor_m (m)."""
         return self.time_s is not None and self.margin_m is not None and self.margin_m >= floor_m
 
 
@@ -89,7 +88,6 @@ def explorations(logs: Path) -> list[Path]:
 
 
 def _newest(folder: Path, pattern: str) -> list[Path]:
-    """Return the files of a name pattern, newest first."""
     return sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
@@ -104,8 +102,6 @@ NEAR_M = 2.0  # m, greatest distance of an estimated gate from its position on t
 
 @dataclass(frozen=True)
 class Change:
-    """One line of the report."""
-
     what: str
     before: str
     after: str
@@ -113,7 +109,6 @@ class Change:
 
     @property
     def made(self) -> bool:
-        """Whether a value changes; an implausible change is only reported."""
         return self.after != self.before
 
 
@@ -230,7 +225,6 @@ def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
 
 
 def unused(plans: Path, name: str, end: str) -> Path:
-    """Return an unused file name for an improved file."""
     number = 1
     while (path := plans / f"{name}-improved{number}{end}").exists():
         number += 1
@@ -311,7 +305,6 @@ def _planned(plans: Path, track: Track, vehicle: Vehicle, options: PlanOptions, 
 
 
 def summary(improvement: Improvement) -> str:
-    """Return the changes and their reasons, a line each."""
     lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["no change"]
     best = improvement.best
     if best is not None:

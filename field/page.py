@@ -70,13 +70,11 @@ def html_table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
 
 
 def packed(text: str) -> str:
-    """Return a text in the encoding of a page."""
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(IN_HTML)
 
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """Return Plotly's script, and the same packed: 1.8 MB of 4.8."""
     from plotly.offline import get_plotlyjs  # five megabytes that only a page needs
 
     script = get_plotlyjs()

@@ -23,7 +23,6 @@ matplotlib.use("Agg")
 
 
 def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
-    """Write the PNG."""
     figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
     values = [point.value for point in fit.thrust_m_s2]

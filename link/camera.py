@@ -47,7 +47,6 @@ class CameraReceiver(Closing):
         """Do nothing: no host sends the images."""
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
-        """Return the images since the last call, with their reception (monotonic, s); wait at most timeout_s for one."""
         if self._arrived.wait(timeout_s):
             self._arrived.clear()
         frames = []
@@ -56,7 +55,6 @@ class CameraReceiver(Closing):
         return frames
 
     def _read(self) -> None:
-        """Read until the film ends, or the camera is closed or lost."""
         begin = time.monotonic()
         for number in count():
             good, image = self._capture.read()

@@ -69,7 +69,6 @@ class ClientCodec:
 
     @property
     def refused(self) -> str:
-        """Why messages were refused by their signatures, in one line; empty if none were."""
         return self._framing.why_refused
 
     def decode(self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True) -> list[Received]:
@@ -134,7 +133,6 @@ class ClientCodec:
         return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
 
     def _sound(self, *values: float) -> bool:
-        """Return whether all values are finite; count the message as invalid if not."""
         sound = finite(values)
         self.counters.invalid += not sound
         return sound
@@ -240,7 +238,6 @@ class ClientCodec:
         return self._framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def timesync_replies(self, now: float) -> list[bytes]:
-        """Return the replies to the simulator's TIMESYNC requests since the last call; `now` in s of the client's clock."""
         times_ns, now_ns = list(self._timesync_requests), max(1, round(now * 1e9))  # 0 would mark it as a request
         self._timesync_requests.clear()
         return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in times_ns]
@@ -258,8 +255,6 @@ LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 requires 2 Hz; the caller's loop may
 
 @dataclass(slots=True)
 class ClientCounters(Counters):
-    """Counts of messages that a `MavlinkClient` has dropped or not sent."""
-
     foreign: int = 0  # datagrams and messages of senders other than the simulator
     socket_errors: int = 0
     rate_limited: int = 0  # set-points above the rate limit
@@ -277,7 +272,6 @@ class RateGuard:
 
     @property
     def mean_hz(self) -> float:
-        """Mean rate from the first to the last admitted event, Hz."""
         return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def admit(self, now: float) -> bool:
@@ -323,7 +317,6 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def refused(self) -> str:
-        """Remark on messages that were refused by their signatures; empty if none were."""
         return f"; {self._codec.refused}" if self._codec.refused else ""
 
     @property
@@ -333,7 +326,6 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def host(self) -> str:
-        """The simulator's host as far as known, else empty."""
         return self.peer[0] if self.peer is not None else self._wanted[0]
 
     def reconsider(self, now: float, complete: bool) -> bool:
@@ -375,7 +367,6 @@ class MavlinkClient(UdpEndpoint):
         return self._transmit(self._codec.encode(command, t))
 
     def keep_alive(self, now: float) -> None:
-        """Send a heartbeat when one is due, and request PX4's streams; call often."""
         if (self.peer or self._door) is not None and now >= self._heartbeat_due:
             self._heartbeat_due = now + self._heartbeat_s
             self._transmit(self._codec.heartbeat())
@@ -384,7 +375,6 @@ class MavlinkClient(UdpEndpoint):
                 self._transmit(request)
 
     def ask_time(self, now: float) -> None:
-        """Send a TIMESYNC request when one is due; call often. A simulator need not reply."""
         if self.peer is not None and now >= self._timesync_due:
             self._timesync_due = now + TIMESYNC_S
             self._transmit(self._codec.timesync(now))

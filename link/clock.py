@@ -91,7 +91,6 @@ class StreamClock:
 
     @property
     def jumps(self) -> int:
-        """Number of times either clock was set, or a step was corrected."""
         return self._reference.jumps + self._other.jumps + self._other.rises + self._steps
 
     @property
@@ -104,7 +103,6 @@ class StreamClock:
         return SIGMA_S * math.sqrt(1 + self.jumps) if self._held is not None else 0.0
 
     def hold(self) -> None:
-        """Limit the change of the offset from now on: the flight has begun."""
         self._holding = True
 
     def reference(self, stamp: float, received: float) -> None:
@@ -222,7 +220,6 @@ class _LowerEnvelope:
         return self._corner[1] + DRIFT * max(received - self._corner[0], 0.0)
 
     def shift(self, by: float) -> None:
-        """Raise it by the time that the stamping clock has lost, s."""
         if self._corner is not None:
             self._corner = self._corner[0], self._corner[1] + by
 

@@ -86,7 +86,6 @@ class SigningKey:
 
     @property
     def first(self) -> int:
-        """Time at which the use began, in units of the stamp."""
         return round((self.now_s - EPOCH_S) * UNITS_PER_S)
 
     def signed(self, packet: bytes) -> bool:
@@ -170,7 +169,6 @@ class Framing:
 
     @property
     def why_refused(self) -> str:
-        """Why packets were refused by their signatures, in one line; empty if none were."""
         return "; ".join(self.refused.values())
 
     def pack(self, message: Any) -> bytes:

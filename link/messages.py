@@ -23,8 +23,6 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StatusText:
-    """Text of an autopilot for people (STATUSTEXT)."""
-
     t: float
     severity: int  # MAV_SEVERITY: 0 emergency to 7 debug
     text: str
@@ -32,8 +30,6 @@ class StatusText:
 
 @dataclass(frozen=True, slots=True)
 class Imu:
-    """One HIGHRES_IMU sample."""
-
     t: float
     accel: Vector  # m/s^2, specific force, body FRD
     gyro: Vector  # rad/s, body FRD
@@ -41,8 +37,6 @@ class Imu:
 
 @dataclass(frozen=True, slots=True)
 class Attitude:
-    """One ATTITUDE sample."""
-
     t: float
     q_wb: Quaternion
 
@@ -189,8 +183,6 @@ class Farewell:
 
 @dataclass(frozen=True, slots=True)
 class VideoFrame:
-    """One camera image, still compressed."""
-
     t: float  # of exposure
     id: int
     jpeg: bytes
@@ -276,22 +268,16 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCommand:
-    """A COMMAND_LONG or COMMAND_INT that the simulator does not support."""
-
     command: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimesyncRequest:
-    """Request of one end for the other's time."""
-
     sent_ns: int  # of the asker's clock
 
 
 @dataclass(frozen=True, slots=True)
 class TimesyncReply:
-    """The simulator's time at its reply."""
-
     t: float
     sent: float  # s of the client's clock, when it asked
 

@@ -19,8 +19,6 @@ TERMINAL = "pty"  # in place of a serial line of the simulated flight controller
 
 @dataclass(frozen=True)
 class Link:
-    """Addresses to receive MAVLink and video on, and the permitted peer."""
-
     mavlink: "Address"
     video: "Address"
     peer: "Address | None" = None  # as from `parse_peer`; None: any on this machine, or any that reaches `listen`
@@ -32,8 +30,6 @@ NOWHERE = Link(("", 0), ("", 0))  # of a flight in one process
 
 @dataclass(frozen=True)
 class ConsentSettings:
-    """Consent to connect to what may be a real aircraft."""
-
     i_have_read: str = key(
         "", f"{SAFETY_PAGE}, required for a port that may be a real aircraft; by `--set` only", typed=True
     )

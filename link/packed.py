@@ -25,7 +25,6 @@ class Packed:
 
     @classmethod
     def of(cls, numbers: Iterable[Any]) -> Self:
-        """Return the message of the numbers behind its check_sum."""
         rest = iter(numbers)
         return cls(*(tuple(islice(rest, width)) if width else next(rest) for width in _widths(cls)))  # type: ignore[arg-type]
 

@@ -40,7 +40,6 @@ def mode_name(custom: int) -> str:
 
 
 def result_name(result: int) -> str:
-    """Return a COMMAND_ACK.result without its prefix, such as TEMPORARILY_REJECTED."""
     known = dialect.enums["MAV_RESULT"].get(result)
     return known.name.removeprefix(RESULT) if known is not None else f"result {result}"
 
@@ -49,7 +48,6 @@ class StreamRequests:
     """Message rate monitor, which requests streams that are slower than wanted."""
 
     def __init__(self, wanted_hz: Mapping[int, float]):
-        """Create it with rates by message id; 0 requests nothing."""
         self._wanted = {message: hz for message, hz in wanted_hz.items() if hz > 0}
         self.forget()
 

@@ -43,8 +43,6 @@ def map_messages(track: TrackMap) -> list[Any]:
 
 
 class RaceReader:
-    """Decoder of both packets on the client's end. Never raises, whatever the bytes."""
-
     def __init__(self) -> None:
         self._parts: dict[int, bytes] = {}
         self._expected = self._size = 0

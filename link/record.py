@@ -51,7 +51,6 @@ class RecordFile:
         return self._writer.register_channel(topic=f"/{topic}", message_encoding="json", schema_id=schema_id)
 
     def raw_channel(self, topic: str, encoding: str) -> int:
-        """Add a channel /topic of bytes."""
         return self._writer.register_channel(topic=f"/{topic}", message_encoding=encoding, schema_id=NO_SCHEMA)
 
     @property
@@ -74,7 +73,6 @@ class RecordFile:
 
 
 def vector(n: int, description: str) -> dict[str, Any]:
-    """Return the schema of n numbers."""
     return {"type": "array", "items": {"type": "number"}, "minItems": n, "maxItems": n, "description": description}
 
 
@@ -88,7 +86,6 @@ def record(**properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def encoded(record: dict[str, Any]) -> bytes:
-    """Return a record as JSON; arrays may be numpy's."""
     return json.dumps(record, default=lambda value: value.tolist()).encode()
 
 
@@ -160,7 +157,6 @@ def read_records(
 
 
 def _mapped(path: Path) -> io.BytesIO | mmap.mmap:
-    """Return a file's bytes. Raises FileError if they cannot be read, or are no MCAP file."""
     try:
         with path.open("rb") as file:
             empty = not os.fstat(file.fileno()).st_size

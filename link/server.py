@@ -66,7 +66,6 @@ class Refusal:
 
 
 def attitude_target(message: Any, profile: Profile) -> messages.AttitudeTarget | Refusal:
-    """Return the target of a SET_ATTITUDE_TARGET with a profile's gains."""
     mask = message.type_mask
     by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST)
     if mask & ~ATTITUDE_BITS:
@@ -210,8 +209,6 @@ STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
 
 
 class ServerCodec:
-    """Codec of the simulator, with the profile's system and component."""
-
     def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundStationServices | None = None):
         """Create it; `desk` serves ground stations; by default as in the profile."""
         self.profile = profile

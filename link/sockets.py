@@ -25,7 +25,6 @@ SILENCE_S = 3.0  # s of silence, after which a peer is released: a few heartbeat
 
 
 def is_autopilot(packet: Any) -> bool:
-    """Return whether a pymavlink message is the HEARTBEAT of a vehicle."""
     return (
         isinstance(packet, dialect.MAVLink_heartbeat_message)
         and packet.autopilot != dialect.MAV_AUTOPILOT_INVALID
@@ -154,8 +153,6 @@ def bind_udp(host: str, port: int) -> socket.socket:
 
 
 class Closing:
-    """Base class of what is closed at the end of a `with`."""
-
     def __enter__(self) -> Self:
         return self
 
@@ -197,7 +194,6 @@ class UdpEndpoint(Closing):
             yield datagram, sender, time.monotonic() - waited_s
 
     def transmit(self, datagram: bytes, target: Address) -> bool:
-        """Send a datagram. Return whether the system took it: it may be refused, reset, or the buffer full."""
         try:
             self.socket.sendto(datagram, target)
         except OSError:

@@ -50,8 +50,6 @@ def straggles(chunk: Chunk, newest: Chunk) -> bool:
 
 
 def image_reassembler(max_frames: int = 8, max_frame_bytes: int = 1 << 20) -> Reassembler[VideoFrame]:
-    """Return a reassembler of images; at most max_frames incomplete ones are kept, none larger than max_frame_bytes."""
-
     def frame(t: float, number: int | None, jpeg: bytes) -> VideoFrame:
         return VideoFrame(t, number or 0, jpeg)
 

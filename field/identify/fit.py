@@ -45,7 +45,6 @@ from gate_racer.field.identify.regression import (
     straight,
     times,
     weights,
-    white_widths,
     widened,
 )
 from gate_racer.field.identify.signals import STEP_S, Signals, around
@@ -95,7 +94,6 @@ class Fit:
     battery: BatteryUse | None  # the throttle's reference voltage, None where it does not matter or is unknown
     scales: tuple[LogScale, ...]  # of several logs
     spread: float  # standard deviation of the thrust between logs, -, with which the bounds are widened
-    correlated: float  # factor of the bounds over those of white residuals
     residual_m_s2: float  # rms on all samples
     predicted: Prediction  # of stretches that were held out
     notes: tuple[str, ...]  # what is not believed, and why
@@ -106,12 +104,10 @@ class Fit:
 
     @property
     def delay_s(self) -> float:
-        """Delay of commands, s, the most likely."""
         return self.timing.delay.value
 
     @property
     def thrust_lag_s(self) -> float:
-        """First-order lag of the thrust, s, the most likely."""
         return self.timing.lag.value
 
 
@@ -133,7 +129,6 @@ class _Thrust:
 
     @property
     def residual(self) -> Array:
-        """Weighted residual of what was used."""
         return ((self.A @ self.x - self.f) * self.weight)[self.used]
 
 
@@ -142,7 +137,11 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     Raises SignalError if the logs hold too little flight, or the throttle varies too little for a fit.
     """
-    _require_flight(logs)
+    seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
+    if seconds < LEAST_S:
+        raise SignalError(
+            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
+        )
     battery = battery_of(logs)
     logs, struck = _without_impacts(logs, battery, linear_drag)
     if battery is not None:
@@ -156,13 +155,11 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     delay, lag = timing.delay.value, timing.lag.value
     fit = _solve(logs, delay, lag, linear_drag)
     unseen = [_last(log.valid) for log in logs]
-    early = _solve(
-        [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)], delay, lag, linear_drag
-    )
-    half, correlated = _bounds(fit)
+    seen = [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)]
+    early = _solve(seen, delay, lag, linear_drag)
     scales, spread = _agreement(fit)
-    widths = np.hypot(half, Z95 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
     n, drags = len(fit.knots), fit.drags
+    widths = widened(_bounds(fit), spread * np.where(np.arange(len(fit.x)) < n, fit.x, 0.0))
     each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
     _require_rise(fit.knots, each[:n], logs[0])
     axes = tuple(fit_rate(logs, axis, timing.delay) for axis in range(3))
@@ -176,7 +173,6 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         battery=battery,
         scales=scales,
         spread=spread,
-        correlated=correlated,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predict(logs, unseen, early.knots, early.x, delay, lag),
         notes=(*struck, *fast, *_apart(timing), *(axis.fault for axis in axes if axis.fault)),
@@ -187,23 +183,12 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     )
 
 
-def _require_flight(logs: list[Signals]) -> None:
-    """Raise SignalError where the logs hold hardly any flight."""
-    seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
-    if seconds < LEAST_S:
-        raise SignalError(
-            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
-        )
-
-
 def _drags(logs: list[Signals], linear: bool) -> int:
-    """Return the number of drag parameters that the logs excite."""
     moving = max(float(np.linalg.norm(log.v_b[log.valid], axis=1).max(initial=0.0)) for log in logs)
     return (3 if linear else 0) + 1 if moving > MOVING_M_S else 0
 
 
 def _knots(logs: list[Signals]) -> Array:
-    """Return the knots that the logs reach. Raises SignalError for fewer than two."""
     knots = reached(logs, KNOT_LEAST)
     if len(knots) < 2:
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
@@ -243,12 +228,10 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
 
 
 def _first(logs: list[Signals], linear: bool) -> _Thrust:
-    """Return a solution of all logs for the delay and lag that fit them best."""
     return _solve(logs, *least(_evidence(logs, linear).misfit, every=3), linear)
 
 
 def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thrust:
-    """Return the weighted solution for delay and lag."""
     knots, drags = _knots(logs), _drags(logs, linear)
     used = np.repeat(np.concatenate([explained(log, knots) for log in logs]), 3)
     A = np.concatenate([force_rows(log, knots, delay, lag, drags) for log in logs]).reshape(-1, len(knots) + drags)
@@ -281,14 +264,12 @@ def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bo
     residual = np.abs((fit.A @ fit.x - fit.f) * fit.weight).reshape(-1, 3).max(axis=1)
     limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
     own = np.split(residual, np.cumsum([len(log.t) for log in logs])[:-1])
-    struck = [
-        log.valid & around(log.valid & (r > limit)) & (not log.velocity_only) for log, r in zip(logs, own, strict=True)
-    ]
+    pairs = zip(logs, own, strict=True)
+    struck = [log.valid & around(log.valid & (r > limit)) & (not log.velocity_only) for log, r in pairs]
     seconds = STEP_S * sum(int(mask.sum()) for mask in struck)
     kept = [replace(log, valid=log.valid & ~mask) for log, mask in zip(logs, struck, strict=True)]
-    return kept, [
-        f"{seconds:.1f} s were cut around contact and impacts, forces that no throttle explains"
-    ] if seconds else []
+    note = f"{seconds:.1f} s were cut around contact and impacts, forces that no throttle explains"
+    return kept, [note] if seconds else []
 
 
 def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], list[str]]:
@@ -311,22 +292,19 @@ def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], l
     after = float(np.sqrt(np.mean(again.residual**2)))
     if before < INFLOW_GAIN * after or len(again.knots) < len(fit.knots):
         return logs, []
-    told = (
-        f"{1 - share:.0%} of the flight was cut: climbing or sinking fast against its throttle, its thrust is another"
-    )
+    told = f"{1 - share:.0%} of the flight was cut: climbing or sinking fast, its thrust is another"
     return slow, [f"{told} (residual {before:.2f} -> {after:.2f} m/s^2)"]
 
 
 def _last(valid: Mask) -> Mask:
-    """Return the last HELD_OUT of the valid samples (N,)."""
     at = np.flatnonzero(valid)
     late = np.zeros(len(valid), bool)
     late[at[round((1 - HELD_OUT) * len(at)) :]] = True
     return late
 
 
-def _bounds(fit: _Thrust) -> tuple[Array, float]:
-    """Return the 95 % half widths (K,) of the parameters, and their largest ratio to those of white residuals."""
+def _bounds(fit: _Thrust) -> Array:
+    """Return the 95 % half widths (K,) of the parameters."""
     n = len(fit.x)
 
     def predicted(delay: float, lag: float) -> Array:
@@ -336,9 +314,7 @@ def _bounds(fit: _Thrust) -> tuple[Array, float]:
     by_timing = [slope * fit.weight for slope in slopes(predicted, fit.delay, fit.lag)]
     J = np.column_stack([fit.A * fit.weight[:, None], *by_timing])[fit.used]
     smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(times(fit.logs), 3)[fit.used]
-    half = half_widths(J, fit.residual, t, smooth)[:n]
-    ratio = np.median(half / np.maximum(white_widths(J, fit.residual, smooth)[:n], 1e-12))
-    return widened(half, _unseen(fit.x, len(fit.knots), fit.drags)), float(ratio)
+    return widened(half_widths(J, fit.residual, t, smooth)[:n], _unseen(fit.x, len(fit.knots), fit.drags))
 
 
 def _unseen(x: Array, knots: int, drags: int) -> Array:
@@ -370,7 +346,6 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
 
 
 def _apart(timing: Timing) -> list[str]:
-    """Return which logs exclude the common delay."""
     delay = timing.delay.value
     others = [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]
     return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
@@ -427,8 +402,5 @@ def _wanted(knots: Array, drags: int, rates: Sequence[AxisRate], timing: Timing)
         wanted.append("throttle steps of a quarter of its range, each held for 0.5 s, for delay and lag")
     wanted += [f"{AXES[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
-    return (
-        (*wanted, f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}")
-        if wanted
-        else ()
-    )
+    flown = f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}"
+    return (*wanted, flown) if wanted else ()

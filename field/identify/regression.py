@@ -67,12 +67,6 @@ def half_widths(J: Array, residual: Array, t: Array, prior: Array | None = None)
     return np.max(widths[1:], axis=0) if len(widths) > 1 else widths[0]
 
 
-def white_widths(J: Array, residual: Array, prior: Array) -> Array:
-    """Return the 95 % half widths (K,) that white residuals would allow; arguments as of `half_widths`."""
-    inverse = np.linalg.pinv(J.T @ J + prior.T @ prior)
-    return Z95 * np.sqrt(np.diag(inverse) * float(np.mean(residual**2)))
-
-
 def widened(half: Array, sigma: Array) -> Array:
     """Return half widths (K,) with independent errors of standard deviation `sigma` (K,) in addition."""
     return np.hypot(half, Z95 * sigma)
@@ -96,17 +90,16 @@ class Interval:
 
     @property
     def known(self) -> bool:
-        """Whether the bounds say anything."""
         return self.high - self.low < WIDEST_S
 
     @property
     def bounds(self) -> str:
-        """Text of the bounds."""
         return f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
 
     def __str__(self) -> str:
-        known = f"{self.value * 1e3:.0f} ms, {self.bounds}"
-        return known if self.known else f"not identifiable from these logs ({self.bounds} fit alike)"
+        if not self.known:
+            return f"not identifiable from these logs ({self.bounds} fit alike)"
+        return f"{self.value * 1e3:.0f} ms, {self.bounds}"
 
 
 @dataclass(frozen=True)
@@ -150,7 +143,6 @@ def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[f
 
 
 def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> Array:
-    """Return the values (D, L) of a function of delay and lag, evaluated lag by lag."""
     return np.array([[against(delay, lag) for delay in delays] for lag in lags]).T
 
 
@@ -254,7 +246,6 @@ def force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int)
 
 
 def solved(A: Array, f: Array) -> Array:
-    """Solve least squares with nonnegative thrust and drag."""
     from scipy.optimize import lsq_linear  # slow to load
 
     return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
@@ -275,13 +266,11 @@ def straight(knots: Array, columns: int) -> Array:
 
 
 def slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -> tuple[Array, Array]:
-    """Return the derivatives (N,) of a prediction with respect to delay and lag."""
     here, step = predict(delay, lag), DIFFERENCE_S
     return (predict(delay + step, lag) - here) / step, (predict(delay, lag + step) - here) / step
 
 
 def times(logs: list[Signals]) -> Array:
-    """Return the times (N,) s of all samples of all logs on one axis."""
     return np.concatenate([log.t - log.t[0] + LOG_S * k for k, log in enumerate(logs)])
 
 
@@ -299,7 +288,6 @@ class BatteryUse:
     exponent: float = 1.0
 
     def seen(self, log: Signals) -> Signals:
-        """Return the log with the throttle that the motors see at the reference voltage."""
         return replace(log, throttle=log.throttle * (log.voltage / self.reference_v) ** self.exponent)
 
 
@@ -329,10 +317,10 @@ class Estimate:
     half_width: float
 
     def __str__(self) -> str:
-        bound = (
-            f"+- {self.half_width:.2g}" if np.isfinite(self.half_width) else "without a bound, since the log is short,"
+        known = np.isfinite(self.half_width)
+        return (
+            f"{self.value:.4g} {f'+- {self.half_width:.2g}' if known else 'without a bound, since the log is short,'}"
         )
-        return f"{self.value:.4g} {bound}"
 
 
 @dataclass(frozen=True)
@@ -366,9 +354,7 @@ def fit_rate(logs: list[Signals], axis: int, late: Interval) -> AxisRate:
     c = follow(delay, lag)
     gain = float(c @ measured / max(float(c @ c), 1e-12))
     if gain <= 0:
-        return AxisRate(
-            fault=f"the measured {AXES[axis]} rate opposes the commanded: one of the two has the wrong sign"
-        )
+        return AxisRate(fault=f"the measured {AXES[axis]} rate opposes the commanded: one has the wrong sign")
     J = np.column_stack([c, *(gain * slope for slope in slopes(follow, delay, lag))])
     half = half_widths(J, c * gain - measured, times(logs)[np.concatenate(used)])
     gain_half = float(np.hypot(half[0], Z95 * (RATE_SCALE * gain)))

@@ -63,10 +63,7 @@ def table(fit: Fit) -> str:
 
 def _tested(fit: Fit) -> list[str]:
     """Return how well the fit explains and predicts, and whether the logs agree."""
-    lines = [
-        f"residual          {fit.residual_m_s2:.3f} m/s^2; bounds are {fit.correlated:.1f} times those of white residuals"
-    ]
-    p = fit.predicted
+    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2"], fit.predicted
     if p.starts:
         still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
         ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
@@ -77,7 +74,5 @@ def _tested(fit: Fit) -> list[str]:
         told = f"thrust {scale.value:.3f} +- {scale.half_width:.3f} of the common curve{late}"
         lines.append(f"{Path(one.log).name}: {told}")
     if fit.spread:
-        lines.append(
-            f"the logs disagree: thrust differs by {fit.spread:.1%} between them (one sigma); bounds are widened by that"
-        )
+        lines.append(f"the logs disagree: thrust differs by {fit.spread:.1%} (one sigma); bounds are widened by that")
     return lines

@@ -40,12 +40,10 @@ class Cut:
 
     @property
     def seconds(self) -> float:
-        """Duration of what is cut, s."""
         return float(self.mask.sum()) * STEP_S
 
 
 def averaged(x: Array, n: int) -> Array:
-    """Return centred means (N,) over n samples, about."""
     half = n // 2
     return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")
 
@@ -92,7 +90,6 @@ def cuts_of(motion: Motion, lost: Sequence[tuple[float, float]], sampled: tuple[
 
 
 def within(stretches: Sequence[tuple[float, float]], t: Array) -> Mask:
-    """Return which of the times (N,) lie in the stretches."""
     inside = np.zeros(len(t), bool)
     for begin, end in stretches:
         inside[np.searchsorted(t, begin) : np.searchsorted(t, end, side="right")] = True
@@ -111,21 +108,14 @@ def filled(samples: Samples) -> list[tuple[float, float]]:
     return [(samples.t[a], samples.t[b + 1]) for a, b in edges.reshape(-1, 2) if b - a >= FILLED - 1]
 
 
-def hover_throttle(motion: Motion) -> float:
-    """Return the median throttle at which the force is that of hover, and something else shows flight; NaN if never."""
-    flying = motion.speed > STANDING_M_S if motion.speed is not None else _between(~motion.weighs)
-    carried = motion.lift[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]
-    return float(np.median(carried)) if len(carried) else float("nan")
-
-
 def _contact(motion: Motion) -> Mask:
     """Return where (N,) the ground carries the vehicle: the force is gravity's though the throttle is not that of hover."""
-    hover = hover_throttle(motion)
-    if np.isnan(hover):
-        return motion.landed | (
-            motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S)
-        )
-    n, below = round(AFTER_S / STEP_S), motion.lift < CARRIED * hover
+    flying = motion.speed > STANDING_M_S if motion.speed is not None else _between(~motion.weighs)
+    carried = motion.lift[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]  # in hover
+    if not len(carried):
+        return motion.landed | motion.weighs & (motion.speed is None or motion.speed < STANDING_M_S)
+    n, hover = round(AFTER_S / STEP_S), float(np.median(carried))
+    below = motion.lift < CARRIED * hover
     idle = np.convolve(below, np.ones(n))[: len(motion.t)] > n - 0.5  # and has been
     slow = motion.speed < RESTING_M_S if motion.speed is not None else True
     first = np.arange(len(motion.t)) < int(np.argmax(~(motion.weighs & below)))
@@ -149,7 +139,6 @@ def _between(shown: Mask) -> Mask:
 
 
 def around(mask: Mask) -> Mask:
-    """Return the samples (N,) of a mask and those within AFTER_S of it."""
     n = round(AFTER_S / STEP_S)
     return np.convolve(mask, np.ones(2 * n + 1))[n:-n] > 0.5
 
@@ -204,9 +193,7 @@ def read_signals(path: Path) -> Signals:
         log.require(path, ("throttle", *moved), "identify-vehicle")
         for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
             if 0 < len(samples) < LEAST_SAMPLES:
-                raise SignalError(
-                    f"{path}: holds {len(samples)} samples of the {what}, but at least {LEAST_SAMPLES} are needed"
-                )
+                raise SignalError(f"{path}: holds {len(samples)} samples of the {what}, but {LEAST_SAMPLES} are needed")
         with reading(path):
             return _even(log, str(path))
     except SignalError as error:
@@ -253,7 +240,6 @@ def _even(log: LoggedSignals, source: str) -> Signals:
 
 
 def _voltage(log: LoggedSignals, t: Array) -> Array:
-    """Return the voltage (N,), averaged; NaN where it is not logged."""
     voltage = log.get("voltage")
     voltage = voltage.where(voltage.values[:, 0] > 0)
     return averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
@@ -267,7 +253,6 @@ def _saturated(log: LoggedSignals, t: Array, throttle: Array) -> Mask:
 
 
 def _landed(log: LoggedSignals, t: Array) -> Mask:
-    """Return where (N,) the autopilot was landed; nowhere if it does not tell, or always the same."""
     landed = log.get("landed")
     tells = len(landed) and float(np.ptp(landed.values))
     return landed.held(t)[:, 0] > 0 if tells else np.zeros(len(t), bool)
@@ -276,9 +261,7 @@ def _landed(log: LoggedSignals, t: Array) -> Mask:
 def _grid(throttle: Samples, moved: Samples, source: str) -> Array:
     begin, end = max(throttle.t[0], moved.t[0]), min(throttle.t[-1], moved.t[-1])
     if end - begin > LONGEST_S:
-        raise SignalError(
-            f"{source}: lasts {(end - begin) / 3600:.1f} h, but at most {LONGEST_S / 3600:g} h can be used"
-        )
+        raise SignalError(f"{source}: lasts {(end - begin) / 3600:.1f} h, more than {LONGEST_S / 3600:g} h")
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
         raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, but 1 s is needed")

@@ -76,7 +76,6 @@ class MappedGate:
 
     @property
     def sigma_yaw_deg(self) -> float:
-        """Standard deviation of the yaw, deg."""
         return math.degrees(math.sqrt(self.cov[YAW_OFFSET, YAW_OFFSET]))
 
 
@@ -261,7 +260,6 @@ def _white(one: GateSighting) -> Array:
 
 
 def block(gate: int) -> slice:
-    """Return the slice of a gate's unknowns."""
     return slice(BLOCK * gate, BLOCK * (gate + 1))
 
 
@@ -337,7 +335,6 @@ def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, ca
 
 
 def _is_known(p_w: Array, gates: Sequence[MappedGate]) -> bool:
-    """Return whether a gate is already near p_w."""
     return any(np.linalg.norm(p_w - gate.p_w) < SAME_M for gate in gates)
 
 

@@ -141,7 +141,6 @@ def track_fields(
 
 
 def table(gates: list[MappedGate], found: Map) -> str:
-    """Return one line per gate, and the estimated camera parameters."""
     lines = [
         f"gate {i}: ({g.p_w[0]:8.2f}, {g.p_w[1]:7.2f}, {g.p_w[2]:7.2f}) m +- {g.sigma_m:.2f},"
         f" yaw {math.degrees(g.yaw):6.1f} +- {g.sigma_yaw_deg:.1f} deg, seen {g.sightings} times"

@@ -13,7 +13,7 @@ import enum
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from gate_racer.common.settings import settings_of
 from gate_racer.estimation.imu_samples import levelled
 from gate_racer.field.files import DIGITS
 from gate_racer.field.preflight.cli import PreflightSettings
-from gate_racer.field.probe.check import Check, CheckVerdict, number, same, table
+from gate_racer.field.probe.check import Check, CheckVerdict, judged, number, same, table
 from gate_racer.link.msp import preflight
 from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, ModeRange, RawAttitude, RawImu, StatusEx
@@ -36,9 +36,7 @@ from gate_racer.link.msp.profile import (
     MID_US,
     OWN_ORDER,
     AuxRange,
-    AxisRates,
     BetaflightProfile,
-    RateCurves,
     load_betaflight,
 )
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -60,8 +58,9 @@ def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
     """Compare the configuration with the profile."""
     tuning, receiver, throttle = found.tuning, found.receiver, profile.throttle
     known = CheckVerdict.PASS if found.firmware.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
-    checks = [Check("firmware", f"{FIRMWARE}.x", found.firmware, known), *rate_checks(profile.rates, found.rates)]
-    checks += [
+    checks = [
+        Check("firmware", f"{FIRMWARE}.x", found.firmware, known),
+        same("rate curves", profile.rates.kind, found.rates.kind if found.rates else "unknown"),
         same("throttle mid, expo", (throttle.mid, throttle.expo), (tuning.throttle_mid, tuning.throttle_expo)),
         same("throttle limit, %", 100, tuning.throttle_limit if tuning.throttle_limit_type else 100),
         same("channel map", profile.channel_map, found.channel_map[: len(profile.channel_map)]),
@@ -69,6 +68,8 @@ def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
         same("middle of a stick, us", MID_US, receiver.mid_us),
         same("valid pulses, us", profile.valid_us, (receiver.least_us, receiver.most_us)),
     ]
+    for axis, ours, own in zip(AXES, profile.rates.axes, found.rates.axes if found.rates else (), strict=False):
+        checks.append(same(f"rates of {axis}", astuple(ours), astuple(own)))
     for name, mode in MODES.items():  # a mode with several ranges, or none, differs from the profile
         ranges = ", ".join(_range(one) for one in found.modes if one.mode == mode)
         checks.append(same(f"switch: {name}", _range(getattr(profile.aux, name)), ranges or "none"))
@@ -90,23 +91,7 @@ def sustain(
     return line.scheduler.figures, received
 
 
-def rate_checks(expected: RateCurves, found: RateCurves | None) -> list[Check]:
-    """Compare kind and parameters of the curves; None: not available, or of an unknown kind."""
-    if found is None:
-        return [Check("rate curves", expected.kind, "unknown", CheckVerdict.DIFFERS)]
-    pairs = zip(AXES, expected.axes, found.axes, strict=True)
-    return [
-        same("rate curves", expected.kind, found.kind),
-        *(same(f"rates of {axis}", _rates(ours), _rates(own)) for axis, ours, own in pairs),
-    ]
-
-
-def _rates(one: AxisRates) -> str:
-    return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
-
-
 def described(figures: LinkFigures) -> str:
-    """Return the figures as one line."""
     mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
     return f"{figures.answers} replies, interval {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} timeouts"
 
@@ -141,8 +126,7 @@ def at_rest(found: AtRest, noise: ImuParameters) -> list[Check]:
 
 
 def _at_most(name: str, limit: float, found: float) -> Check:
-    verdict = CheckVerdict.PASS if found <= limit else CheckVerdict.DIFFERS
-    return Check(name, f"<= {limit:.3g}", f"{found:.3g}", verdict)
+    return Check(name, f"<= {limit:.3g}", f"{found:.3g}", judged(found <= limit))
 
 
 STEP_US = 20  # us, movement of a stick
@@ -184,7 +168,6 @@ class Rehearsal:
         return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
 
     def receive(self, message: Message, t: float) -> None:
-        """Process a message, sampled at t."""
         if isinstance(message, StatusEx):
             self._armed = message.armed
         elif isinstance(message, Channels):
@@ -197,12 +180,10 @@ class Rehearsal:
             self._follow(message, t)
 
     def give_up(self, limit_s: float) -> None:
-        """End the rehearsal after a time-out."""
         if self.stage is not RehearsalStage.OVER:
             self._end(f"not done within {limit_s:g} s: {self.stage.value}")
 
     def _follow(self, message: Message, t: float) -> None:
-        """Advance to the next stage if due."""
         if self.stage is RehearsalStage.ARM and self._armed:
             self.stage = RehearsalStage.HAND_OVER
         if self.stage is RehearsalStage.HAND_OVER and self._handed_over and self._armed:

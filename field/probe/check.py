@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gate_racer.link.profile import Profile, RaceSchedule
 
@@ -20,34 +20,30 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the table."""
-
     name: str
     expected: str
     found: str
     verdict: CheckVerdict
 
 
+def judged(good: bool) -> CheckVerdict:
+    return CheckVerdict.PASS if good else CheckVerdict.DIFFERS
+
+
 def same(name: str, expected: object, found: object) -> Check:
     """Return a check that passes if both are equal."""
-    verdict = CheckVerdict.PASS if expected == found else CheckVerdict.DIFFERS
-    return Check(name, _shown(expected), _shown(found), verdict)
-
-
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    shown, other = (", ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in (expected, found))
+    return Check(name, shown, other, judged(expected == found))
 
 
 def number(name: str, expected: float, measured: float | None, tolerance: float) -> Check:
     """Return a check of a measured number against an expected one; None: not measured."""
     if measured is None:
         return unknown(name, f"{expected:.4g}")
-    same = abs(measured - expected) <= tolerance
-    return Check(name, f"{expected:.4g}", f"{measured:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS)
+    return Check(name, f"{expected:.4g}", f"{measured:.4g}", judged(abs(measured - expected) <= tolerance))
 
 
 def unknown(name: str, expected: object, why: str = "-") -> Check:
-    """Return a check of what was not measured."""
     return Check(name, str(expected), why, CheckVerdict.UNKNOWN)
 
 
@@ -65,9 +61,18 @@ class Comparison(Generic[T]):
         self.checks.append(number(name, float(expected), measured, tolerance))
         if measured is not None and self.checks[-1].verdict is CheckVerdict.DIFFERS:
             with contextlib.suppress(ValueError):
-                self.found = replace(self.found, **{field: type(expected)(measured)})
+                self.adopt(field, type(expected)(measured))
+
+    def flag(self, name: str, field: str, measured: bool | None) -> None:
+        """Check the flag in a field, None: not measured; adopt what was measured."""
+        expected = getattr(self.expected, field)
+        self.checks.append(unknown(name, expected) if measured is None else same(name, expected, measured))
+        if measured is not None:
+            self.adopt(field, measured)
+
+    def adopt(self, field: str, value: Any) -> None:
+        self.found = replace(self.found, **{field: value})
 
 
 def table(checks: list[Check]) -> str:
-    """Return one line per check."""
     return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.field.probe.check import Check, CheckVerdict, Comparison, number, same, unknown
+from gate_racer.field.probe.check import Check, CheckVerdict, Comparison, judged, number, same, unknown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import ReceivedMessages, is_armed
 from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Series, rest_of
@@ -58,23 +58,18 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
     ):
         compared.number(name, field, value, tolerance * max(float(getattr(profile, field)), 1e-9))
     answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
-    ground = any(received[kind] for kind in GROUND_MESSAGES)
+    compared.flag("TIMESYNC answered", "timesync", answered)
+    compared.flag("ground station messages", "ground_station", any(received[kind] for kind in GROUND_MESSAGES))
     race_checks, race = _race(received, profile.race)
     rest_checks, signs = _at_rest(received, profile.signs)
-    checks = [
-        *compared.checks,
-        same("TIMESYNC answered", profile.timesync, answered),
-        same("ground station messages", profile.ground_station, ground),
+    untried = [
         unknown("copies of a COLLISION", profile.collision_copies, "needs a contact"),
         unknown("position set-points yaw the vehicle", profile.position_yaw, "not tried"),
-        *race_checks,
-        *rest_checks,
     ]
-    return checks, replace(compared.found, timesync=answered, ground_station=ground, race=race, signs=signs)
+    return [*compared.checks, *untried, *race_checks, *rest_checks], replace(compared.found, race=race, signs=signs)
 
 
 def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
-    """Return the profile with the fewest differences."""
     return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(received, p)[0]))
 
 
@@ -93,13 +88,9 @@ def _race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[li
         for (_, before), (_, status) in pairwise(received.race)
         if before.start is None and status.start is not None
     )
-    countdown = next(countdowns, None)
-    compared.number("countdown, s", "countdown_s", countdown, TIME_S)
-    disarmed, name = _disarmed(received), "GO disarms"
-    if disarmed is None:
-        return [reported, *compared.checks, unknown(name, race.disarm_at_go)], compared.found
-    found = replace(compared.found, disarm_at_go=disarmed)
-    return [reported, *compared.checks, same(name, race.disarm_at_go, disarmed)], found
+    compared.number("countdown, s", "countdown_s", next(countdowns, None), TIME_S)
+    compared.flag("GO disarms", "disarm_at_go", _disarmed(received))
+    return [reported, *compared.checks], compared.found
 
 
 def _disarmed(received: ReceivedMessages) -> bool | None:
@@ -119,16 +110,14 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
         return [unknown("gravity at rest, m/s^2", expected), pitch_check], signs
     still = rest.spread < AT_REST_M_S2
     right = still and abs(rest.weight - GRAVITY) < AT_REST_M_S2 and rest.force_b[2] < 0
-    verdict = CheckVerdict.UNKNOWN if not still else CheckVerdict.PASS if right else CheckVerdict.DIFFERS
     measured = f"({', '.join(f'{v:.2f}' for v in rest.force_b)})"
-    gravity = Check("gravity at rest, m/s^2", expected, measured, verdict)
+    gravity = Check("gravity at rest, m/s^2", expected, measured, judged(right) if still else CheckVerdict.UNKNOWN)
     pitch = rest.tilt[PITCH]
     if right and received["ATTITUDE"] and abs(pitch) > TILTED_RAD:
         reported = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
         sign = 1.0 if reported * pitch > 0 else -1.0
         agrees = sign == signs.euler[PITCH] and abs(abs(reported) - abs(pitch)) < TILTED_RAD
-        verdict = CheckVerdict.PASS if agrees else CheckVerdict.DIFFERS
-        pitch_check = Check("sign of ATTITUDE pitch", f"{signs.euler[PITCH]:+g}", f"{sign:+g}", verdict)
+        pitch_check = replace(pitch_check, found=f"{sign:+g}", verdict=judged(agrees))
         signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
     return [gravity, pitch_check], signs
 
@@ -137,7 +126,6 @@ NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate ga
 
 
 def unflown() -> list[Check]:
-    """Return the checks that require a flight, as unknown."""
     return [unknown(name, "as in profile", "needs a flight") for name in NEED_A_FLIGHT]
 
 
@@ -209,7 +197,6 @@ class Findings:
 
 
 def findings(flight: ProbeFlight, camera: Camera) -> Findings:
-    """Return all findings of a probe flight."""
     series = flight.series
     gyro = [sign if known else None for sign, known in zip(flight.signs.tolist(), flight.known, strict=True)]
     signs: dict[str, MeasuredSigns] = {"gyro": gyro, "euler": UNDECIDED, "euler_rates": UNDECIDED}
@@ -355,19 +342,15 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
         filled: Any = tuple(float(mine if sign is None else sign) for sign, mine in pairs)
         signs = replace(signs, **{field: filled})
     result.found = replace(so_far, signs=signs)
-    gains = {mask: found.gain(mask) for mask in KINDS}
-    for mask, gain in gains.items():
-        expected = profile.gain(mask == RAD_S)
-        verdict = CheckVerdict.UNKNOWN if gain is None else _agree(expected, gain)
+    legacy, rad_s = (found.gain(mask) for mask in KINDS)
+    for mask, field, gain in (LEGACY, "rates", legacy), (RAD_S, "rates_rad_s", rad_s):
+        expected = getattr(profile, field)
+        verdict = CheckVerdict.UNKNOWN if gain is None else judged(_agree(expected, gain))
         result.checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(gain), verdict))
-        if gain is not None and verdict is CheckVerdict.DIFFERS:
-            adopted = {"rates_rad_s": gain} if mask == RAD_S else {"rates": gain}
-            result.found = replace(result.found, **adopted)  # type: ignore[arg-type]  # both fields are gains
-    bit = _bit(gains[LEGACY], gains[RAD_S])
-    nearer = None if bit is None else float(_mask(bit))
-    result.checks.append(number("mask with rates nearer to rad/s", _mask(profile.rates_rad_s_bit), nearer, 0.0))
-    if bit is not None:
-        result.found = replace(result.found, rates_rad_s_bit=bit)
+        if verdict is CheckVerdict.DIFFERS:
+            result.adopt(field, gain)
+    nearer = _oddness(rad_s) + 0.03 < _oddness(legacy) if legacy or rad_s else None
+    result.flag(f"rates nearer to rad/s by mask {RAD_S}", "rates_rad_s_bit", nearer)
     if found.fresh is not None:
         hz = found.fresh * so_far.imu_hz
         result.number("IMU samples that differ, Hz", "imu_fresh_hz", hz, 0.1 * profile.imu_fresh_hz)
@@ -401,10 +384,9 @@ def _signs(name: str, expected: Sequence[float], measured: MeasuredSigns) -> Che
     return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
 
 
-def _agree(expected: RateGain, measured: RateGain) -> CheckVerdict:
+def _agree(expected: RateGain, measured: RateGain) -> bool:
     near = all(abs(a / b - 1) < GAIN for a, b in zip(measured.gain, expected.gain, strict=True))
-    same = near and measured.sign == expected.sign and abs(measured.growth_s - expected.growth_s) < GROWTH
-    return CheckVerdict.PASS if same else CheckVerdict.DIFFERS
+    return near and measured.sign == expected.sign and abs(measured.growth_s - expected.growth_s) < GROWTH
 
 
 def _gain(gain: RateGain | None) -> str:
@@ -414,16 +396,6 @@ def _gain(gain: RateGain | None) -> str:
     return parts + (f", grows {gain.growth_s:.3f}" if gain.growth_s else "")
 
 
-def _bit(legacy: RateGain | None, rad_s: RateGain | None) -> bool | None:
-    """Return whether bit 16 brings rates closer to rad/s; False if it changes nothing."""
-    if legacy is None or rad_s is None:
-        return None if legacy is None and rad_s is None else rad_s is not None
-    return _oddness(rad_s) + 0.03 < _oddness(legacy)
-
-
-def _oddness(gain: RateGain) -> float:
-    return max(abs(math.log(g)) for g in gain.gain) + gain.growth_s
-
-
-def _mask(bit: bool) -> int:
-    return RAD_S if bit else LEGACY
+def _oddness(gain: RateGain | None) -> float:
+    """Return how far rates on the wire are from rad/s; infinite where they were not measured."""
+    return max(abs(math.log(g)) for g in gain.gain) + gain.growth_s if gain else math.inf

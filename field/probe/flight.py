@@ -67,7 +67,6 @@ class ProbeFlight:
         self._script_left = self._script()
 
     def receive(self, arrival: float, message: Any) -> None:
-        """Process a pymavlink message. Invalid ones are ignored."""
         kind = message.get_type()
         if kind == "HIGHRES_IMU":
             self._receive_imu(arrival, message)
@@ -128,7 +127,6 @@ class ProbeFlight:
 
     @property
     def _down(self) -> float:
-        """Cosine of the tilt."""
         return float(matrix(self.motion.pose.q_wb)[2, 2])
 
     def see(self, arrival: float, frame: VideoFrame) -> None:
@@ -144,12 +142,10 @@ class ProbeFlight:
                 self.series.turns.append((before[0], t, turn))
 
     def stop(self, why: str) -> None:
-        """End the flight at once."""
         if not self.over:
             self.over, self.end = True, why
 
     def act(self, now: float) -> Order | None:
-        """Return the command that is due, if any."""
         if self.over or not self._news or now < self._due:
             if now - self._received_t > SILENCE_S and math.isfinite(self._received_t):
                 self.stop(f"no HIGHRES_IMU for {SILENCE_S:g} s")
@@ -183,7 +179,10 @@ class ProbeFlight:
             for axis in (ROLL, PITCH, YAW):
                 yield from self._swing(mask, axis)
         for factor in (1.35, 0.7, 1.35, 0.7):
-            yield from self._throttle_step(factor)
+            begin = self._t
+            while self._t - begin < 0.25:
+                yield Order(self._mask, self._rates(), min(0.9, factor * self._hover))
+            yield from self._hold(0.25)
         yield from self._hold(0.8)
         yield from self._land()
 
@@ -210,26 +209,30 @@ class ProbeFlight:
         """Fly a first doublet: determine whether the axis responds, and the sign of the gyro."""
         begin = self._t
         for mask in dict.fromkeys((self._mask, RAD_S, LEGACY)):
-            yield from self._doublet(mask, axis, FIRST, SWING_S)
-            yield from self._fly(0.12, self._rates)
-            ratio = self.series.ratio(mask, axis, begin, self._t)
-            if abs(ratio) > LEAST_RESPONSE:
-                self._ratio[mask][axis] = ratio
-                if mask != self._mask and axis == PITCH:
-                    self._mask = mask
+            if (yield from self._response(mask, axis)):
+                self._mask = mask if axis == PITCH else self._mask
                 break
-        self._decide(axis, begin)
+        if sign := self.series.sign_by_camera(axis, begin, self._t):
+            self.signs[axis], self.known[axis] = sign, True
+            flown = [row for row in self.series.imu if row[0] > self._lift_t]
+            self.motion = motion.integrated_motion(self._rest, self._lift_t, flown, self.signs)
 
     def _swing(self, mask: int, axis: int) -> Orders:
         """Fly a small and a fast doublet with one kind of command."""
+        if ratio := (yield from self._response(mask, axis)):
+            yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
+        yield from self._hold(0.35)
+
+    def _response(self, mask: int, axis: int) -> Generator[Order, None, float]:
+        """Fly a small doublet; keep and return gyro over command, 0 where the axis does not respond."""
         begin = self._t
         yield from self._doublet(mask, axis, FIRST, SWING_S)
         yield from self._fly(0.12, self._rates)
         ratio = self.series.ratio(mask, axis, begin, self._t)
-        if abs(ratio) > LEAST_RESPONSE:
-            self._ratio[mask][axis] = ratio
-            yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
-        yield from self._hold(0.35)
+        if abs(ratio) <= LEAST_RESPONSE:
+            return 0.0
+        self._ratio[mask][axis] = ratio
+        return ratio
 
     def _doublet(self, mask: int, axis: int, size: float, side_s: float) -> Orders:
         """Command a rate one way and back: it ends where it began, for any sign and gain."""
@@ -237,12 +240,6 @@ class ProbeFlight:
             rates = np.zeros(3)
             rates[axis] = sign * size
             yield from self._fly(side_s, lambda rates=rates: tuple(rates.tolist()), mask)
-
-    def _throttle_step(self, factor: float) -> Orders:
-        begin = self._t
-        while self._t - begin < 0.25:
-            yield Order(self._mask, self._rates(), min(0.9, factor * self._hover))
-        yield from self._hold(0.25)
 
     def _hold(self, seconds: float) -> Orders:
         """Level and stop about axes with known signs, and return to the height of the flight."""
@@ -272,7 +269,6 @@ class ProbeFlight:
             yield Order(mask or self._mask, rates(), self._throttle())
 
     def _steer(self, sink: float | None = None) -> None:
-        """Update the thrust for the height, and adapt the hover throttle."""
         height, v_z = -self.motion.pose.p_w[2], self.motion.pose.v_w[2]
         v_z_target = sink if sink is not None else float(np.clip(0.8 * (height - HEIGHT_M), -0.8, 0.8))
         thrust = (GRAVITY - 2.0 * (v_z_target - v_z)) / max(self._down, 0.6)
@@ -296,11 +292,3 @@ class ProbeFlight:
         omega = np.clip(5.0 * error, -1.2, 1.2) * self.signs
         on_wire = np.where(np.isfinite(self._ratio[self._mask]), omega / self._ratio[self._mask], 0.0)
         return as_vector(on_wire)
-
-    def _decide(self, axis: int, begin: float) -> None:
-        """Determine the sign of the gyro about an axis by the camera."""
-        sign = self.series.sign_by_camera(axis, begin, self._t)
-        if sign:
-            self.signs[axis], self.known[axis] = sign, True
-            flown = [row for row in self.series.imu if row[0] > self._lift_t]
-            self.motion = motion.integrated_motion(self._rest, self._lift_t, flown, self.signs)

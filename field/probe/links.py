@@ -4,9 +4,8 @@ import math
 import select
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
@@ -15,7 +14,7 @@ from gate_racer.link.messages import ARM_COMMAND, RaceStatus, VideoFrame
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
-from gate_racer.link.sockets import Address, LinkError, Peer, UdpEndpoint
+from gate_racer.link.sockets import Address, Closing, LinkError, Peer, UdpEndpoint
 from gate_racer.link.video import HEADER, image_reassembler
 
 HEARTBEAT_S = 0.25  # s between heartbeats
@@ -52,14 +51,13 @@ class ReceivedMessages:
         return not statuses or (statuses[-1].go and any(not status.go for status in statuses))
 
 
-class RawLink:
+class RawLink(Closing):
     """One end of a raw link in real time. The simulator is the sender of the first HEARTBEAT, see `link.sockets`; nothing is
     sent before."""
 
     times_images = True  # arrivals show the latency of images
 
     def __init__(self, link: Link):
-        """Bind both sockets. Raises LinkError when a port is in use."""
         self._counters = Counters()
         self.framing = Framing(*CLIENT, self._counters, link.key)
         self._race, self._images = RaceReader(), image_reassembler()
@@ -73,16 +71,12 @@ class RawLink:
             self._link.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._link.close()
         self._video.close()
 
     @property
     def peer(self) -> Address | None:
-        """The simulator's address, once known."""
         return self._peer.address
 
     @property
@@ -98,11 +92,10 @@ class RawLink:
         """Receive into `received`; return the new messages and complete images with their times of arrival, s."""
         select.select([self._link.socket, self._video.socket], [], [], timeout_s)
         messages = [one for data, sender, _ in self._link.drain() for one in self._messages(received, data, sender)]
-        frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
+        frames = [one for data, _, _ in self._video.drain() for one in self._image(received, self.now(), data)]
         return messages, frames
 
     def keep_alive(self, now: float) -> None:
-        """Send heartbeats and TIMESYNC requests."""
         if now - self._heartbeat_t > HEARTBEAT_S:
             self._heartbeat_t = now
             self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
@@ -116,7 +109,6 @@ class RawLink:
             self.transmit(self.framing.pack(message), self.peer)
 
     def transmit(self, datagram: bytes, peer: Address) -> None:
-        """Send a datagram; UDP may lose it."""
         self._link.transmit(datagram, peer)
 
     def arm(self, now: float, arm: bool = True) -> None:
@@ -127,14 +119,13 @@ class RawLink:
             self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
 
     def _arrival(self, messages: list[Any]) -> float:
-        """Return the time of arrival of messages, on the local clock."""
         return self.now()
 
     def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[Arrival]:
-        """Return the simulator's messages in a MAVLink datagram."""
         if not self._peer.may_speak(sender):
             return []
         unpacked = [packet for packet in self.framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
+        self._video.only_host = self.peer[0] if self.peer is not None else ""
         now = self._arrival(unpacked)
         messages = [(now, message) for message in unpacked]
         received.malformed = self._counters.malformed
@@ -157,12 +148,6 @@ class RawLink:
                 received.images.append((now, frame_id, stamp_ns))
         frame = self._images.feed(data)
         return [] if frame is None else [(now, frame)]
-
-    def _video_datagrams(self) -> Iterator[bytes]:
-        """Yield the datagrams from the simulator's host."""
-        for data, sender, _ in self._video.drain():
-            if self.peer is None or sender[0] == self.peer[0]:
-                yield data
 
 
 def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> ReceivedMessages:
@@ -196,7 +181,6 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
 
 
 def is_armed(heartbeat: Any) -> bool:
-    """Return whether a HEARTBEAT reports the vehicle armed."""
     return bool(heartbeat.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED)
 
 
@@ -212,7 +196,6 @@ class LockstepRawLink(RawLink):
     times_images = False
 
     def __init__(self, link: Link, profile: Profile):
-        """Bind both sockets, as `RawLink`. Raises LinkError when a port is in use."""
         super().__init__(link)
         self._physics_hz, self._latency_s = profile.physics_hz, profile.video_latency_s
         self._t, self._stamp_ms = 0.0, -1  # newest sample: its tick, and its stamp
@@ -233,14 +216,13 @@ class LockstepRawLink(RawLink):
                 raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
             for data, sender, _ in self._link.drain(timeout_s):
                 messages += self._messages(received, data, sender)
-        self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
+        self._coming += [(self._t + self._latency_s, data) for data, _, _ in self._video.drain()]
         frames: list[ArrivedFrame] = []
         while self._coming and self._coming[0][0] <= self._t:
             frames += self._image(received, *self._coming.popleft())
         return messages, frames
 
     def _arrival(self, messages: list[Any]) -> float:
-        """Return the tick that sent the newest IMU sample."""
         for message in messages:
             if message.get_type() == "HIGHRES_IMU":
                 self._stamp_ms = round(message.time_usec * 1e-3)

@@ -71,8 +71,6 @@ TILTED_RAD = 0.05  # rad, tilt of the pad below which it determines no signs (ch
 
 @dataclass(frozen=True)
 class Order:
-    """One SET_ATTITUDE_TARGET, in wire units."""
-
     mask: int
     rates: tuple[float, float, float]
     throttle: float
@@ -94,12 +92,10 @@ class RestMean:
 
     @property
     def weight(self) -> float:
-        """Norm of the mean specific force, m/s^2."""
         return float(np.linalg.norm(self.force_b))
 
     @property
     def tilt(self) -> tuple[float, float]:
-        """Roll and pitch from gravity, rad."""
         return to_euler(levelled(self.force_b))[:2]
 
 
@@ -116,7 +112,6 @@ def rest_of(received: ReceivedMessages) -> RestMean | None:
 
 
 def imu_values(m: object) -> tuple[float, ...]:
-    """Return accelerometer and gyro of a HIGHRES_IMU."""
     return tuple(getattr(m, name) for name in ("xacc", "yacc", "zacc", "xgyro", "ygyro", "zgyro"))
 
 
@@ -143,7 +138,6 @@ class Series:
     marks: dict[str, tuple[float, float]] = field(default_factory=dict)  # begin and end of manoeuvres
 
     def between(self, begin: float, end: float) -> tuple[Array, Array, Array]:
-        """Return times (N,), accelerometer (N, 3) and gyro (N, 3) of an interval."""
         rows = [row for row in self.imu if begin <= row[0] <= end]
         t = np.array([row[0] for row in rows])
         accel, gyro = (np.array([row[k] for row in rows]).reshape(-1, 3) for k in (1, 2))

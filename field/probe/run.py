@@ -88,7 +88,6 @@ def _fly(link: RawLink, flown: ReceivedMessages, flight: ProbeFlight) -> None:
 
 
 def _stop(link: RawLink, flown: ReceivedMessages, mask: int) -> None:
-    """Stop the motors, with repetitions."""
     for _ in range(STOPS):
         link.send(_target(link.target, Order(mask, (0.0, 0.0, 0.0), 0.0), 0.0))
         link.arm(link.now(), False)

@@ -24,7 +24,6 @@ PLAIN = {"displayModeBar": False}
 
 
 def time_charts(flight: ReportedFlight) -> list[Figure]:
-    """Return the charts over the time since GO; quantities missing in the log are omitted."""
     state, reference, command = flight.state, flight.reference, flight.command
     behind = (np.array([0.0, *flight.gate_times_s[: len(flight.lost_s)]]), np.array([0.0, *flight.lost_s]))
     away, ranges = flight.off_path, (flight.sighting.t, flight.sighting["range_m"])
@@ -114,13 +113,11 @@ def _size(series: TimeSeries, column: str, name: str, **more: Any) -> Figure:
 
 
 def _commanded(flight: ReportedFlight, ours: Array, theirs: Array) -> list[Figure]:
-    """Return the traces of the commands and, if a person flew instead, of the person's sticks."""
     human = [line(flight.sticks.t, theirs, "the person's sticks", **GREY)] if len(theirs) else []
     return [line(flight.command.t, ours, "commanded"), *human]
 
 
 def _axes(flight: ReportedFlight) -> list[Quantity]:
-    """Return the body rates by axis, if a person flew."""
     ours, theirs = flight.command["w"], flight.sticks["w"]
     return [
         (f"commanded {name} rate", f"{name} rate", "rad/s", _commanded(flight, ours[:, k], theirs[:, k]))
@@ -208,7 +205,6 @@ def _coloured_by_speed(flight: ReportedFlight) -> Figure:
 
 
 def _space_layout(p: Array) -> Figure:
-    """Return the layout of positions (N, 3) in NED, to scale, with the longest extent filling the view."""
     extents = np.maximum(np.nanmax(p, axis=0) - np.nanmin(p, axis=0), 1.0)[[1, 0, 2]]
     ratio = dict(zip("xyz", (LONGEST * extents / extents.max()).tolist(), strict=True))
     axes = {

@@ -32,17 +32,14 @@ class Comparison:
 
     @property
     def later_s(self) -> Array:
-        """Time after the first flight, (flights, N) s."""
         return self.t - self.t[0]
 
     @property
     def apart_m(self) -> Array:
-        """Distance from the first flight, (flights, N) m."""
         return np.linalg.norm(self.p - self.p[0], axis=2)
 
     @property
     def by_time(self) -> bool:
-        """Whether the flights are compared at equal time."""
         return self.axis == SINCE_TAKE_OFF
 
 
@@ -83,8 +80,6 @@ def _progress(flight: ReportedFlight, gates_m: Array | None) -> tuple[Array, Arr
 
 
 def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Figure]:
-    """Return charts of differences in time, speeds and heights over the progress."""
-
     def lines(rows: Array) -> list[Figure]:
         return [line(found.grid, row, name) for row, name in zip(rows, found.names, strict=True)]
 

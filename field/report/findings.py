@@ -27,12 +27,10 @@ class FlownLeg:
 
     @property
     def lost_s(self) -> float | None:
-        """Time lost against the plan, s; None without a plan."""
         return None if self.planned_s is None else self.end_s - self.begin_s - self.planned_s
 
 
 def legs(flight: ReportedFlight) -> list[FlownLeg]:
-    """Return the leg of every gate passed."""
     t, pace = flight.paces
     planned, margins = np.diff(flight.planned_s, prepend=0.0), flight.gate_margins_m
     found = []
@@ -55,7 +53,6 @@ def legs(flight: ReportedFlight) -> list[FlownLeg]:
 
 
 def within(t: Array, begin: float, end: float) -> NDArray[np.bool_]:
-    """Return the mask (N,) of the times t (N,) in [begin, end)."""
     return (t >= begin) & (t < end)
 
 
@@ -81,7 +78,6 @@ class FlightFinding:
 
 
 def figures(flight: ReportedFlight) -> dict[str, str]:
-    """Return key figures of the flight by name."""
     n = len(flight.gate_times_s)
     total = f" of {len(flight.planned_s)}" if len(flight.planned_s) else ""
     finished = flight.status == "finished" and n > 0
@@ -107,7 +103,6 @@ def figures(flight: ReportedFlight) -> dict[str, str]:
 
 
 def findings(flight: ReportedFlight) -> list[FlightFinding]:
-    """Return all findings, the most important first."""
     parts = _end, _losses, _replans, _fallbacks, _sight, _estimate, _silence
     return [finding for part in parts for finding in part(flight)]
 
@@ -234,7 +229,6 @@ def _vehicle(flight: ReportedFlight) -> dict[str, str]:
 
 
 def _largest(flight: ReportedFlight, t: Array, values: Array) -> str:
-    """Return the largest of values in m, with time and place; empty if there is none."""
     if not np.isfinite(values).any():
         return ""
     k = int(np.nanargmax(values))

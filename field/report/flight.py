@@ -87,12 +87,10 @@ class ReportedFlight:
 
     @property
     def track(self) -> str:
-        """Name of the track."""
         return str(self.about["track"])
 
     @property
     def world(self) -> str:
-        """Name of the world; empty where it is unknown."""
         return str((self.about.get("world") or {}).get("name", ""))
 
     @property
@@ -257,7 +255,6 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
 
 
 def _rising(rows: list[Record], strictly: bool = True) -> list[Record]:
-    """Return the rows in order of time, without duplicates if `strictly`."""
     rows = sorted((row for row in rows if np.isfinite(row["t"])), key=lambda row: row["t"])
     return [row for k, row in enumerate(rows) if not (strictly and k and row["t"] == rows[k - 1]["t"])]
 

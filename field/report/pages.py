@@ -77,7 +77,6 @@ def thumbnails(flight: ReportedFlight) -> list[tuple[float, str]]:
 
 
 def _thumbnail(image: TimedImage) -> bytes | None:
-    """Return a thumbnail; None if the bytes are not an image."""
     pixels = decode_image(image[1])
     if pixels is None:
         return None
@@ -98,7 +97,6 @@ HELP = "Point at a chart to move the cursor, click to hold or release it; arrow 
 
 
 def flight_page(flight: ReportedFlight, track: Track) -> str:
-    """Return the page of one flight over time."""
     about = flight.about
     heading = f"{flight.track}, {about.get('vehicle')}, profile {about.get('profile')}, seed {about.get('seed')}: {flight.status}"
     listed = findings(flight)
@@ -144,7 +142,6 @@ def _cursor(x: Array, p: Array, gates: Array, unit: str, listed: list[FlightFind
 
 
 def _linked(charts: list[Figure], camera: bool) -> str:
-    """Return the elements in which charts and path are drawn."""
     left = "".join(
         f"<h3>{_safe(chart['title'])} <output></output></h3><div class='chart' id='{chart['box']}'></div>"
         for chart in charts
@@ -190,7 +187,6 @@ def _leg_table(flight: ReportedFlight) -> str:
 
 
 def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
-    """Return the figures of every flight, side by side."""
     columns = [figures(flight) for flight in flights]
     keys = dict.fromkeys(key for one in columns for key in one)
     rows = [

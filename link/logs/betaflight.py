@@ -126,7 +126,6 @@ def tag8_4s16(data: bytes, at: int, count: int) -> Decoded:
 
 
 def null(data: bytes, at: int, count: int) -> Decoded:
-    """Return 0 for a field that is not written."""
     return [0], at
 
 
@@ -193,7 +192,6 @@ def flights(data: bytes) -> Iterator[BlackboxFlight]:
 
 
 def _headers(data: bytes) -> tuple[dict[str, str], int]:
-    """Return header lines by name, and the position behind them."""
     headers, at = {}, 0
     while data[at : at + 2] == b"H ":
         end = data.find(b"\n", at, at + LINE_BYTES)
@@ -294,7 +292,6 @@ class FramePredictor:
         self._before: Values = []
 
     def forget(self) -> None:
-        """Reset: P-frames cannot be decoded without a previous frame."""
         self._last = []
 
     def __call__(self, kind: int, predictors: tuple[int, ...], values: Values) -> Values:

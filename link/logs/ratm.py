@@ -109,7 +109,6 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _table(path: Path, wanted: Sequence[str]) -> dict[str, Array]:
-    """Return columns by name, with `timestamp` in us. Raises FileError, or SignalError that names a missing column."""
     with reading(path):
         rows = csv.reader(io.TextIOWrapper(io.BytesIO(read_bytes(path, CSV_BYTES)), "utf-8-sig"))
         names = [name.strip() for name in next(rows, [])]
@@ -211,7 +210,6 @@ def _fits(path: Path, kind: str, course: str) -> bool:
 
 
 def _images(folder: Path, first_us: float, K: Array, dist: Array) -> tuple[LabelledImage, ...]:
-    """Return every image with its labels; without gates where none was labelled."""
     path = _only(folder, "*_cam_ts_sync.csv")
     labels = next((one for one in sorted(folder.glob("labels_*")) if one.is_dir()), None)
     if labels is None:

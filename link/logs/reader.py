@@ -79,7 +79,6 @@ NAN3 = (np.nan,) * 3
 
 
 def record_signals(path: Path) -> LoggedSignals:
-    """Return the signals of one of this project's records, of `run-mpc` or `race-sim --record`. Raises FileError."""
     rows: dict[str, list[tuple[float, Any]]] = defaultdict(list)
     losses: list[str] = []
     for topic, record in read_records(path, without=("/camera",), report=lambda _, lost: losses.append(str(lost))):

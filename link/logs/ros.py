@@ -215,7 +215,6 @@ def ros_images(path: Path) -> Iterator[tuple[float, bytes]]:
 
 
 def _image(message: Any) -> bytes:
-    """Return an image as JPEG or PNG; empty for another encoding, or depths."""
     if hasattr(message, "format"):
         return b"" if "compressedDepth" in message.format else bytes(message.data)
     channels, to_bgr = ENCODINGS.get(getattr(message, "encoding", ""), (0, None))

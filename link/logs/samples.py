@@ -72,7 +72,6 @@ class Samples:
         return len(self.t)
 
     def where(self, kept: Mask | Indices) -> "Samples":
-        """Return the samples of a mask (N,), or by index."""
         return Samples(self.t[kept], self.values[kept])
 
     def at(self, t: Array) -> Array:
@@ -94,8 +93,6 @@ NOTHING = Samples(np.zeros(0), np.zeros((0, 1)))
 
 @dataclass(frozen=True)
 class LoggedSignals:
-    """Signals of a log; one that it lacks has no entry."""
-
     signals: Mapping[str, Samples]
     notes: tuple[str, ...] = ()  # damage found, and what else was in the file and is not used
     names: Mapping[str, str] = field(default_factory=dict)  # what carries a signal in logs of the kind
@@ -229,7 +226,6 @@ class Source(NamedTuple):
 
     @property
     def called(self) -> str:
-        """Name in the log: of the message, or of a table's columns."""
         return self.message or "..".join(dict.fromkeys((self.fields[0], self.fields[-1])))
 
 
@@ -267,7 +263,6 @@ def indexed(name: str, size: int = 3) -> tuple[str, ...]:
 
 
 def xyz(name: str = "{}", axes: str = "xyz") -> tuple[str, ...]:
-    """Return names of three fields, such as `AccX`, `AccY`, `AccZ`."""
     return tuple(name.format(axis) for axis in axes)
 
 

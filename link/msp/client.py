@@ -201,8 +201,6 @@ HEARTBEAT_S = 0.25  # s between heartbeats
 
 @dataclass(slots=True)
 class MspCounters(CodecCounters):
-    """Counts of what an `MspClient` has dropped or not sent."""
-
     unsent: int = 0  # commands that MSP cannot carry, not finite, or for a mode that is not on
     timeouts: int = 0  # requests without a reply
     missed_beats: int = 0  # stick frames skipped because this computer was late
@@ -297,7 +295,7 @@ class MspClient(Closing):
         return []
 
     def _human(self, channels: Channels, t: float) -> HumanSticks:
-        """Return the person's sticks as commands. In angle mode, where they are angles, the rates are the measured ones."""
+        """Return the person's sticks. In angle mode, where they are angles, the rates are the measured ones."""
         commanded = self._profile.asked_by(channels.us)
         return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
 

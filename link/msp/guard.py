@@ -129,7 +129,6 @@ class Descent:
         return self._profile.sticks_by_rates((0.0, 0.0, 0.0) if still else self._turn(), throttle)
 
     def _turn(self) -> tuple[float, float, float]:
-        """Return body rates that rotate the thrust to the commanded direction, the shortest way."""
         x, y, z = (self._R_wb.T @ (self._commanded() - G_W)).tolist()
         across, pause = math.hypot(x, y), max(self._pause_s, 1e-3)
         gain, most = min(TURN_1_S, PAUSE_TURN / pause), min(TURN_RAD_S, PAUSE_RAD / pause)
@@ -162,7 +161,6 @@ class Descent:
             self._judge(t)
 
     def _drive(self, push: float, dt: float, t: float) -> None:
-        """Update the throttle after dt (s) with a specific force `push` (m/s^2) along body z."""
         upright = float(self._R_wb[2, 2])
         if upright < STEEP:
             self._share = LEAST
@@ -333,7 +331,6 @@ def _guard(
 
 
 def relay(pilot: socket.socket, port: Port, watch: StickWatch, beat: ctypes.c_double) -> None:
-    """Relay bytes both ways until the pilot's end is closed or silent; `beat` tells when. Raises LinkError if the line fails."""
     pilot.setblocking(False)
     ends: list[socket.socket | int] = [pilot, port.fileno()]
     while not watch.silent(time.monotonic()):

@@ -75,13 +75,10 @@ class RxConfig(Fixed):
 
 @dataclass(frozen=True)
 class RxMap:
-    """Channel order of the receiver: by default AETR1234."""
-
     letters: str
 
     @classmethod
     def decode(cls, payload: bytes) -> Self | None:
-        """Decode the position of each of `LETTERS`."""
         places = payload[: len(LETTERS)]
         if sorted(places) != list(range(len(LETTERS))):
             return None
@@ -114,8 +111,6 @@ class ModeRange:
 
 @dataclass(frozen=True)
 class ModeRanges:
-    """All configured mode ranges; a slot with an empty range is unused."""
-
     ranges: tuple[ModeRange, ...]
 
     @classmethod
@@ -135,8 +130,6 @@ Counts = tuple[int, int, int]
 
 
 class Code(enum.IntEnum):
-    """Commands of MSP in use here."""
-
     API_VERSION = 1
     FC_VARIANT = 2
     FC_VERSION = 3
@@ -193,8 +186,6 @@ class RawAttitude(Fixed):
 
 @dataclass(frozen=True)
 class Altitude(Fixed):
-    """Estimated altitude in cm, climb in cm/s."""
-
     LAYOUT = struct.Struct("<ih")
     altitude_cm: int
     climb_cm_s: int
@@ -202,8 +193,6 @@ class Altitude(Fixed):
 
 @dataclass(frozen=True)
 class FcVariant:
-    """Four letters: BTFL for Betaflight."""
-
     name: str
 
     @classmethod
@@ -322,7 +311,6 @@ KINDS: dict[int, type[Message]] = {
 
 
 def decode(command: int, payload: bytes) -> Message | None:
-    """Return the message of a reply; None if it is unknown or too short."""
     kind = KINDS.get(command)
     return kind.decode(payload) if kind is not None else None
 
@@ -370,7 +358,6 @@ def xor8(data: bytes | bytearray) -> int:
 
 
 def pack(frame: Frame) -> bytes:
-    """Return the bytes of a frame. Raises ValueError for a command or a payload that does not fit."""
     size = len(frame.payload)
     if not 0 <= frame.command < JUMBO or size >= JUMBO:
         raise ValueError(f"command {frame.command} with {size} bytes: must be at most 254 and 254")
@@ -477,7 +464,6 @@ class MspCodec:
         return pack(Frame(Code.SET_RAW_RC, Channels(tuple(us)).encode()))
 
     def feed(self, data: bytes) -> list[Answer]:
-        """Return the replies that these bytes complete."""
         return self._answers(self._parser.feed(data))
 
     def give_up(self) -> list[Answer]:

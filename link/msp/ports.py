@@ -37,8 +37,6 @@ class Port(Protocol):
 
 
 class StreamPort:
-    """A terminal by its descriptor, or a connected socket."""
-
     def __init__(self, line: int | socket.socket, name: str):
         self._line, self._name = line, name
         if isinstance(line, int):
@@ -115,7 +113,6 @@ def require_consent(where: str, consent: str) -> None:
 
 
 def _is_pseudo_terminal(where: str) -> bool:
-    """Return whether a path leads to a pseudo-terminal; links are followed."""
     return Path(where).resolve().parent == Path("/dev/pts")
 
 
@@ -133,7 +130,6 @@ def _open_terminal(where: str) -> Port:
 
 
 def open_serial(device: str, baud: int) -> Port:
-    """Open a serial port for this process alone. Raises LinkError without pyserial, or without such a port."""
     if os.name == "nt":
         raise LinkError(f"{device}: serial ports need a system where `select` takes them, such as Linux")
     try:

@@ -82,7 +82,6 @@ class SensorReceiver(Closing):
         return [endpoint.stream for endpoint in self._sockets]
 
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
-        """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         samples = list[tuple[Sample, float]]()
         select.select([endpoint.socket for endpoint in self._sockets], [], [], max(0.0, timeout_s))
         for endpoint in self._sockets:
@@ -172,8 +171,6 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
 
 
 class VisionReceiver(SensorSocket):
-    """Receiver of one camera, in place of `link.client.VideoReceiver`."""
-
     def __init__(self, vision: Vision, tell: Tell = remark):
         super().__init__(vision.sensor, vision.server, tell, partial(image_file, sensor=vision.sensor))
         # Function that opens a receiver in this one's place, once it is closed.
@@ -187,7 +184,6 @@ class VisionReceiver(SensorSocket):
         return self.stream.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
-        """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames = []
         for sample, received in self.samples(timeout_s):
             assert isinstance(sample.value, bytes)

@@ -185,7 +185,6 @@ def _parsed(entry: Any, where: str, tell: Callable[[str], None]) -> SensorReques
 
 
 def _number(value: Any, where: str, whole: bool = False) -> Any:
-    """Return a finite float of 32 bit, or a whole number of 16. Raises ConfigError for anything else."""
     real = isinstance(value, int | float) and not isinstance(value, bool)
     if (
         not real

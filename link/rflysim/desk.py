@@ -215,7 +215,6 @@ class GimbalState:
 
 
 def decode_state(datagram: bytes) -> GimbalState:
-    """Decode the state in a datagram of 148 bytes, with either checksum. Raises MalformedError for any other datagram."""
     request = decode_request(datagram)
     if request.mask is None:
         raise MalformedError(f"a gimbal's state has 148 bytes, not {len(datagram)}")
@@ -231,8 +230,6 @@ HEARTBEAT_PORT = 20005  # UDP port of CopterSim's heartbeats
 
 
 class GimbalClient(RequestSocket):
-    """Commands to the gimbals of a Config.json, and their reported states."""
-
     def __init__(
         self, sensors: Iterable[SensorRequest], server: Address, masks: GimbalMasks = DOCUMENT, port: int = STATE_PORT
     ):
@@ -293,7 +290,6 @@ class ImuReceiver(RequestSocket):
         self.health = StreamHealth()
 
     def samples(self) -> Iterator[ImuSample]:
-        """Yield the samples received; request them again after a silence. Call often."""
         for sample, _, received in self.messages(ImuSample.decode):
             self.received = received
             self.health.saw(received)
@@ -326,8 +322,6 @@ NEAR_M, NEAR_RAD = 0.05, 0.02  # differences of a state from what was placed (ch
 
 @dataclass(frozen=True, slots=True)
 class SceneObject(Packed):
-    """Request to place or move an object."""
-
     LAYOUT, SUM, WHAT = struct.Struct("<3i10f"), (COMMAND_SUM,), "an object"
     number: int
     model: int
@@ -337,7 +331,6 @@ class SceneObject(Packed):
     scale: Vector  # of the model; m for one of 1 m
 
     def state(self, t: float = 0.0) -> "ObjectState":
-        """Return the state in which it is as it was placed, if the model's sides are 1 m."""
         (w, x, y, z), (length, width, height) = from_euler(*self.rpy).tolist(), self.scale
         half_m = length / 2, width / 2, height / 2
         return ObjectState(self.number, self.p_w, self.rpy, (w, x, y, z), self.p_w, half_m, t)
@@ -355,7 +348,6 @@ class ObjectState(Packed):
     t: float  # s
 
     def near(self, other: "ObjectState") -> bool:
-        """Return whether both are at the same place, as large, and in the same attitude."""
         apart = max(math.dist(self.p_w, other.p_w), math.dist(self.half_m, other.half_m))
         turn = log(product(conjugate(from_euler(*other.rpy)), from_euler(*self.rpy)))
         return apart < NEAR_M and math.hypot(*turn) < NEAR_RAD
@@ -367,12 +359,10 @@ def object_state(datagram: bytes) -> ObjectState:
 
 
 def query(what: int, number: int) -> bytes:
-    """Return the command that does `what`, TELL or DELETE, with an object."""
     return encode_command(f"{QUERY} {what} {number} 0")
 
 
 def read_query(datagram: bytes) -> tuple[int, int] | None:
-    """Return what is to be done with which object; None for another command. Raises MalformedError."""
     found = re.match(rf"{QUERY} (\d{{1,9}}) (\d{{1,9}})\b", decode_command(datagram), re.ASCII)
     return (int(found[1]), int(found[2])) if found else None
 

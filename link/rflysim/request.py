@@ -115,7 +115,6 @@ class SensorRequest:
 
 
 def reply_host(address: tuple[int, ...], sender: str) -> str:
-    """Return the host for the answers to a request: the address in it, or the sender."""
     return sender if address in HERE else ".".join(map(str, address))
 
 
@@ -175,7 +174,6 @@ def imu_port(copter: int) -> int:
 
 
 def flu(frd: Vector) -> Vector:
-    """Return a vector converted from front-right-down to front-left-up axes, or back."""
     return frd[0], -frd[1], -frd[2]
 
 
@@ -209,7 +207,6 @@ class CopterHeartbeat(Packed):
 
 
 def encode_command(text: str) -> bytes:
-    """Encode a console command of RflySim3D. Raises ValueError if it is too long."""
     data = text.encode()
     for layout in COMMANDS:
         if len(data) <= layout.size - 5:  # check_sum and a final zero

@@ -301,7 +301,6 @@ def _camera_status(state: GimbalState, gimbal: SensorRequest, health: StreamHeal
 
 
 def _half_width(fov_deg: float) -> float:
-    """Return half the width seen at a distance of 1; the ratio of two is a zoom."""
     return math.tan(math.radians(min(max(fov_deg, FOV_DEG[0]), FOV_DEG[1])) / 2)
 
 
@@ -319,7 +318,6 @@ def fill(target: Any, values: RosMessage) -> Any:
 
 
 def fields(source: Any) -> RosMessage:
-    """Return the fields of a ROS message by name, one level deep."""
     return {name: getattr(source, name) for name in source.get_fields_and_field_types()}
 
 
@@ -337,7 +335,6 @@ def _octets(values: np.ndarray) -> "array[int]":
 
 
 def _int32(value: float) -> int:
-    """Return the value rounded and clipped to the field's range, which a message checks."""
     return round(min(max(value, -INT32_MAX), INT32_MAX))
 
 

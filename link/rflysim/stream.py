@@ -102,7 +102,6 @@ def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
 
 
 def _require_size(payload: bytes, sensor: SensorRequest) -> tuple[int, int]:
-    """Return width and height of the image in a payload. Raises MalformedError unless they are the sensor's."""
     size, wanted = image_size(payload), (sensor.width_px, sensor.height_px)
     if size != wanted:
         found = f"an image of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are not an image"
@@ -262,8 +261,6 @@ MILESTONES = {10**n for n in range(7)}  # occurrences that are reported
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Measurement of a sensor at t (s, simulation time)."""
-
     sensor: SensorRequest
     t: float
     frame_id: int | None
@@ -296,7 +293,6 @@ class Stream:
         self.counters = self._fragments.counters
 
     def feed(self, datagram: bytes, now: float) -> Sample | None:
-        """Process a datagram at `now` (s, monotonic); return the sample that it completes."""
         before = self.counters.malformed
         payload = self._fragments.feed(datagram)
         if self.counters.malformed > before:
@@ -341,12 +337,10 @@ class StreamHealth:
         return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def report(self, now: float, what: str, server: Address) -> str:
-        """Return a line on the state of a stream of `what` from a server."""
         age = self.age(now)
         if age is None:
             return f"no {what} yet from {server[0]}:{server[1]}"
         return f"{self.frames} {what}s, {self.hz:.1f} Hz, gap {self.longest_gap_s:.2f} s, age {age:.2f} s"
 
     def age(self, now: float) -> float | None:
-        """Return the time (s) since the last frame, at least 0; None before the first."""
         return max(now - self._last, 0.0) if self.frames else None

@@ -44,7 +44,7 @@ class SimulatedRawLink(RawLink):
 
     def __init__(self, simulator: Simulator, sphere: Sphere | None = None, drop: tuple[str, ...] = ()):
         super().__init__(Link(("127.0.0.1", 0), ("127.0.0.1", 0)))
-        self.__exit__()  # it needs no sockets
+        self.close()  # it needs no sockets
         self.simulator, self._station = simulator, Station(simulator)
         self._sphere, self._drop = sphere, drop
         self._coming: list[tuple[float, bytes]] = []

@@ -84,7 +84,7 @@ TRAPS = {
     "collision_copies": ("copies of a COLLISION", "unknown"),
     "position_yaw": ("position set-points yaw the vehicle", "unknown"),
     "ground_station": ("ground station messages", "differs"),
-    "rates_rad_s_bit": ("mask with rates nearer to rad/s", "differs"),
+    "rates_rad_s_bit": ("rates nearer to rad/s by mask 144", "differs"),
     "rates": ("rates by mask 128", "differs"),
     "rates_rad_s": ("rates by mask 144", "differs"),
     "race": ("race status", "differs"),
