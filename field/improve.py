@@ -248,11 +248,7 @@ class Improvement:
 
 
 def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) -> Improvement:
-    """Make the next plan from the last runs, and store it in `plans` with its vehicle and track.
-
-    Raises:
-        UserError: no run of this track and vehicle exists, or no plan can be made.
-    """
+    """Make the next plan from the last runs, and store it in `plans`. Raises UserError without a run, or a plan."""
     runs = history(logs, plans, track.name, vehicle.name)
     if not runs:
         missing = f"no run of {track.name} with {vehicle.name} in {logs} with its plan in {plans}"

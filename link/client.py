@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pymavlink.dialects.v20 import common as dialect
 
@@ -43,6 +43,7 @@ FRAMES = {
     messages.TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
 }
 Received = messages.Telemetry | messages.TimesyncReply
+M = TypeVar("M")
 LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and overflow nanoseconds
 
 
@@ -56,11 +57,9 @@ class ClientCodec:
         self._framing = Framing(*CLIENT, self.counters, key)
         self._target = profile.system, profile.component
         self._race, self._texts = RaceReader(), px4.TextReader()
-        wanted = {
-            dialect.MAVLINK_MSG_ID_HIGHRES_IMU: profile.imu_hz,
-            dialect.MAVLINK_MSG_ID_ATTITUDE: profile.attitude_hz,
-        }
-        self._streams = px4.StreamRequests(wanted if profile.offboard is not None else {})
+        imu, attitude = dialect.MAVLINK_MSG_ID_HIGHRES_IMU, dialect.MAVLINK_MSG_ID_ATTITUDE
+        wanted = {imu: profile.imu_hz, attitude: profile.attitude_hz} if profile.offboard is not None else {}
+        self._streams = px4.StreamRequests(wanted)
         modes = (messages.MODE_COMMAND,) if profile.offboard is not None else ()
         self._acknowledged = (messages.ARM_COMMAND, *modes)  # commands whose acknowledgements are read
         self._t = 0.0  # s, newest stamp of the simulator
@@ -99,15 +98,20 @@ class ClientCodec:
                 self._timesync_requests.append(packet.ts1)
                 return None
             case dialect.MAVLink_local_position_ned_message():
-                return self._local_position(packet)
+                p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
+                return self._sound(messages.LocalPosition(packet.time_boot_ms / 1e3, p, v), *p, *v)
             case dialect.MAVLink_odometry_message():
                 return self._odometry(packet)
             case dialect.MAVLink_actuator_output_status_message():
-                return self._motors(packet)
+                a, b, c, d = packet.actuator[:4]
+                return self._sound(messages.Motors(packet.time_usec / 1e6, (a, b, c, d)), a, b, c, d)
             case dialect.MAVLink_collision_message() if packet.id in tuple(messages.Struck):
-                return self._collision(packet)
+                impulse = packet.horizontal_minimum_delta
+                return self._sound(messages.Collision(self._t, messages.Struck(packet.id), impulse), impulse)
             case dialect.MAVLink_debug_float_array_message() if packet.name == RIVAL.decode():
-                return self._rival(packet)
+                x, y, z, u, v, w = packet.data[:6]
+                rival = messages.RivalState(packet.time_usec / 1e6, packet.array_id, (x, y, z), (u, v, w))
+                return self._sound(rival, x, y, z, u, v, w)
             case dialect.MAVLink_data_transmission_handshake_message():
                 self._race.handshake(packet)
                 return None
@@ -132,14 +136,17 @@ class ClientCodec:
             return None  # in progress, or for another system
         return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
 
-    def _sound(self, *values: float) -> bool:
-        sound = finite(values)
-        self.counters.invalid += not sound
-        return sound
+    def _sound(self, message: M | None, *values: float) -> M | None:
+        """Return a message whose values are finite; else count it as invalid."""
+        if message is not None and finite(values):
+            return message
+        self.counters.invalid += 1
+        return None
 
     def _attitude(self, packet: Any) -> messages.Attitude | None:
         euler = packet.roll, packet.pitch, packet.yaw
-        if not self._sound(*euler):
+        if not finite(euler):
+            self.counters.invalid += 1
             return None
         self._t = packet.time_boot_ms / 1e3
         w, x, y, z = from_euler(*scaled(self.profile.signs.euler, euler)).tolist()
@@ -154,38 +161,16 @@ class ClientCodec:
         self._t = packet.time_usec / 1e6
         return messages.Imu(self._t, accel, scaled(self.profile.signs.gyro, gyro))
 
-    def _local_position(self, packet: Any) -> messages.LocalPosition | None:
-        p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
-        return messages.LocalPosition(packet.time_boot_ms / 1e3, p, v) if self._sound(*p, *v) else None
-
     def _odometry(self, packet: Any) -> messages.Odometry | None:
         p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
         rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
         q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
-        if not self._sound(*p, *v, *rates) or q_wb is None:
-            return None
         omega_b = scaled(self.profile.signs.odometry_rates, rates)
-        return messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
-
-    def _motors(self, packet: Any) -> messages.Motors | None:
-        a, b, c, d = packet.actuator[:4]
-        return messages.Motors(packet.time_usec / 1e6, (a, b, c, d)) if self._sound(a, b, c, d) else None
-
-    def _rival(self, packet: Any) -> messages.RivalState | None:
-        x, y, z, u, v, w = packet.data[:6]
-        if not self._sound(x, y, z, u, v, w):
-            return None
-        return messages.RivalState(packet.time_usec / 1e6, packet.array_id, (x, y, z), (u, v, w))
-
-    def _collision(self, packet: Any) -> messages.Collision | None:
-        impulse = packet.horizontal_minimum_delta
-        return messages.Collision(self._t, messages.Struck(packet.id), impulse) if self._sound(impulse) else None
+        found = q_wb and messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
+        return self._sound(found, *p, *v, *rates)
 
     def encode(self, command: messages.Command, t: float) -> bytes:
-        """Return the datagram of a command with finite numbers; t (s, simulator clock) stamps set-points.
-
-        Attitude, rates and thrust are always filled in; the type mask marks attitude or rates as ignored.
-        """
+        """Return the datagram of a finite command, stamped t (s, simulator clock); the type mask marks what is ignored."""
         match command:
             case messages.Arm():  # a flight ends in the air, where PX4 only disarms if forced
                 forced = self.profile.offboard is not None and not command.arm

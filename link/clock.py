@@ -44,15 +44,10 @@ from gate_racer.link.profile import Profile
 
 DRIFT = 1e-4  # s/s between two quartz clocks: 50 ppm each, the usual tolerance
 SLEW = 2e-4  # s/s, change of the offset in flight: faster than any drift, slower than the filter's delay state follows
-KEPT, KEPT_S = (
-    8,
-    4.0,
-)  # TIMESYNC requests of which the least delay counts; s, the age of the newest beyond which none does
+# TIMESYNC requests of which the least delay counts; s, the age of the newest beyond which none does.
+KEPT, KEPT_S = 8, 4.0
 JUMP_S = 0.5  # s, fall of r - s that shows that a clock was set
-SLIP_S, SLIP_CONFIRM_S = (
-    0.1,
-    2.0,
-)  # s, rise of the reference's r - s, and how long it lasts if the simulator has lost time
+SLIP_S, SLIP_CONFIRM_S = 0.1, 2.0  # s, rise of the reference's r - s, and how long it lasts if time was lost
 SET_S, CONFIRM_S = 0.5, 1.0  # s, rise of the other stream's r - s, and how long it lasts if its clock was set
 SURE_S = 5.0  # s, a rise beyond all delays
 STEP_S = 0.1  # s, offset error that is corrected at once instead of at `SLEW`
@@ -70,10 +65,7 @@ class StreamClock:
     """Clock model of two streams. Feed every stamp of the reference stream; it maps those of the other."""
 
     def __init__(self, latency_s: float, one_clock: bool = True):
-        """Create it for a nominal latency of the other stream minus that of the reference.
-
-        With `one_clock`, stamps that nearly agree are treated as of the same clock.
-        """
+        """Create it for the other stream's latency less the reference's; `one_clock`: stamps may be of one clock."""
         self._pace = _Pace()
         self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
         self._latency_s = latency_s
@@ -139,10 +131,7 @@ class StreamClock:
         return max(0.5 * (self._reference.at(self._newest[1]) + min(delay for _, delay in self._outward)), 0.0)
 
     def stream(self, stamp: float, received: float) -> float | None:
-        """Return a stamp of the other stream on the reference's clock; None until there is a reference.
-
-        Stamps within half a second of the reference's are of the same clock and are returned unchanged.
-        """
+        """Return a stamp on the reference's clock, unchanged if that is its own; None without a reference."""
         received = self._pace.paced(received)
         if self._other.add(stamp, received):  # its clock was set
             self._settled = received + SETTLE_S

@@ -95,10 +95,7 @@ class SigningKey:
 
 
 def read_key(path: Path, now_s: float) -> SigningKey:
-    """Read the key of a file: SHA-256 of its stripped text, as ground stations derive theirs from a passphrase.
-
-    Raises UserError if it cannot be read, or is empty.
-    """
+    """Read a key: SHA-256 of the file's stripped text, as of ground stations. Raises UserError without one."""
     try:
         text = path.read_bytes().strip()
     except OSError as error:
@@ -154,10 +151,7 @@ class Signatures:
 
 
 class Framing:
-    """Packets of one end: packs with a running sequence number, and unpacks.
-
-    Each datagram is parsed on its own, so that a broken one does not affect the next.
-    """
+    """Packets of one end. Each datagram is parsed on its own, so that a broken one does not affect the next."""
 
     def __init__(self, system: int, component: int, counters: Counters, key: SigningKey | None = None):
         """Create it; with a key, outgoing packets are signed and unsigned ones are dropped."""

@@ -72,10 +72,7 @@ class RaceReader:
 
 
 def _finish(now: float, start: float | None, finish: float | None, gate_s: float | None) -> float | None:
-    """Return the time of the finish, s, simulator clock, whether it was sent as such or as the race's time since GO.
-
-    A finish that is possible either way, neither before the last gate nor in the future, is the one nearer to that gate.
-    """
+    """Return the finish, s, simulator clock, sent as such or since GO: the possible one that is nearer to the last gate."""
     if finish is None or start is None:
         return finish
     last = start + (gate_s or 0.0)

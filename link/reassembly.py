@@ -61,12 +61,8 @@ class Reassembler(Generic[F]):
         max_frames: int,
         max_frame_bytes: int,
     ):
-        """Create it. Memory is bounded: at most max_frames incomplete frames of max_frame_bytes.
-
-        Args:
-            read: decodes one datagram, or raises MalformedError.
-            make: creates a frame of its stamp (s), number and bytes.
-            straggles: whether a chunk's frame is not newer than another, and not of a restarted stream.
+        """Create it, of at most max_frames incomplete frames. `read` decodes a datagram, or raises MalformedError; `make`
+        makes a frame of stamp (s), number and bytes; `straggles`: a chunk is not newer than another, nor of a restart.
         """
         self.counters, self.reason = StreamCounters(), ""  # reason why the last datagram was malformed
         self._read, self._make, self._straggles = read, make, straggles

@@ -123,15 +123,9 @@ def read_records(
     without: Collection[str] = (),
     report: Callable[[Path, Losses], None] = tell_losses,
 ) -> Iterator[tuple[str, Record]]:
-    """Yield topic and record of every JSON message, in the order written.
+    """Yield topic and record of every JSON message, in the order written: of the topics `only`, skipping `without` unparsed.
 
-    Args:
-        only: topics to read; None reads all.
-        without: topics to skip unparsed.
-        report: called at the end with the losses.
-
-    Raises:
-        FileError: the file cannot be read, or is not an MCAP file.
+    Calls `report` at the end with the losses. Raises FileError if the file cannot be read, or is not an MCAP file.
     """
     losses, data = Losses(), _mapped(path)
     channels = _summarised(data)  # the chunk with the first mention may be lost

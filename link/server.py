@@ -248,15 +248,8 @@ class ServerCodec:
                 return [dialect.MAVLink_actuator_output_status_message(round(message.t * 1e6), 4, outputs)]
             case messages.Collision():
                 source, action = dialect.MAV_COLLISION_SRC_ADSB, dialect.MAV_COLLISION_ACTION_NONE
-                hit = (
-                    source,
-                    message.struck,
-                    action,
-                    HIGH if message.impulse > HIT_IMPULSE else LOW,
-                    0.0,
-                    0.0,
-                    message.impulse,
-                )
+                threat = HIGH if message.impulse > HIT_IMPULSE else LOW
+                hit = source, message.struck, action, threat, 0.0, 0.0, message.impulse
                 return [dialect.MAVLink_collision_message(*hit)] * self.profile.collision_copies
             case messages.RivalState():
                 data = [*message.p_w, *message.v_w, *[0.0] * 52]
@@ -350,9 +343,8 @@ class ServerCodec:
         number, reset = message.command, self.profile.race.reset_command if self.profile.race is not None else None
         if number in (messages.ARM_COMMAND, reset):
             if message.param1 not in (0.0, 1.0):
-                return self._counted(
-                    Refusal(Fault.VALUE, f"param1 of command {number} is {message.param1:g}, not 0 or 1")
-                )
+                why = f"param1 of command {number} is {message.param1:g}, not 0 or 1"
+                return self._counted(Refusal(Fault.VALUE, why))
             kind = messages.Arm if number == messages.ARM_COMMAND else messages.Reset
             return kind(message.param1 == 1.0)
         if number <= dialect.MAV_CMD_DO_LAST:  # NAV, CONDITION and DO: it would move the vehicle

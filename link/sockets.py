@@ -71,10 +71,9 @@ class Peer:
         self._complete = False
 
     def reconsider(self, now: float, complete: bool) -> bool:
-        """Release an autopilot that is silent, or whose link is not `complete` while another is received. Call it until GO.
+        """Release an autopilot that is silent, or whose link has not all that a flight needs while another is received.
 
-        The link is complete once all messages that a flight needs were received. Return whether the autopilot was released or
-        replaced since the last call: its messages are void.
+        Call it until GO. Return whether one was released or replaced since the last call: its messages are void.
         """
         self._complete = complete
         if self.address is not None and now - self._received >= SILENCE_S:
@@ -120,10 +119,7 @@ def listening_host(peer: Address | None) -> str:
 
 
 def reachable(address: Address, bound_host: str) -> Address:
-    """Return the address with a numeric host, checked against the host that the sending socket is bound to.
-
-    Raises LinkError for an unknown host, or another machine from a socket bound to loopback.
-    """
+    """Return the address with a numeric host. Raises LinkError if it is unknown, or not reachable from the bound host."""
     try:
         host = socket.gethostbyname(address[0])
     except (OSError, UnicodeError):  # UnicodeError for an impossible name, such as a..b

@@ -16,10 +16,7 @@ def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
 
 
 def chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> list[bytes]:
-    """Return the datagrams of one image with its stamp (ns), each with at most payload_bytes of it.
-
-    Raises ValueError for an empty image, or one that needs more chunks than the header can count.
-    """
+    """Return the datagrams of an image. Raises ValueError for an empty one, or more chunks than the header can count."""
     total = -(-len(jpeg) // payload_bytes)
     if not 0 < total <= MOST_CHUNKS:
         raise ValueError(

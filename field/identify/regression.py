@@ -127,10 +127,7 @@ class Evidence:
 
 
 def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[float, float]:
-    """Return delay and lag, s, for which a function of both is least.
-
-    Its values at DELAYS_S and LAGS_S are those of `grid`, or else evaluated, at one in `every` of each.
-    """
+    """Return delay and lag, s, for which a function of both is least, from a search over one in `every` of a grid."""
     from scipy.optimize import minimize  # slow to load
 
     delays, lags = DELAYS_S[::every], LAGS_S[::every]
@@ -147,10 +144,7 @@ def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> 
 
 
 def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
-    """Return delay and lag that fit all logs best, with their bounds, and what each log alone tells of the delay.
-
-    `resolution_s`: time between two logged commands, s, to which no delay is known.
-    """
+    """Return delay and lag that fit all logs best, with their bounds; `resolution_s`: time between logged commands."""
 
     def against(delay: float, lag: float) -> float:
         return sum(log.against(delay, lag) for log in logs)

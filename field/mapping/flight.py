@@ -150,12 +150,7 @@ class LoggedFlight:
 
 
 def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
-    """Read a log, with its own detections or those of a detector on its images.
-
-    Raises:
-        UserError: not an MCAP file.
-        MapError: IMU samples, a flight or openings are missing.
-    """
+    """Read a log, with its own detections or those of a detector. Raises UserError without flight, IMU or gates."""
     if is_imported(path) and (detector or not is_ratm(path)):
         hint = "use its labelled corners, without --detector" if is_ratm(path) else "map-track needs gates in images"
         raise MapError(f"{path}: holds no images; {hint}")
@@ -336,10 +331,7 @@ class ChainNormal(NamedTuple):
 def first_guess(
     flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance
 ) -> tuple[StateChain, LandmarkEstimator]:
-    """Return the chain, and the gates from the explorer's filter; at most MOST_STATES images are used, evenly spread.
-
-    Raises MapError without any rest.
-    """
+    """Return the chain, of MOST_STATES images at most, and the gates by the explorer's filter. Raises MapError."""
     if not flight.rest.samples:
         raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
     front = LandmarkEstimator(camera, opening_m, look)

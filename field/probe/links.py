@@ -52,8 +52,7 @@ class ReceivedMessages:
 
 
 class RawLink(Closing):
-    """One end of a raw link in real time. The simulator is the sender of the first HEARTBEAT, see `link.sockets`; nothing is
-    sent before."""
+    """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it nothing is sent."""
 
     times_images = True  # arrivals show the latency of images
 

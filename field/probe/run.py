@@ -34,10 +34,7 @@ LEVEL = (1.0, 0.0, 0.0, 0.0)  # attitude that the type masks exclude
 def fly_probe(
     link: RawLink, received: ReceivedMessages, profile: Profile, vehicle: Vehicle, so_far: Profile
 ) -> tuple[list[Check], Profile, str]:
-    """Fly, compare with a profile, and extend the profile found so far.
-
-    The text says why there was no flight, or why it ended early; empty if all went well.
-    """
+    """Fly; return the checks, `so_far` extended, and why there was no flight or it ended early, empty if all went well."""
     rest = rest_of(received)
     if not received.go:
         return [], so_far, "no race was started; start the probe before the countdown of a race"

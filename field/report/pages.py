@@ -132,10 +132,7 @@ def compared_page(flights: list[ReportedFlight], track: Track) -> str:
 
 
 def _cursor(x: Array, p: Array, gates: Array, unit: str, listed: list[FlightFinding]) -> dict[str, Any]:
-    """Return the data of the cursor: its positions x (N,), and those of the flights (flights, N, 3) as east, north, up.
-
-    It starts at the first of the findings with a time.
-    """
+    """Return the data of the cursor, which starts at the first finding with a time: x (N,), and places (flights, N, 3)."""
     start = next((finding.t for finding in listed if finding.t is not None), 0.0)
     places = [east_north_up(one) for one in p]
     return {"x": rounded(x, 3), "places": places, "gates": rounded(gates, 3), "unit": unit, "start": start}

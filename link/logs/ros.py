@@ -95,11 +95,7 @@ UP = {
 
 
 def ros_signals(path: Path) -> LoggedSignals:
-    """Return the signals of a bag, of the IMU that agrees with the attitude and the busiest topic of every other kind.
-
-    Raises:
-        SignalError: it cannot be read, or gravity lies along no axis of the IMU that is known.
-    """
+    """Return the signals of a bag: of the IMU that agrees with the attitude, and the busiest other topics."""
     rows: dict[str, dict[str, list[dict[str, float]]]] = {}
     for kind, topic, t, message in _messages(path, _busiest):
         rows.setdefault(kind, {}).setdefault(topic, []).append({"t": t, **_fields(kind, message)})
@@ -229,10 +225,7 @@ Choice = Callable[[Sequence[Any], Callable[[Any], Any]], list[Any]]  # of topics
 
 
 def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any]]:
-    """Yield kind, topic, time (s) and message of the chosen topics; unreadable messages are skipped.
-
-    The choice is made of all topics, the busiest first, and may look at the first message of each, None if it has none.
-    """
+    """Yield kind, topic, time (s) and message of the topics that `choose` takes, by their first messages."""
     from rosbags import rosbag1, rosbag2  # slow to load
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 

@@ -250,9 +250,7 @@ def share(values: Array) -> Array:
 
 
 def masked(bits: int, wanted: bool, convert: Callable[[Array], Array] = same) -> Callable[[Array], Array]:
-    """Return a conversion of the columns behind the first, a type_mask: NaN where it has any of these bits but should not,
-    or the other way round.
-    """
+    """Return a conversion of the columns behind a type_mask: NaN where having any of these bits is not as `wanted`."""
     return lambda columns: np.where(
         ((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan
     )

@@ -103,12 +103,7 @@ CONVERTED |= dict.fromkeys(("timestamp_sample", "[0]"), "ulog2csv from a .ulg")
 
 
 def table_signals(path: Path) -> LoggedSignals:
-    """Return the signals of a table, with `,`, tabs or `;` between its columns (then also with decimal commas).
-
-    Raises:
-        FileError: the file cannot be read.
-        SignalError: it has no header or time, a used column holds a text or has an unknown unit, or z is up in one frame only.
-    """
+    """Return the signals of a table, with `,`, tabs or `;` between columns (then also decimal commas)."""
     header, rows = _rows(path)
     if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
         raise SignalError(f"{path}: was made by {made}, which is read itself: give that file")
@@ -146,10 +141,7 @@ def table_signals(path: Path) -> LoggedSignals:
 
 
 def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
-    """Return a log in FRD and NED, turned about x where its forces tell that z is up.
-
-    Raises SignalError where body and world disagree: an attitude by which the vehicle flies upside down for most of the log.
-    """
+    """Return a log in FRD and NED, by its forces. Raises SignalError where body and world disagree."""
     force = log.get("force")
     f_z = float(np.nanmedian(force.values[:, 2])) if len(force) else -GRAVITY
     if "q" in log.signals and len(force):
@@ -205,9 +197,7 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _parsed(path: Path, column: str) -> tuple[str, str]:
-    """Return a column's name and unit, which the name of a time may tell. Raises SignalError where that contradicts a bracket, or
-    one is not closed.
-    """
+    """Return a column's name and unit. Raises SignalError for an open bracket, or another unit in the name of a time."""
     parts = COLUMN.fullmatch(column.lstrip("\ufeff"))
     if parts is None:
         raise SignalError(f"{path}: column {column}: expected a unit in brackets behind the name only, as in a_x [g]")

@@ -22,12 +22,7 @@ from gate_racer.link.client import RateGuard, finite_command
 from gate_racer.link.messages import Ack, Arm, AttitudeTarget, Command, Heartbeat, HumanSticks, Telemetry, TimesyncReply
 from gate_racer.link.msp.messages import Channels, Code, CodecCounters, Message, MspCodec, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port
-from gate_racer.link.msp.profile import (
-    LOW_US,
-    MID_US,
-    STICKS,
-    BetaflightProfile,
-)
+from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, BetaflightProfile
 from gate_racer.link.sockets import Address, Closing, LinkError
 from gate_racer.vehicle.rotation import to_euler
 
@@ -79,10 +74,7 @@ class PollScheduler:
         return True
 
     def lead_sticks(self) -> None:
-        """Let the next sticks carry a new command: the beat follows commands, at its mean rate at most.
-
-        On a beat of their own, two commands could fall between two sticks: the first would be lost, the next delayed.
-        """
+        """Let the next sticks carry a new command: else two could fall between beats, and one be lost."""
         self._new = True
 
     def _stick_due(self, beat_t: float) -> float:
@@ -146,10 +138,7 @@ class MspLine:
         self.undated = 0  # replies dropped because the caller was late
 
     def exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
-        """Send what is due, wait at most timeout_s for bytes, and return messages with their sampling time (s of the clock).
-
-        Raises LinkError if the line failed.
-        """
+        """Send what is due, and return messages with their sampling time (s of the clock). Raises LinkError."""
         now = self._clock()
         self.send_due(now)
         data, late = self._port.read(min(timeout_s, self.scheduler.next_s(now))), now - self._read_t > LATE_S
@@ -244,10 +233,7 @@ class MspClient(Closing):
         return False
 
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
-        """Return all messages with their time of reception (s of the clock); wait at most timeout_s.
-
-        A line that fails after the hand-over is silent; the pilot detects that as loss of the link. Raises LinkError before.
-        """
+        """Return messages with their reception. A line that fails after the hand-over is silent; else LinkError."""
         arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         for sampled, message in self._exchange(timeout_s):
             received, t = self._clock(), sampled - self._epoch
@@ -300,10 +286,7 @@ class MspClient(Closing):
         return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
 
     def send(self, command: Command, now: float, t: float) -> bool:
-        """Accept a command at `now` (s of the clock); its sticks follow with the next call. False, and counted, if withheld.
-
-        MSP cannot disarm: the command gives low throttle and centred sticks; disarming is left to the person.
-        """
+        """Accept a command; False, and counted, if withheld. MSP cannot disarm: its sticks are neutral."""
         match command:
             case Arm():
                 self._arm_requested = True

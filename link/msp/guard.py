@@ -36,11 +36,7 @@ from gate_racer.common.process import PERIODIC, Worker, ignore_signals, prefer
 from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import MspLine, neutral
 from gate_racer.link.msp.ports import AT_ONCE, Port, StreamPort, open_port
-from gate_racer.link.msp.profile import (
-    MID_US,
-    STICKS,
-    BetaflightProfile,
-)
+from gate_racer.link.msp.profile import MID_US, STICKS, BetaflightProfile
 from gate_racer.link.sockets import LinkError
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
@@ -355,9 +351,7 @@ def relay(pilot: socket.socket, port: Port, watch: StickWatch, beat: ctypes.c_do
 def bring_down(
     port: Port, profile: BetaflightProfile, descent: Descent, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Stream a descent until the motors are off, the person has taken over, it rests on the ground, or nobody has replied for
-    DEAF_S. Raises LinkError if the line fails.
-    """
+    """Stream a descent until motors are off, the person or the ground has it, or DEAF_S without a reply. Raises LinkError."""
     line = MspLine(port, replace(profile, poll=POLL), profile.stick_hz, clock=clock)
     descent.begin(clock())
     line.sticks = descent.sticks(clock())

@@ -366,10 +366,7 @@ def pack(frame: Frame) -> bytes:
 
 
 class Parser:
-    """Frame search in a stream, however it is split. Never raises; other bytes are counted.
-
-    After a broken frame the search continues behind its first byte, so that no valid frame is lost with it.
-    """
+    """Frame search in a stream; never raises. A broken frame is left by its first byte, to lose no valid one."""
 
     def __init__(self, expected: Collection[Direction], counters: CodecCounters | None = None):
         """Create it; `expected`: directions that this end receives."""

@@ -82,14 +82,9 @@ class StreamPort:
 
 
 def open_port(where: str, baud: int, consent: str = "") -> Port:
-    """Open the port of a device (`/dev/pts/3`, `/dev/ttyTHS1`) or of `tcp:HOST:PORT`.
+    """Open the port of a device (`/dev/pts/3`, `/dev/ttyTHS1`; baud in bit/s) or of `tcp:HOST:PORT`.
 
-    Args:
-        baud: bit/s of a serial port.
-        consent: page that the caller has read.
-
-    Raises:
-        LinkError: the port may be an aircraft and there is no consent, or cannot be opened.
+    Raises LinkError if it cannot be opened, or may be an aircraft and `consent` is not the page that has to be read.
     """
     require_consent(where, consent)
     if where.startswith("tcp:"):

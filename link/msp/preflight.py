@@ -198,10 +198,7 @@ def require_alone(port: Port, listen_s: float = LISTEN_S) -> None:
 
 
 def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
-    """Return the configuration, read twice from an aircraft that is safe.
-
-    Raises UserError if it is armed, handed over, not available, or differs in the second reading; LinkError without a reply.
-    """
+    """Return the configuration, read twice from a safe aircraft. Raises UserError if it is unsafe or unsteady, LinkError."""
     require_safe(line, profile)
     first = read_constants(line)
     if differing := changes(first, read_constants(line)):

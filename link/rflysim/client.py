@@ -49,10 +49,7 @@ class SensorSocket(RequestSocket):
             self.stream.say("silent", f"no frame from {self.server[0]}:{self.server[1]}: {cause} requests continue")
 
     def samples(self, timeout_s: float = 0.0) -> Iterator[tuple[Sample, float]]:
-        """Yield the samples completed, with the reception (monotonic, s) of the last datagram, and request what is missing.
-
-        Only datagrams of the server's host are read. Waits at most timeout_s for the first.
-        """
+        """Yield the server's samples with the reception (monotonic, s) of their last datagram; request what is missing."""
         for datagram, _, received in self.drain(timeout_s):
             sample = self.stream.feed(datagram, received)
             if sample is not None:
@@ -69,13 +66,9 @@ class SensorSocket(RequestSocket):
 
 class SensorReceiver(Closing):
     def __init__(self, sensors: tuple[SensorRequest, ...], server: Address, tell: Tell = remark):
-        self._sockets: list[SensorSocket] = []
-        try:
-            for sensor in sensors:
-                self._sockets.append(SensorSocket(sensor, server, tell))
-        except LinkError:
-            self.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            self._sockets = [opened.enter_context(SensorSocket(sensor, server, tell)) for sensor in sensors]
+            self._opened = opened.pop_all()
 
     @property
     def streams(self) -> list[Stream]:
@@ -102,9 +95,7 @@ class SensorReceiver(Closing):
         return lines
 
     def close(self) -> None:
-        for endpoint in self._sockets:
-            with contextlib.suppress(OSError):
-                endpoint.close()
+        self._opened.close()
 
 
 SCHEME = "rflysim"
@@ -122,10 +113,7 @@ class Vision:
 
 
 def parse_server(url: str, *known: str) -> tuple[Address, dict[str, str]]:
-    """Parse address and `known` options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
-
-    Raises LinkError for any other text.
-    """
+    """Parse address and `known` options of `rflysim` or `rflysim://HOST:PORT?NAME=VALUE&...`. Raises LinkError."""
     try:
         parts = urlsplit(url if "://" in url else f"{url}://", allow_fragments=False)
     except ValueError:  # unmatched brackets

@@ -100,10 +100,9 @@ FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machi
 
 
 def load_sensors(path: str | Path, tell: Callable[[str], None] = remark) -> tuple[SensorRequest, ...]:
-    """Load the sensors of a Config.json, all in the current form if one of them is.
+    """Load the sensors of a Config.json, all in the current form if one of them is. Raises ConfigError if none is valid.
 
-    Calls `tell` with a line per field that is read in another sense, and per sensor that is left out. Raises ConfigError if the
-    file is missing or is not such JSON, or none of its sensors is valid.
+    Calls `tell` with a line per field that is read in another sense, and per sensor that is left out.
     """
     try:
         data = parse_json(without_comments(read_text(Path(path), CONFIG_BYTES)), str(path))
@@ -204,13 +203,9 @@ def pinhole(sensor: SensorRequest) -> Camera:
 
 
 def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
-    """Return the camera model of an entry for the pilot.
+    """Return the camera model of an entry. Raises ConfigError for one that is not fixed to the vehicle, rolled or yawed.
 
-    Args:
-        radians: unit of SensorAngEular: degrees in 4.12 and in real files, radians in documents of 3.06.
-
-    Raises:
-        ConfigError: the camera is unsuitable for flight: not fixed to the vehicle, rolled or yawed.
+    `radians`: unit of SensorAngEular: degrees in 4.12 and in real files, radians in documents of 3.06.
     """
     where = f"sensor {sensor.seq_id}"
     if sensor.mount_type not in ON_VEHICLE:

@@ -47,10 +47,7 @@ class RequestSocket(UdpEndpoint):
     """A socket for requests to a server and its answers; datagrams of other hosts are counted."""
 
     def __init__(self, server: Address, port: int, buffer_bytes: int = 0, group: str = ""):
-        """Bind the port, on loopback for a server there, and join a multicast group, where there is one.
-
-        Raises LinkError if the port is in use, or the server's name is unknown.
-        """
+        """Bind the port, on loopback for a server there; join a multicast group. Raises LinkError."""
         self.server = reachable(server, ANYWHERE)
         super().__init__(listening_host(self.server), port, buffer_bytes)
         self.malformed = 0
@@ -70,10 +67,7 @@ class RequestSocket(UdpEndpoint):
         self.transmit(datagram, self.server)
 
     def renew(self, datagram: bytes, now: float, patience_s: float) -> bool:
-        """Send a request at short intervals while nothing was received for patience_s, else at long ones; call often.
-
-        Return whether it was sent in such a silence.
-        """
+        """Send a request, often in a silence of patience_s. Return whether it was sent in silence."""
         silent = now - self.received > patience_s
         due = now - self._requested >= (ASK_S if silent else RENEW_S)
         if due:
@@ -137,10 +131,7 @@ KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light"
 
 
 def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks) -> SensorRequest:
-    """Return the request that carries a command; `gimbal` is the sensor's entry.
-
-    Raises ValueError if the numbering has no such command, or two commands share an index.
-    """
+    """Return the request that carries a command to a sensor's entry. Raises ValueError for one that the numbering lacks."""
     if order.zoom_base is not None and order.track is not None:
         raise ValueError("zoom_base and track share otherParams[5]: send them in two commands")
     if order.pixel is not None and order.box is None:
@@ -238,10 +229,7 @@ class GimbalClient(RequestSocket):
         self._masks = masks
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
-        """Send a command. Raises ValueError when the mask numbering has no bit for it.
-
-        Attitude and field of view are part of every request, so those of the last command are sent with the next one.
-        """
+        """Send a command, with attitude and field of view of the last one. Raises ValueError where the numbering lacks it."""
         before = self.gimbals[seq_id]
         request = gimbal_request(before, order, self._masks)
         self.send(request.encode())
@@ -269,10 +257,7 @@ class HeartbeatReceiver(RequestSocket):
                 self._start, self.from_heartbeat = beat.start(received + wall_minus_monotonic_s, here), True
 
     def start(self, t: float, arrival: float) -> float:
-        """Return the start of the simulation, for a sample stamped t (s), received at `arrival` (s since 1970).
-
-        A stamp that runs back is taken as a restart, unless heartbeats are received.
-        """
+        """Return the start for a sample stamped t (s); without heartbeats a stamp that runs back is a restart."""
         restarted, self._t = t < self._t - RESTART_S, t
         if self._start is None or (restarted and not self.from_heartbeat):
             self._start = arrival - t - DELAY_S

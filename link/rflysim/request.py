@@ -119,11 +119,7 @@ def reply_host(address: tuple[int, ...], sender: str) -> str:
 
 
 def decode_request(datagram: bytes) -> SensorRequest:
-    """Decode the request, or gimbal state, in a datagram.
-
-    Raises:
-        MalformedError: none of the three lengths, a check_sum other than 12345 or 12346, or values not finite.
-    """
+    """Decode a request or gimbal state. Raises MalformedError for another length or check_sum, or values not finite."""
     layout = {s.size: s for s in (OLD, CURRENT, MASKED)}.get(len(datagram))
     if layout is None:
         raise MalformedError(f"a VisionSensorReq has 92, 144 or 148 bytes, not {len(datagram)}")

@@ -44,11 +44,7 @@ class Message(NamedTuple):
 
 
 class RosMessages:
-    """Messages of what RflySim sends, with topics and frames behind a vehicle's prefix such as /uav1.
-
-    A body's parent is the frame of its first odometry. Where the other one comes with the same stamp, the transform from world to
-    local follows.
-    """
+    """Messages with topics and frames behind a prefix such as /uav1. A body's parent is the frame of its first odometry."""
 
     def __init__(self, prefix: str = "", names: Mapping[int, str] | None = None, ned: bool = False):
         """Create it; `names`: topics by TypeID, with {seq} for the SeqID; `ned`: odometry in NED and FRD, not ENU and FLU."""
@@ -68,10 +64,7 @@ class RosMessages:
         return f"{self._prefix.strip('/')}/{name}" if self._prefix.strip("/") else name
 
     def sample(self, sample: Sample, start: float = 0.0) -> Iterator[Message]:
-        """Yield the messages of a sample: an image with its CameraInfo, a cloud with odometry and transform, or a range.
-
-        `start` is that of the simulation, s since 1970; 0 for stamps in simulation time.
-        """
+        """Yield the messages of a sample; `start` of the simulation, s since 1970, or 0 for stamps in simulation time."""
         sensor, t, name = sample.sensor, start + sample.t, self.topic(sample.sensor)
         match sample.value:
             case np.ndarray() as image:

@@ -13,7 +13,6 @@ range: 28 + stride N, the count at byte 24. One of the first kind is never mista
 
 import math
 import struct
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -39,10 +38,7 @@ FLAGS = {"mono16": cv2.IMREAD_UNCHANGED, "bgr8": cv2.IMREAD_COLOR, "mono8": cv2.
 
 
 def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
-    """Return (H, W, 3) BGR of 8 bit, (H, W) grey of 8 bit or (H, W) depth of 16 bit, by the sensor's type.
-
-    Raises MalformedError for what is no image, or of another size or type.
-    """
+    """Return BGR (H, W, 3) or grey (H, W) of 8 bit, or depth (H, W) of 16 bit. Raises MalformedError."""
     kind = SENSORS[sensor.type_id]
     if is_raw(payload, sensor):
         dtype = np.dtype("<u2") if kind.encoding == "mono16" else np.dtype(np.uint8)
@@ -256,7 +252,6 @@ def _straggles(chunk: Chunk, newest: Chunk) -> bool:
 Value = Image | Cloud | Range | bytes  # bytes: of an image file
 Tell = Callable[[str], None]
 MOST_TOPICS = 20  # per stream
-MILESTONES = {10**n for n in range(7)}  # occurrences that are reported
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,28 +262,23 @@ class Sample:
     value: Value
 
 
-class RateLimitedReporter:
-    """Reporter of events at their first, tenth, hundredth ... occurrence, for at most `MOST_TOPICS` topics."""
+class FirstReporter:
+    """Reporter of events at their first occurrence, for at most `MOST_TOPICS` topics."""
 
     def __init__(self, tell: Tell, name: str):
-        self._tell, self._name, self._times = tell, name, Counter[str]()
+        self._tell, self._name, self._told = tell, name, set[str]()
 
     def __call__(self, topic: str, text: str) -> None:
-        if topic not in self._times and len(self._times) == MOST_TOPICS:
-            return
-        self._times[topic] += 1
-        times = self._times[topic]
-        if times in MILESTONES:
-            often = f" ({times} times so far)" if times > 1 else ""
-            self._tell(f"rflysim: {self._name}: {text}{often}")
+        if topic not in self._told and len(self._told) < MOST_TOPICS:
+            self._told.add(topic)
+            self._tell(f"rflysim: {self._name}: {text}")
 
 
 class Stream:
     def __init__(self, sensor: SensorRequest, tell: Tell, read: Callable[[bytes], Value]):
         self.sensor, self.read, self.health = sensor, read, StreamHealth()
-        self.say = RateLimitedReporter(
-            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
-        )
+        name = f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        self.say = FirstReporter(tell, name)
         self._fragments = fragment_reassembler()
         self.counters = self._fragments.counters
 
@@ -337,10 +327,7 @@ class StreamHealth:
         return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def report(self, now: float, what: str, server: Address) -> str:
-        age = self.age(now)
-        if age is None:
+        if not self.frames:
             return f"no {what} yet from {server[0]}:{server[1]}"
+        age = max(now - self._last, 0.0)
         return f"{self.frames} {what}s, {self.hz:.1f} Hz, gap {self.longest_gap_s:.2f} s, age {age:.2f} s"
-
-    def age(self, now: float) -> float | None:
-        return max(now - self._last, 0.0) if self.frames else None

@@ -22,7 +22,7 @@ from gate_racer.link.rflysim.request import (
     decode_request,
     reply_host,
 )
-from gate_racer.link.rflysim.stream import CHUNK_BYTES, Payload, RateLimitedReporter, fragments
+from gate_racer.link.rflysim.stream import CHUNK_BYTES, FirstReporter, Payload, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
@@ -43,7 +43,7 @@ class RequestPort(UdpEndpoint, ABC):
         """Bind `own`; `clock`: s, of the leases. Raises LinkError when the port is in use."""
         super().__init__(*own)
         self.refused, self._clock = 0, clock
-        self._say = RateLimitedReporter(remark, f"{prefix}port {self.address[1]}")
+        self._say = FirstReporter(remark, f"{prefix}port {self.address[1]}")
 
     @abstractmethod
     def _receive(self, datagram: bytes, sender: Address) -> None:
