@@ -187,9 +187,7 @@ def _matrices(fields: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"camera_matrix {K.tolist()}: must be fx 0 cx, 0 fy cy, 0 0 1; skewed pixels are not modelled")
     roi = given.get("roi") or {}
     if max(given.get("binningx", 0), given.get("binningy", 0)) > 1 or any(roi.get(f"{axis}_offset") for axis in "xy"):
-        raise ValueError(
-            "its images are binned or cut (binning, roi): give size and matrix of the images as they arrive"
-        )
+        raise ValueError("its images are binned or cut (binning, roi): give size and matrix of those that arrive")
     flagged = str(told.get("fisheye_model", 0)).lower() in ("1", "1.0", "true")
     model = told.get("distortion_model", "fisheye" if flagged else "plumb_bob")
     return _fields((told["image_width"], told["image_height"]), (fx, fy, cx, cy), _model(model), D)
@@ -241,9 +239,8 @@ def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
 
 
 def _times(delay_s: float | None, readout_s: float | None) -> dict[str, Any]:
-    found = {
-        name: float(value) for name, value in (("delay_s", delay_s), ("readout_s", readout_s)) if value is not None
-    }
+    given = ("delay_s", delay_s), ("readout_s", readout_s)
+    found = {name: float(value) for name, value in given if value is not None}
     if not (abs(found.get("delay_s", 0.0)) < LATEST_S and 0 <= found.get("readout_s", 0.0) < LATEST_S):
         raise ValueError(f"time offset and readout must be less than {LATEST_S:g} s")
     return found
@@ -288,13 +285,12 @@ def _fields(
 def _require_centred(camera: Camera, file: Path) -> None:
     """Remark a centre far from the picture's middle. Raises UserError for one outside of the picture."""
     centre, size = np.array([camera.cx_px, camera.cy_px]), np.array([camera.width_px, camera.height_px])
-    told = (
-        f"{file}: the centre ({camera.cx_px:g}, {camera.cy_px:g}) px lies %s of a picture of {size[0]} x {size[1]} px"
-    )
+    at, cure = f"({camera.cx_px:g}, {camera.cy_px:g}) px", "size and matrix must be of the same picture"
+    told = f"of a picture of {size[0]} x {size[1]} px: {cure}"
     if not camera.sees(centre):
-        raise UserError(told % "outside" + ": size and matrix must be of the same picture")
+        raise UserError(f"{file}: the centre {at} lies outside {told}")
     if (np.abs(centre - (size - 1) / 2) > OFF_CENTRE * size).any():
-        remark(told % "far from the middle" + "; check that size and matrix are of the same picture")
+        remark(f"{file}: the centre {at} lies far from the middle {told}")
 
 
 def residual(camera: Camera) -> tuple[float, float]:

@@ -25,10 +25,8 @@ matplotlib.use("Agg")
 def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
     figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
-    values = [point.value for point in fit.thrust_m_s2]
-    axes[0].errorbar(
-        fit.throttle, values, [point.half_width for point in fit.thrust_m_s2], marker="o", label="fitted, 95 %"
-    )
+    values, widths = zip(*((point.value, point.half_width) for point in fit.thrust_m_s2), strict=True)
+    axes[0].errorbar(fit.throttle, values, widths, marker="o", label="fitted, 95 %")
     axes[0].plot(base.throttle.command, base.throttle.thrust_m_s2, "--", label=base.name)
     axes[0].set(xlabel="throttle", ylabel="thrust [m/s²]")
     axes[0].legend()

@@ -194,10 +194,8 @@ class ClientCodec:
         mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
         mask |= IGNORE_THRUST if command.keep_throttle else 0
         rates = self.profile.gain(rad_s).to_wire(command.omega)
-        target = dialect.MAVLink_set_attitude_target_message(
-            milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
-        )
-        return self._framing.pack(target)
+        fields = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
+        return self._framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
 
     def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
         axes = (*command.p, *command.v, *command.a)
@@ -205,10 +203,8 @@ class ClientCodec:
         turn = command.yaw, command.yaw_rate
         mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
         values = (value or 0.0 for value in (*axes, *turn))
-        target = dialect.MAVLink_set_position_target_local_ned_message(
-            milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
-        )
-        return self._framing.pack(target)
+        fields = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
+        return self._framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
 
     def requests(self, now: float) -> list[bytes]:
         """Return requests for streams slower than in the profile; `now` in s of any monotonic clock. Call often."""

@@ -5,7 +5,7 @@ client its inverse to what it receives.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -76,9 +76,7 @@ class Signs:
     odometry_rates: Vector
 
     def __post_init__(self) -> None:
-        if any(
-            abs(s) != 1 for s in (*self.gyro, *self.euler, *self.euler_rates, *self.odometry_q, *self.odometry_rates)
-        ):
+        if any(abs(sign) != 1 for signs in astuple(self) for sign in signs):
             raise ValueError("every sign must be 1 or -1")
 
 

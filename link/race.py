@@ -34,10 +34,8 @@ def map_messages(track: TrackMap) -> list[Any]:
     for gate in track.gates:
         data += GATE.pack(gate.number, *gate.p_w, *gate.q_wg, gate.width, gate.height)
     parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-    kind = 0  # no kind defined by MAVLink
-    shake = dialect.MAVLink_data_transmission_handshake_message(
-        kind, len(data), TRANSFER, 0, len(parts), CHUNK_BYTES, 0
-    )
+    about = 0, len(data), TRANSFER, 0, len(parts), CHUNK_BYTES, 0  # of no kind defined by MAVLink
+    shake = dialect.MAVLink_data_transmission_handshake_message(*about)
     chunks = [(CHUNK.pack(MAP, n) + part).ljust(DATA_BYTES, b"\0") for n, part in enumerate(parts)]
     return [shake, *(dialect.MAVLink_encapsulated_data_message(n, chunk) for n, chunk in enumerate(chunks))]
 

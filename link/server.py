@@ -188,9 +188,8 @@ def _ack(command: int, result: int) -> Any:
     return dialect.MAVLink_command_ack_message(command, result)
 
 
-Request = (
-    messages.Command | messages.ClientHeartbeat | messages.Hold | messages.TimesyncRequest | messages.UnknownCommand
-)
+Unflown = messages.ClientHeartbeat | messages.Hold | messages.TimesyncRequest | messages.UnknownCommand
+Request = messages.Command | Unflown
 HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2
 HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
@@ -277,10 +276,9 @@ class ServerCodec:
     def _odometry(self, message: messages.Odometry) -> Any:
         signs = self.profile.signs
         q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
-        frames, cov = (dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD), [float("nan")] + [0.0] * 20  # unknown
-        return dialect.MAVLink_odometry_message(
-            round(message.t * 1e6), *frames, *message.p_wb, q, *message.v_b, *rates, cov, cov, message.resets % 256
-        )
+        about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
+        state, cov = (*message.p_wb, q, *message.v_b, *rates), [float("nan")] + [0.0] * 20  # unknown
+        return dialect.MAVLink_odometry_message(*about, *state, cov, cov, message.resets % 256)
 
     def timesync_reply(self, request: messages.TimesyncRequest, t: float) -> list[bytes]:
         """Return the reply with the simulator's time t (s), if the profile has one."""

@@ -20,7 +20,7 @@ def chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> lis
     total = -(-len(jpeg) // payload_bytes)
     if not 0 < total <= MOST_CHUNKS:
         raise ValueError(
-            f"an image of {len(jpeg)} bytes does not fit into 1 to {MOST_CHUNKS} chunks of {payload_bytes} bytes"
+            f"an image of {len(jpeg)} bytes does not fit into {MOST_CHUNKS} chunks of {payload_bytes} bytes"
         )
     parts = []
     for chunk_id in range(total):

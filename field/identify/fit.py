@@ -140,7 +140,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
     if seconds < LEAST_S:
         raise SignalError(
-            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
+            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used; {LEAST_S:g} s is needed"
         )
     battery = battery_of(logs)
     logs, struck = _without_impacts(logs, battery, linear_drag)

@@ -311,10 +311,9 @@ class Estimate:
     half_width: float
 
     def __str__(self) -> str:
-        known = np.isfinite(self.half_width)
-        return (
-            f"{self.value:.4g} {f'+- {self.half_width:.2g}' if known else 'without a bound, since the log is short,'}"
-        )
+        if not np.isfinite(self.half_width):
+            return f"{self.value:.4g} without a bound, since the log is short,"
+        return f"{self.value:.4g} +- {self.half_width:.2g}"
 
 
 @dataclass(frozen=True)

@@ -67,21 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
 def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
     """Return the first `count` gates of the course. Raises MapError if there are fewer, or one is too uncertain."""
     if len(found.gates) < count:
-        raise MapError(
-            f"--gates {count}: only {len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times;"
-            " fly slowly past the others (explore)"
-        )
+        seen = f"only {len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times"
+        raise MapError(f"--gates {count}: {seen}; fly slowly past the others (explore)")
     if len(passed) < count:
-        raise MapError(
-            f"--gates {count}: only {len(passed)} of {len(found.gates)} gates were flown through;"
-            " order and direction of the others are unknown"
-        )
+        flown = f"only {len(passed)} of {len(found.gates)} gates were flown through"
+        raise MapError(f"--gates {count}: {flown}; order and direction of the others are unknown")
     for i, gate in enumerate(passed[:count]):
         if gate.sigma_m > DOUBT_M or gate.sigma_yaw_deg > DOUBT_DEG:
-            raise MapError(
-                f"gate {i}: standard deviations of {gate.sigma_m:.2f} m and {gate.sigma_yaw_deg:.1f} deg"
-                f" from {gate.sightings} sightings are too large; fly past it again"
-            )
+            sigmas = f"standard deviations of {gate.sigma_m:.2f} m and {gate.sigma_yaw_deg:.1f} deg"
+            raise MapError(f"gate {i}: {sigmas} from {gate.sightings} sightings are too large; fly past it again")
     return passed[:count]
 
 

@@ -19,6 +19,7 @@ from gate_racer.field.probe.findings import best, findings, flight_checks, probe
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
+from gate_racer.link.mavlink import milliseconds
 from gate_racer.link.profile import FOLDER, Profile, load_profile
 from gate_racer.pilot.live import as_ctrl_c
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
@@ -92,11 +93,8 @@ def _stop(link: RawLink, flown: ReceivedMessages, mask: int) -> None:
 
 
 def _target(target: Sequence[int], order: Order, stamp: float) -> object:
-    system, component = target
-    boot_ms = round(max(0.0, stamp) * 1e3) & 0xFFFFFFFF
-    return dialect.MAVLink_set_attitude_target_message(
-        boot_ms, system, component, order.mask, LEVEL, *order.rates, order.throttle
-    )
+    fields = milliseconds(max(0.0, stamp)), *target, order.mask, LEVEL, *order.rates, order.throttle
+    return dialect.MAVLink_set_attitude_target_message(*fields)
 
 
 MAVLINK_PORT, VIDEO_PORT = 14550, 5600

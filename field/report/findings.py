@@ -131,9 +131,8 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
     if leg.at_ceiling >= CEILING_SHARE and flight.ceiling >= CEILING:
-        shown.append(
-            f"throttle at the flight's maximum, {flight.ceiling:.2f}, for {100 * leg.at_ceiling:.0f} % of the leg"
-        )
+        share = f"{100 * leg.at_ceiling:.0f} % of the leg"
+        shown.append(f"throttle at the flight's maximum, {flight.ceiling:.2f}, for {share}")
         short, more = 1 - flight.learned.get("thrust_scale", 1.0), flight.learned.get("drag_scale", 1.0) - 1
         shown += [f"thrust {100 * short:.0f} % short"] if short >= UNLIKE else []
         shown += [f"drag {100 * more:.0f} % more"] if more >= UNLIKE else []

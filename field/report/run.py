@@ -25,9 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     if film is not None and len(logs) > 1:
         raise UserError(f"film {film}: needs a single log")
     require_named(first)
-    out = settings.out or (
-        first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
-    )
+    out = settings.out or first.with_name(f"{first.stem}{'-compared' if len(logs) > 1 else ''}.html")
     require_outputs((out, film, arguments.json), *logs, settings.track or None)
     flights = [read_logged_flight(log) for log in logs]
     with reading(first):

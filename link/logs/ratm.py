@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_arrays, read_bytes, read_json, read_text, reading
-from gate_racer.link.logs.samples import FRD, SignalError, clock_offset
+from gate_racer.link.logs.samples import FRD, SignalError, clock_offset, indexed, xyz
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_matrix
@@ -36,9 +36,10 @@ IMAGE_PX = 640, 480  # image size of the data set's camera
 SMOOTH_S = 0.06  # s, window over which the motion capture is differentiated
 LATE_S = 5e-3  # s, offset of the motion capture's clock from which it is corrected (chosen)
 LEAST_LIKENESS = 0.5  # cosine of a sensor axis and the motion capture; noise of 500 Hz differences reduces it
-IMU, POSITION = ("accel", "gyro"), tuple(f"drone_{axis}" for axis in "xyz")
-ROTATION = tuple(f"drone_rot[{k}]" for k in range(9))
-GATES, MARKERS, VISIBLE = 4, 4, 2
+GATES, PER_GATE, VISIBLE = 4, 4, 2
+ACCEL, GYRO, POSITION = (xyz(f"{what}_{{}}") for what in ("accel", "gyro", "drone"))
+ROTATION = indexed("drone_rot", 9)
+MARKERS = [name for g in range(GATES) for m in range(PER_GATE) for name in xyz(f"gate{g + 1}_marker{m + 1}_{{}}")]
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,14 @@ class RatmFlight:
 
 def read_ratm(folder: Path) -> RatmFlight:
     """Read one flight's folder. Raises UserError if a part of the layout is missing or malformed."""
-    table = _table(_only(folder, SYNCHRONISED), (*_names(*IMU), *POSITION, *ROTATION, *_markers()))
+    table = _table(_only(folder, SYNCHRONISED), (*ACCEL, *GYRO, *POSITION, *ROTATION, *MARKERS))
     with reading(folder):
         t = (table["timestamp"] - table["timestamp"][0]) * 1e-6
         if len(t) < 100 or not (np.diff(t) > 0).all():
             raise SignalError(f"{folder}: holds {len(t)} rows: expected at least 100 with increasing times")
-        p_wb = np.column_stack([table[name] for name in POSITION]) * FRD
-        by_columns = np.column_stack([table[name] for name in ROTATION]).reshape(-1, 3, 3)
-        R_wb = FRD[:, None] * by_columns.transpose(0, 2, 1) * FRD
-        accel, gyro = (np.column_stack([table[f"{kind}_{axis}"] for axis in "xyz"]) for kind in IMU)
+        parts = (ACCEL, GYRO, POSITION, ROTATION, MARKERS)
+        accel, gyro, p_flu, by_columns, markers = (np.column_stack([table[name] for name in names]) for names in parts)
+        p_wb, R_wb = p_flu * FRD, FRD[:, None] * by_columns.reshape(-1, 3, 3).transpose(0, 2, 1) * FRD
         force_b, omega_b = _moved(t, p_wb, R_wb)
         turns = _turns(omega_b, gyro, str(folder))
         offset = clock_offset(t, gyro, t, np.array([from_matrix(R) for R in R_wb]))
@@ -85,20 +85,10 @@ def read_ratm(folder: Path) -> RatmFlight:
             force_b, omega_b = _moved(t, p_wb, R_wb)
             turns = _turns(omega_b, gyro, str(folder))
         pushes = _pushes(force_b, accel, turns)
-        markers = np.column_stack([table[name] for name in _markers()]).reshape(-1, GATES, MARKERS, 3)
         camera, K, dist = _camera(folder)
         images = _images(folder, float(table["timestamp"][0]), K, dist)
-        return RatmFlight(
-            t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, np.median(markers, axis=0) * FRD, images, camera, offset
-        )
-
-
-def _names(*kinds: str) -> tuple[str, ...]:
-    return tuple(f"{kind}_{axis}" for kind in kinds for axis in "xyz")
-
-
-def _markers() -> tuple[str, ...]:
-    return _names(*(f"gate{g}_marker{m}" for g in range(1, GATES + 1) for m in range(1, MARKERS + 1)))
+        markers_w = np.median(markers.reshape(-1, GATES, PER_GATE, 3), axis=0) * FRD
+        return RatmFlight(t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, markers_w, images, camera, offset)
 
 
 def _only(folder: Path, pattern: str) -> Path:
@@ -144,9 +134,8 @@ def _turns(true: Array, measured: Array, where: str) -> Array:
     body, sensor = linear_sum_assignment(-np.abs(both))
     least = float(np.abs(both[body, sensor]).min())
     if least < LEAST_LIKENESS:
-        raise SignalError(
-            f"{where}: a gyro axis correlates with the motion capture by {least:.2f}, at least {LEAST_LIKENESS:g} is required"
-        )
+        wanted = f"at least {LEAST_LIKENESS:g} is required"
+        raise SignalError(f"{where}: a gyro axis correlates with the motion capture by {least:.2f}, {wanted}")
     axes = np.zeros((3, 3))
     axes[body, sensor] = np.sign(both[body, sensor])
     return axes
@@ -174,8 +163,7 @@ def _camera(folder: Path) -> tuple[Camera, Array, Array]:
     from scipy.spatial.transform import Rotation  # slow to load
 
     kind, course = _kind(folder)
-    calibration = next((up / "camera_calibration" for up in folder.resolve().parents if
-                        (up / "camera_calibration").is_dir()), None)  # fmt: skip
+    calibration = next(filter(Path.is_dir, (up / "camera_calibration" for up in folder.resolve().parents)), None)
     if calibration is None:
         raise SignalError(f"{folder}: has no folder camera_calibration above it, as the repository of TII-RATM has")
     fitting = [path for path in sorted(calibration.glob("calib_*-*")) if _fits(path, kind, course)]

@@ -103,9 +103,8 @@ class LoggedSignals:
 
     def require(self, path: Path, names: Sequence[str], command: str) -> None:
         """Check that the signals exist. Raises SignalError that names all missing ones, and their names in the log."""
-        missing = [
-            f"{WORDS[n]} ({self.names[n]})" if n in self.names else WORDS[n] for n in names if n not in self.signals
-        ]
+        lacking = [name for name in names if name not in self.signals]
+        missing = [WORDS[name] + (f" ({self.names[name]})" if name in self.names else "") for name in lacking]
         if missing:
             raise SignalError(f"{path}: holds no {' and no '.join(missing)}, which {command} needs")
 
@@ -118,10 +117,8 @@ class LoggedSignals:
             if abs(weight / size - 1) < 0.2:
                 raise SignalError(f"{path}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")
         if weight < GRAVITY / 2:
-            raise SignalError(
-                f"{path}: the specific force is {weight:.3g} m/s^2 for most of the log: is gravity subtracted? expected is"
-                " what an accelerometer measures"
-            )
+            cure = "is gravity subtracted? expected is what an accelerometer measures"
+            raise SignalError(f"{path}: the specific force is {weight:.3g} m/s^2 for most of the log: {cure}")
 
 
 def usable(log: LoggedSignals) -> LoggedSignals:
@@ -251,9 +248,11 @@ def share(values: Array) -> Array:
 
 def masked(bits: int, wanted: bool, convert: Callable[[Array], Array] = same) -> Callable[[Array], Array]:
     """Return a conversion of the columns behind a type_mask: NaN where having any of these bits is not as `wanted`."""
-    return lambda columns: np.where(
-        ((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan
-    )
+
+    def unmasked(columns: Array) -> Array:
+        return np.where(((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan)
+
+    return unmasked
 
 
 def indexed(name: str, size: int = 3) -> tuple[str, ...]:

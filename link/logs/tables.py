@@ -124,10 +124,8 @@ def table_signals(path: Path) -> LoggedSignals:
             notes.append(f"column {column} is taken in {unit}, by its steps")
         most, ours_unit, other = LARGEST.get(ours, (np.inf, "", ""))
         if not unit and (share := (np.abs(values) > most).sum() / max(len(values), 1)) > SPIKES:
-            raise SignalError(
-                f"{path}: column {column} has no unit and exceeds {most:g} {ours_unit} in {100 * share:.2g} % of its rows,"
-                f" more than is usual: name it, as in {column} [{other}] or {column} [{ours_unit}]"
-            )
+            beyond = f"has no unit and exceeds {most:g} {ours_unit} in {100 * share:.2g} % of its rows"
+            raise SignalError(f"{path}: column {column} {beyond}: name it, as in {column} [{other}] or [{ours_unit}]")
         if unit not in UNITS:
             known = ", ".join(filter(None, UNITS))
             raise SignalError(f"{path}: column {column}: the unit {unit} is not known; known are {known}")
@@ -149,10 +147,8 @@ def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
         down = np.column_stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x**2 + y**2)])  # last row of R_wb
         world_f_z = float(np.nanmedian((down * force.values).sum(axis=1)))
         if f_z * world_f_z < 0 and min(abs(f_z), abs(world_f_z)) > GRAVITY / 2:
-            raise SignalError(
-                f"{path}: z is {'up' if f_z > 0 else 'down'} by a_z, but the other way in the world by the attitude;"
-                " expected are FRD and NED, or x forward, y left, z up in a world of z up"
-            )
+            told = f"z is {'up' if f_z > 0 else 'down'} by a_z, but the other way in the world by the attitude"
+            raise SignalError(f"{path}: {told}; expected are FRD and NED, or x forward, y left, z up in both")
     if f_z < GRAVITY / 2:
         return log
     turns = {4: scaled(1.0, *FRD), 3: turned, 1: same}

@@ -20,7 +20,7 @@ mode sticks command body rates, in angle mode roll and pitch angles and a yaw ra
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -140,7 +140,7 @@ class MspSigns:
     sticks: Vector  # roll, pitch, yaw: deflection over body rate
 
     def __post_init__(self) -> None:
-        if any(abs(s) != 1 for s in (*self.accel, *self.gyro, *self.euler, *self.sticks)):
+        if any(abs(sign) != 1 for signs in astuple(self) for sign in signs):
             raise ValueError("every sign must be 1 or -1")
 
 

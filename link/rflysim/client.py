@@ -153,9 +153,8 @@ def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> Senso
     if found := cameras.get(seq_id or next(iter(cameras), "")):
         return found
     wanted = f" of SeqID {seq_id}" if seq_id else ""
-    raise ConfigError(
-        f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {', '.join(cameras) or 'none'}"
-    )
+    available = ", ".join(cameras) or "none"
+    raise ConfigError(f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {available}")
 
 
 class VisionReceiver(SensorSocket):

@@ -69,11 +69,7 @@ def fault(sensor: SensorRequest) -> str:
         (min(lengths, default=0.0) >= 0, "otherParams", f"lengths must not be negative, found {lengths}"),
         (sized, "DataWidth", "DataWidth and DataHeight must be positive"),
         (seen, "CameraFOV", f"must lie between 0 and {widest_deg:g} degrees, found {sensor.fov_deg:g}"),
-        (
-            spread,
-            "otherParams[2..5]",
-            f"LiDAR angles must satisfy left < right and low < high, in degrees, found {angles}",
-        ),
+        (spread, "otherParams[2..5]", f"LiDAR angles must satisfy left < right and low < high, found {angles}"),
     )
     return next((f"{field}: {words}" for good, field, words in checks if not good), "")
 
@@ -184,12 +180,8 @@ def _parsed(entry: Any, where: str, tell: Callable[[str], None]) -> SensorReques
 
 
 def _number(value: Any, where: str, whole: bool = False) -> Any:
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if (
-        not real
-        or not abs(value) <= (LARGEST_WORD if whole else FLOAT32_MAX)
-        or (whole and not value == int(value) >= 0)
-    ):
+    real, most = isinstance(value, int | float) and not isinstance(value, bool), LARGEST_WORD if whole else FLOAT32_MAX
+    if not real or not abs(value) <= most or (whole and not value == int(value) >= 0):
         raise ConfigError(f"{where}: expected {WORD if whole else 'a finite number of 32 bit'}, found {shown(value)}")
     return int(value) if whole else float(value)
 
@@ -197,9 +189,8 @@ def _number(value: Any, where: str, whole: bool = False) -> Any:
 def pinhole(sensor: SensorRequest) -> Camera:
     """Return the intrinsics of a valid entry on a level mount: square pixels, fx = W / (2 tan(CameraFOV/2)), centre W/2, H/2."""
     focal = round(sensor.width_px / (2 * math.tan(math.radians(sensor.fov_deg) / 2)), FINENESS_PX)
-    return Camera(
-        sensor.width_px, sensor.height_px, focal, focal, sensor.width_px / 2, sensor.height_px / 2, tilt_deg=0.0
-    )
+    width, height = sensor.width_px, sensor.height_px
+    return Camera(width, height, focal, focal, width / 2, height / 2, tilt_deg=0.0)
 
 
 def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:

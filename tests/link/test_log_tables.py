@@ -85,7 +85,7 @@ MISREAD = [
     (
         f"{HEAD},w_x,w_y,w_z",
         lambda t, *row: (t, *row, 400 * np.sin(30 * t), 0, 0),
-        r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or w_x \[rad/s\]",
+        r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or \[rad/s\]",
     ),
     (HEAD.replace("t,", "time_us [ms],"), lambda *row: row, "is the time in us or in ms"),
     (
