@@ -10,34 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import PollScheduler
-from gate_racer.link.msp.messages import (
-    KINDS,
-    Altitude,
-    BoardInfo,
-    Channels,
-    Code,
-    Direction,
-    DisableFlag,
-    FcVariant,
-    Frame,
-    ModeRange,
-    ModeRanges,
-    MspCodec,
-    Parser,
-    RawAttitude,
-    RawImu,
-    RcTuning,
-    RxConfig,
-    RxMap,
-    StatusEx,
-    Version,
-    decode,
-    join_multiple,
-    pack,
-    split_multiple,
-    xor8,
-)
+from gate_racer.link.msp.messages import Code, Direction, DisableFlag, Frame, MspCodec, Parser, decode, pack, xor8
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.options import SAFETY_PAGE
 from gate_racer.link.sockets import LinkError
@@ -70,42 +45,42 @@ def test_a_frame_is_these_bytes_and_no_others(text, frame):
 
 
 MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little endian
-    "01: API 1.45": (Code.API_VERSION, "00 01 2D", Version((0, 1, 45))),
-    "02: Betaflight": (Code.FC_VARIANT, "42 54 46 4C", FcVariant("BTFL")),
-    "03: 4.4.3": (Code.FC_VERSION, "04 04 03", Version((4, 4, 3))),
-    "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 02 37 04 48 37 34 33", BoardInfo("SH74", 0, 2, 0x37, "H743")),
-    "34: ARM on AUX1, ANGLE on AUX2, MSP OVERRIDE on AUX5, an empty slot last of twenty": (
+    "01: API 1.45": (Code.API_VERSION, "00 01 2D", msp.Version((0, 1, 45))),
+    "02: Betaflight": (Code.FC_VARIANT, "42 54 46 4C", msp.FcVariant("BTFL")),
+    "03: 4.4.3": (Code.FC_VERSION, "04 04 03", msp.Version((4, 4, 3))),
+    "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 02 37 04 48 37 34 33", msp.BoardInfo("SH74", 0, 2, 0x37, "H743")),
+    "34: ARM on AUX1, MSP OVERRIDE on AUX5, empty slots up to twenty": (
         Code.MODE_RANGES,
-        "00 00 20 30 01 01 20 30 32 04 1E 2C" + " 00" * 68,  # from 900 us in steps of 25
-        ModeRanges((ModeRange(0, 1, 1700, 2100), ModeRange(1, 2, 1700, 2100), ModeRange(50, 5, 1650, 2000))),
+        "00 00 20 30 32 04 1E 2C" + " 00" * 72,  # from 900 us in steps of 25
+        msp.ModeRanges((msp.ModeRange(0, 1, 1700, 2100), msp.ModeRange(50, 5, 1650, 2000))),
     ),
     "44: CRSF, sticks from 1050 to 1900, pulses from 885 to 2115": (
         Code.RX_CONFIG,
         "09 6C 07 DC 05 1A 04 00 75 03 43 08",
-        RxConfig(9, 1900, 1500, 1050, 0, 885, 2115),
+        msp.RxConfig(9, 1900, 1500, 1050, 0, 885, 2115),
     ),
-    "64: AETR1234, told as the places of AERT1234": (Code.RX_MAP, "00 01 03 02 04 05 06 07", RxMap("AETR1234")),
+    "64: AETR1234, told as the places of AERT1234": (Code.RX_MAP, "00 01 03 02 04 05 06 07", msp.RxMap("AETR1234")),
     "102: at rest, 90 deg/s to the left": (
         Code.RAW_IMU,
         "00 00 00 00 00 02 00 00 00 00 C3 05 00 00 00 00 00 00",
-        RawImu((0, 0, 512), (0, 0, 1475)),
+        msp.RawImu((0, 0, 512), (0, 0, 1475)),
     ),
     "105: sticks, throttle low, AUX1 high": (
         Code.RC,
         "DC 05 DC 05 DC 05 E8 03 D0 07",
-        Channels((1500, 1500, 1500, 1000, 2000)),
+        msp.Channels((1500, 1500, 1500, 1000, 2000)),
     ),
-    "108: 10.5 deg left, 90.1 down, 359": (Code.ATTITUDE, "97 FF 85 03 67 01", RawAttitude(-105, 901, 359)),
-    "109: 1.35 m below, climbing 2 m/s": (Code.ALTITUDE, "79 FF FF FF C8 00", Altitude(-135, 200)),
+    "108: 10.5 deg left, 90.1 down, 359": (Code.ATTITUDE, "97 FF 85 03 67 01", msp.RawAttitude(-105, 901, 359)),
+    "109: 1.35 m below, climbing 2 m/s": (Code.ALTITUDE, "79 FF FF FF C8 00", msp.Altitude(-135, 200)),
     "111: 55, 75, 0": (
         Code.RC_TUNING,
         "37 00 4B 4B 46 41 32 00 46 05 00 39 37 00 00 64 CE 07 CE 07 CE 07 00",
-        RcTuning(55, 0, 75, 75, 70, 65, 50, 0, 1350, 0, 57, 55, 0, 0, 100, 1998, 1998, 1998, 0),
+        msp.RcTuning(55, 0, 75, 75, 70, 65, 50, 0, 1350, 0, 57, 55, 0, 0, 100, 1998, 1998, 1998, 0),
     ),
     "150: armed, throttle and CLI against it": (
         Code.STATUS_EX,
         "7D 00 00 00 21 00 01 00 00 00 00 0C 00 04 00 01 00 1A 80 20 00 00 00",
-        StatusEx(125, 0, 33, 1, 0, 12, 4, 0, DisableFlag.THROTTLE | DisableFlag.CLI, 26, b"\0"),
+        msp.StatusEx(125, 0, 33, 1, 0, 12, 4, 0, DisableFlag.THROTTLE | DisableFlag.CLI, 26, b"\0"),
     ),
 }
 
@@ -121,19 +96,19 @@ def test_a_message_is_this_payload_and_one_cut_short_is_none(code, text, message
 
 
 def test_every_message_that_is_read_has_a_vector():
-    assert {code for code, _, _ in MESSAGES.values()} == set(KINDS)
+    assert {code for code, _, _ in MESSAGES.values()} == set(msp.KINDS)
 
 
 def test_what_newer_firmware_appends_is_ignored():
-    assert decode(Code.RAW_IMU, struct.pack("<10h", *range(10))) == RawImu.of(range(9))
+    assert decode(Code.RAW_IMU, struct.pack("<10h", *range(10))) == msp.RawImu.of(range(9))
 
 
 def test_several_messages_in_one_answer_have_their_sizes_before_them():
     payload = bytes.fromhex("06 97FF 8503 6701 04 DC05 E803")
-    assert split_multiple(payload) == [bytes.fromhex("97FF85036701"), bytes.fromhex("DC05E803")]
-    assert join_multiple(split_multiple(payload)) == payload
-    assert split_multiple(payload[:-1]) is None
-    assert len(join_multiple([bytes(100)] * 3)) == 202, "as many as fit"
+    assert msp.split_multiple(payload) == [bytes.fromhex("97FF85036701"), bytes.fromhex("DC05E803")]
+    assert msp.join_multiple(msp.split_multiple(payload)) == payload
+    assert msp.split_multiple(payload[:-1]) is None
+    assert len(msp.join_multiple([bytes(100)] * 3)) == 202, "as many as fit"
 
 
 def test_an_answer_is_read_as_what_was_asked():
@@ -141,7 +116,8 @@ def test_an_answer_is_read_as_what_was_asked():
     assert codec.poll([Code.ATTITUDE, Code.RC]) == bytes.fromhex("24 4D 3C 02 E6 6C 69 E1")
     body = bytes.fromhex("0C E6 06 97FF 8503 6701 04 DC05 E803")
     (answer,) = codec.feed(b"$M>" + body + bytes([xor8(body)]))
-    assert answer.messages == (RawAttitude(-105, 901, 359), Channels((1500, 1000))) and answer.wire_bytes == 18
+    assert answer.messages == (msp.RawAttitude(-105, 901, 359), msp.Channels((1500, 1000)))
+    assert answer.wire_bytes == 18
 
 
 BAD = {
@@ -315,10 +291,10 @@ def test_a_pseudo_terminal_carries_every_byte_unchanged(tmp_path):
         port.close(), os.close(master), os.close(slave)
 
 
-def test_tcp_on_this_machine_carries_bytes_and_tells_of_its_end():
+def test_tcp_on_this_machine_carries_bytes_and_tells_of_its_end_and_nobody_is_one_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = open_port(f"tcp:127.0.0.1:{server.getsockname()[1]}", 115200)
-        other, _ = server.accept()
+        free, (other, _) = server.getsockname()[1], server.accept()
         port.write(b"$M<")
         assert other.recv(10) == b"$M<"
         other.sendall(b"$M>")
@@ -327,11 +303,6 @@ def test_tcp_on_this_machine_carries_bytes_and_tells_of_its_end():
         with pytest.raises(LinkError, match="closed"):
             port.read(5.0)
         port.close()
-
-
-def test_nobody_there_is_one_line():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
     with pytest.raises(LinkError, match="no answer"):
         open_port(f"tcp:127.0.0.1:{free}", 115200)
     with pytest.raises(LinkError, match="cannot be opened"):

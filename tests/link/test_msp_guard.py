@@ -16,21 +16,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import LATE_S, MspLine, neutral
 from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, Descent, GuardedPort, StickWatch, bring_down
-from gate_racer.link.msp.messages import (
-    Altitude,
-    Channels,
-    Code,
-    Direction,
-    DisableFlag,
-    Frame,
-    MspCodec,
-    Parser,
-    RawAttitude,
-    StatusEx,
-    pack,
-)
 from gate_racer.link.msp.ports import open_serial
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.sockets import LinkError
@@ -199,7 +187,7 @@ while True:
 
 @pytest.mark.parametrize("how", ["dies", pytest.param("hangs", marks=pytest.mark.soak)])
 def test_a_process_that_dies_or_hangs_in_the_air_leaves_a_guard_that_brings_the_vehicle_down(how):
-    """Flown again, twice at most, where the machine was too slow for it: in real time."""
+    """In real time; flown again, twice at most, where the machine was too slow for it."""
     for _ in range(3):
         station, line = station_in(Deviations(), replace(PROFILE, boot_s=1.0)), TerminalLine()
         server, path = BetaflightServer(station, line, lambda exposure: None), watched(station)
@@ -219,7 +207,7 @@ def test_a_process_that_dies_or_hangs_in_the_air_leaves_a_guard_that_brings_the_
 
 
 def test_who_is_silent_with_the_throttle_up_has_left_the_vehicle_and_who_keeps_it_low_may_go():
-    watch, codec = StickWatch(PROFILE, HOVER), MspCodec()
+    watch, codec = StickWatch(PROFILE, HOVER), msp.MspCodec()
     watch.said(codec.sticks(neutral(PROFILE)), 0.0)
     assert not watch.carries and not watch.silent(10.0)
     watch.said(codec.sticks(PROFILE.sticks_by_rates((1.0, -3.0, 0.5), HOVER)), 10.0)
@@ -227,14 +215,14 @@ def test_who_is_silent_with_the_throttle_up_has_left_the_vehicle_and_who_keeps_i
     held = codec.sticks(PROFILE.sticks_by_rates((0.0, 0.0, 0.0), HOVER)) + codec.poll(PROFILE.polled)
     assert watch.held(10.0 + 0.9 * HELD_S) == b"" and watch.held(10.0 + 1.1 * HELD_S) == held
     assert watch.held(10.0 + 1.2 * HELD_S) == b"", "once in that time will do"
-    watch.said(codec.request(Code.ATTITUDE), 10.0 + SILENT_S)
+    watch.said(codec.request(msp.Code.ATTITUDE), 10.0 + SILENT_S)
     assert watch.silent(10.0 + 1.1 * SILENT_S), "requests fly nothing"
     watch.said(codec.sticks(neutral(PROFILE)), 11.0)
     assert not watch.carries and not watch.silent(20.0)
 
 
 def test_an_answer_that_has_waited_for_a_late_reader_is_dropped_for_nobody_knows_its_time():
-    answer = pack(Frame(Code.ATTITUDE, RawAttitude(0, 0, 0).encode(), Direction.ANSWER))
+    answer = msp.pack(msp.Frame(msp.Code.ATTITUDE, msp.RawAttitude(0, 0, 0).encode(), msp.Direction.ANSWER))
     port = SimpleNamespace(read=lambda _: answer, write=lambda _: None)
     times = iter([0.0, *([0.01] * 3), *([0.02 + 2 * LATE_S] * 3), *([0.03 + 2 * LATE_S] * 3)])
     line = MspLine(port, PROFILE, PROFILE.stick_hz, clock=lambda: next(times))
@@ -256,7 +244,7 @@ def test_two_hundred_drawn_descents_all_land(seed):
 def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
     """A vehicle whose hover throttle is not the believed one, with its thrust late: it dips once, and settles."""
     descent, channel, hz = Descent(PROFILE, HOVER), PROFILE.channel("T"), 100
-    descent.receive(StatusEx(0, 0, 0, 1, 0, 0, 0, 0, DisableFlag(0)), 0.0)
+    descent.receive(msp.StatusEx(0, 0, 0, 1, 0, 0, 0, 0, msp.DisableFlag(0)), 0.0)
     descent.begin(0.0)
     v, h, thrusts, weights = 0.0, 20.0, [GRAVITY] * round(late_s * hz), []
     for k in range(4 * hz):
@@ -267,7 +255,7 @@ def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
         h -= v / hz
         descent.receive(PROFILE.raw_imu((0.0, 0.0, PROFILE.accel_loss_m_s2 - thrusts[k]), (0.0, 0.0, 0.0)), k / hz)
         if k % 10 == 0:
-            descent.receive(Altitude(round(100 * h), 0), k / hz)
+            descent.receive(msp.Altitude(round(100 * h), 0), k / hz)
     settling = np.array(weights[int(np.argmin(weights)) :])
     assert np.max(np.maximum.accumulate(settling) - settling) < 0.03 and settling[-1] == pytest.approx(1.0, abs=0.05)
     assert weights[hz] > 0.8, "within a second"
@@ -299,7 +287,11 @@ def test_a_descent_ends_where_nobody_answers():
 def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number, lost):
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
-    port, codec, parser = GuardedPort(os.ttyname(theirs), PROFILE, HOVER), MspCodec(), Parser((Direction.REQUEST,))
+    port, codec, parser = (
+        GuardedPort(os.ttyname(theirs), PROFILE, HOVER),
+        msp.MspCodec(),
+        msp.Parser((msp.Direction.REQUEST,)),
+    )
 
     def reach(us):
         """Stream sticks until the flight controller has them."""
@@ -308,7 +300,7 @@ def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number
             port.read(0.0)
             while select.select([ours], [], [], 0.01)[0]:
                 frames = parser.feed(os.read(ours, 4096))
-                if any(Channels.decode(f.payload).us[:4] == us for f in frames if f.command == Code.SET_RAW_RC):
+                if any(msp.Channels.decode(f.payload).us[:4] == us for f in frames if f.command == msp.Code.SET_RAW_RC):
                     return True
         return False
 

@@ -133,13 +133,6 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(protocol, datagram
 # Video, VADR-TS-002 4.6.
 
 
-@given(contents, st.integers(1, 50))
-def test_chunks_are_full_but_for_the_last(jpeg, payload_bytes):
-    sizes = [len(datagram) - HEADER.size for datagram in chunks(0, 0, jpeg, payload_bytes)]
-    assert sum(sizes) == len(jpeg) and len(sizes) == math.ceil(len(jpeg) / payload_bytes)
-    assert all(size == payload_bytes for size in sizes[:-1])
-
-
 @pytest.mark.parametrize("jpeg", [b"", bytes(70_000)])
 def test_an_image_that_the_header_cannot_describe_is_refused(jpeg):
     with pytest.raises(ValueError, match="image"):
@@ -206,11 +199,3 @@ def test_a_stamp_that_is_no_time_is_malformed_and_the_next_frame_arrives(t):
     wild, good = (fragments(Payload(stamp, n, b"x")) for n, stamp in ((1, t), (2, 0.5)))
     assert deliver(reassembler, wild + good) == [Payload(0.5, 2, b"x")]
     assert reassembler.counters.malformed == 1 and "is not a valid time" in reassembler.reason
-
-
-@of_both
-@given(content=contents, size=st.integers(1, 50), data=st.data())
-def test_a_frame_arrives_once_whatever_the_order_and_the_repeats(protocol, content, size, data):
-    sent = protocol.cut(3, content, size)
-    order = data.draw(st.permutations(sent * data.draw(st.integers(1, 4))))
-    assert deliver(protocol.reassembler(), order) == [protocol.frame(3, content)]

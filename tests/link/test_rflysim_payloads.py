@@ -11,28 +11,12 @@ from hypothesis import strategies as st
 
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
+from gate_racer.link.rflysim import stream as wire
 from gate_racer.link.rflysim.client import NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
 from gate_racer.link.rflysim.desk import ASK_S, RENEW_S
 from gate_racer.link.rflysim.request import CLEAR_COMMAND, LAST_COPTER, SENSORS, decode_command
 from gate_racer.link.rflysim.ros import RosMessages
-from gate_racer.link.rflysim.stream import (
-    JPEG,
-    PNG,
-    RAW,
-    WORLD,
-    Cloud,
-    Payload,
-    Range,
-    Sample,
-    Stream,
-    decode_cloud,
-    decode_payload,
-    encode_cloud,
-    encode_payload,
-    fragments,
-    image_file,
-    reader,
-)
+from gate_racer.link.rflysim.stream import JPEG, PNG, RAW, Cloud, Payload, Range
 from gate_racer.link.sockets import bind_udp
 from tests.link.rflysim_sensor import sensor
 
@@ -46,12 +30,12 @@ def test_every_image_type_comes_in_every_encoding(type_id, mode):
     shape = (48, 64, 3) if kind.channels == 3 else (48, 64)
     ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] * np.ones(kind.channels)
     image = ramp.reshape(shape).astype(np.uint16 if kind.encoding == "mono16" else np.uint8)
-    payload = encode_payload(image, mode)
-    seen = decode_payload(payload, about)
+    payload = wire.encode_payload(image, mode)
+    seen = wire.decode_payload(payload, about)
     assert seen.shape == shape and seen.dtype == image.dtype
     lossy = mode == JPEG and kind.encoding != "mono16"
     assert np.abs(seen.astype(int) - image).max() <= (4 if lossy else 0)
-    said = next(RosMessages().sample(Sample(about, 1.5, 1, seen))).values
+    said = next(RosMessages().sample(wire.Sample(about, 1.5, 1, seen))).values
     assert (said["encoding"], said["step"], len(said["data"])) == (
         kind.encoding,
         64 * kind.bytes_per_pixel,
@@ -62,15 +46,15 @@ def test_every_image_type_comes_in_every_encoding(type_id, mode):
 @pytest.mark.parametrize("mode", [JPEG, RAW, PNG])
 def test_an_image_to_fly_by_is_checked_by_its_header_alone(mode):
     image = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
-    data = image_file(encode_payload(image, mode), sensor(mode=mode))
+    data = wire.image_file(wire.encode_payload(image, mode), sensor(mode=mode))
     assert image_size(data) == (64, 48)
     assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).shape == image.shape
     with pytest.raises(MalformedError, match="64 x 48"):
-        image_file(data, sensor(mode=JPEG, width=32, height=32))
+        wire.image_file(data, sensor(mode=JPEG, width=32, height=32))
 
 
 def stream(about, tell):
-    return Stream(about, tell, reader(about))
+    return wire.Stream(about, tell, wire.reader(about))
 
 
 @given(st.binary(max_size=80))
@@ -78,7 +62,7 @@ def test_no_bytes_whatever_break_a_stream(data):
     for type_id in SENSORS:
         told = []
         decoder = stream(sensor(type_id, width=2, height=2), told.append)
-        (sample,) = (decoder.feed(d, 0.0) for d in fragments(Payload(1.0, 1, data)))
+        (sample,) = (decoder.feed(d, 0.0) for d in wire.fragments(Payload(1.0, 1, data)))
         assert decoder.counters.unreadable == (sample is None)
         assert decoder.feed(data, 0.0) is None
         assert sum("dropped" in line for line in told) == decoder.counters.unreadable + decoder.counters.malformed
@@ -89,8 +73,8 @@ def test_no_bytes_whatever_break_a_stream(data):
 def test_a_cloud_comes_back_as_it_went(n, seed, labelled):
     values = np.random.default_rng(seed).uniform(-90, 90, (n, 4)).astype(np.float32)
     segments = np.round(values[:, 3]) if labelled else None
-    sent = Cloud((1.0, 2.0, 3.0), (0.5, 0.25, 0.125), values[:, :3], segments, 4, WORLD)
-    seen = decode_cloud(encode_cloud(sent), sensor(23))
+    sent = Cloud((1.0, 2.0, 3.0), (0.5, 0.25, 0.125), values[:, :3], segments, 4, wire.WORLD)
+    seen = wire.decode_cloud(wire.encode_cloud(sent), sensor(23))
     np.testing.assert_array_equal(seen.points, sent.points)
     if n:
         np.testing.assert_array_equal(seen.segments, segments)
@@ -101,7 +85,7 @@ def test_a_cloud_of_no_copter_is_malformed(copter):
     """Its number is in topics and frames, which ROS refuses with a minus, and of which there must be no end."""
     cloud = Cloud((0.0,) * 3, (0.0,) * 3, np.zeros((1, 3), np.float32), None, copter, 0)
     with pytest.raises(MalformedError, match="must lie between 0 and 1000"):
-        decode_cloud(encode_cloud(cloud), sensor(23))
+        wire.decode_cloud(wire.encode_cloud(cloud), sensor(23))
 
 
 def test_frames_that_are_counted_anew_are_no_stragglers():
@@ -109,7 +93,7 @@ def test_frames_that_are_counted_anew_are_no_stragglers():
     decoder = stream(sensor(5), lambda line: None)
 
     def feed(t, number):
-        (datagram,) = fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
+        (datagram,) = wire.fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
         return decoder.feed(datagram, t) is not None
 
     assert all(feed(10 + n / 30, n) for n in range(50))

@@ -12,21 +12,9 @@ from rosbags.typesys import Stores, get_typestore
 
 from gate_racer.link.profile import load_profile
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim import ros
+from gate_racer.link.rflysim import desk, ros
 from gate_racer.link.rflysim.config import pinhole
-from gate_racer.link.rflysim.desk import (
-    DOCUMENT,
-    PLACES,
-    SDK306,
-    GimbalClient,
-    GimbalOrder,
-    GimbalState,
-    HeartbeatReceiver,
-    ImuReceiver,
-    decode_state,
-    gimbal_request,
-    read_order,
-)
+from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
 from gate_racer.link.rflysim.request import CopterHeartbeat, ImuSample, decode_command, decode_request, encode_command
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, Sample, StreamHealth
@@ -50,14 +38,14 @@ def test_a_command_keeps_the_attitude_and_field_of_view_of_those_before_it():
     """They are part of every request: a zoom must not undo them."""
     with bind_udp("127.0.0.1", 0) as server:
         server.settimeout(2.0)
-        client = GimbalClient([sensor(9)], server.getsockname(), port=0)
+        client = desk.GimbalClient([sensor(9)], server.getsockname(), port=0)
         before = sensor(9)
         client.order(before.seq_id, GimbalOrder(euler=(0.0, -20.0, 30.0), fov_deg=30.0))
         client.order(before.seq_id, GimbalOrder(zoom=2.0))
         first, second = (decode_request(server.recv(200)) for _ in range(2))
         client.close()
     assert (second.euler, second.fov_deg) == (first.euler, first.fov_deg) == ((0.0, -20.0, 30.0), 30.0)
-    assert read_order(second, first, DOCUMENT) == GimbalOrder(zoom=2.0)
+    assert desk.read_order(second, first, DOCUMENT) == GimbalOrder(zoom=2.0)
 
 
 def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
@@ -95,7 +83,7 @@ def test_the_page_has_the_bits_and_places_of_both_numberings():
     for name, row in zip(ROWS, table, strict=True):
         _, document, sdk, places = (cell.strip() for cell in row.strip("|").split("|"))
         assert [document, sdk] == [str(masks.get(name) or "-") for masks in (DOCUMENT, SDK306)], row
-        listed = [*PLACES.get(name, ()), *(PLACES["pixel"] if name == "box" else ())]
+        listed = [*desk.PLACES.get(name, ()), *(desk.PLACES["pixel"] if name == "box" else ())]
         assert places.startswith("`") or [int(n) for n in re.findall(r"\d+", places)] == listed, row
     for copter in (1, 2):
         profile = load_profile("px4").of_copter(copter)
@@ -192,8 +180,8 @@ def test_what_other_hosts_send_is_counted_and_not_heard():
     server = "127.0.0.1", 1
     with (
         bind_udp("127.0.0.1", 0) as honest, bind_udp("127.0.0.2", 0) as liar,
-        GimbalClient([sensor(9)], server, port=0) as gimbals, ImuReceiver("127.0.0.1", 100, ask_port=1, port=0) as felt,
-        HeartbeatReceiver(server, port=0) as heartbeats,
+        desk.GimbalClient([sensor(9)], server, port=0) as gimbals, desk.ImuReceiver("127.0.0.1", 100, ask_port=1, port=0) as felt,
+        desk.HeartbeatReceiver(server, port=0) as heartbeats,
     ):  # fmt: skip
         for wire, count in ((liar, 0), (honest, 1)):
             for client, datagram in ((gimbals, state), (felt, sample.encode()), (heartbeats, beat.encode())):
@@ -205,7 +193,7 @@ def test_what_other_hosts_send_is_counted_and_not_heard():
 
 
 def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
-    ear = HeartbeatReceiver(("127.0.0.1", 1), port=0)
+    ear = desk.HeartbeatReceiver(("127.0.0.1", 1), port=0)
     try:
         first, later = ear.start(100.0, 1_700_000_100.0), ear.start(160.0, 1_700_000_170.0)
         assert first == later, "late frames, or a slow simulation, begin nothing"
@@ -303,7 +291,7 @@ def test_a_camera_is_told_as_it_is():
     assert fisheye["distortion_model"] == "equidistant" and fisheye["k"][0] == pytest.approx(64 / math.pi)
     topics = [one.topic for one in named.sample(Sample(about, 0.0, 1, IMAGE))]
     assert topics == ["/camera/image_raw", "/camera/camera_info"]
-    state = GimbalState(2, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 45.0, 0.0, (0.0, 0.0), 0.0, 0.0, 64, 48, 0.0)
+    state = desk.GimbalState(2, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 45.0, 0.0, (0.0, 0.0), 0.0, 0.0, 64, 48, 0.0)
     for fov_deg, seen_deg in ((45.0, 45.0), (3e38, 45.0), (0.0, 45.0), (60.0, 60.0)):
         list(named.gimbal(replace(state, fov_deg=fov_deg), 0.0, sensor(9), StreamHealth(), "p"))
         seen = named.camera_info(sensor(1, seq_id=3, fov_deg=seen_deg), 0.0)

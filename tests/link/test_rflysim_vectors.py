@@ -8,22 +8,9 @@ import pytest
 
 from gate_racer.link.reassembly import MalformedError, StreamCounters
 from gate_racer.link.rflysim import request as copter
+from gate_racer.link.rflysim import stream
 from gate_racer.link.rflysim.desk import decode_state
 from gate_racer.link.rflysim.request import decode_request
-from gate_racer.link.rflysim.stream import (
-    RAW,
-    Payload,
-    decode_cloud,
-    decode_payload,
-    decode_range,
-    depth_counts,
-    depth_m,
-    encode_cloud,
-    encode_payload,
-    fragment_reassembler,
-    fragments,
-    read_fragment,
-)
 from tests.conftest import ROOT
 from tests.link import rflysim_sensor
 
@@ -33,7 +20,7 @@ pytestmark = pytest.mark.skipif(not VECTORS, reason="the shared vectors are not 
 
 
 def sensor(type_id, other=(0.0,) * 16):
-    return rflysim_sensor.sensor(type_id, RAW, 2, 2, other)
+    return rflysim_sensor.sensor(type_id, stream.RAW, 2, 2, other)
 
 
 def data(name):
@@ -48,7 +35,7 @@ def numbers(value):
 
 
 def delivered(datagrams, **options):
-    reassembler = fragment_reassembler(**options)
+    reassembler = stream.fragment_reassembler(**options)
     frames = [frame for d in datagrams if (frame := reassembler.feed(bytes.fromhex(d))) is not None]
     return frames, reassembler.counters
 
@@ -56,9 +43,9 @@ def delivered(datagrams, **options):
 @pytest.mark.parametrize("name", ["rangefinder_datagram32", "rangefinder_datagram24"])
 def test_a_range_comes_and_goes_behind_either_header(name):
     (frame,), _ = delivered([VECTORS[name]["hex"]])
-    seen = decode_range(frame.data)
+    seen = stream.decode_range(frame.data)
     assert numbers(VECTORS["rangefinder_payload"]["fields"]) == numbers(list(asdict(seen).values()))
-    assert seen.encode() == data("rangefinder_payload") and fragments(frame) == [data(name)]
+    assert seen.encode() == data("rangefinder_payload") and stream.fragments(frame) == [data(name)]
 
 
 CLOUDS = {
@@ -71,18 +58,18 @@ CLOUDS = {
 @pytest.mark.parametrize("name", CLOUDS)
 def test_the_layout_of_a_cloud_is_found(name):
     said = VECTORS[name]["fields"]
-    cloud = decode_cloud(data(name), sensor(CLOUDS[name], (said.get("max_range_otherParams0", 0.0),) * 8))
+    cloud = stream.decode_cloud(data(name), sensor(CLOUDS[name], (said.get("max_range_otherParams0", 0.0),) * 8))
     points = np.array(said["points"]).reshape(-1, 3 if cloud.segments is None else 4)
     np.testing.assert_allclose(cloud.points, points[:, :3], rtol=1e-6)
     assert (*cloud.p_wb, *cloud.rpy) == (*said["pos_xyz"], *said["ang_rpy_rad"])
     assert (cloud.copter, cloud.axes) == (said.get("copter_id"), said.get("axis_type"))
     if "_doc_" in name:
-        assert encode_cloud(cloud) == data(name)
+        assert stream.encode_cloud(cloud) == data(name)
 
 
 def test_the_lidar_s_datagram():
     (frame,), _ = delivered([VECTORS["lidar_datagram32"]["hex"]])
-    assert frame.data == data("lidar_payload_doc_xyzseg_f32") and fragments(frame) == [data("lidar_datagram32")]
+    assert frame.data == data("lidar_payload_doc_xyzseg_f32") and stream.fragments(frame) == [data("lidar_datagram32")]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +128,12 @@ def test_the_imu_turns_from_frd_to_flu_and_the_heartbeat_tells_the_time():
 
 def test_fragments_arrive_once_in_every_order():
     vector = VECTORS["fragments_small"]
-    payload = Payload(1.0, 99, bytes.fromhex(vector["payload_hex"]))
-    t = read_fragment(bytes.fromhex(vector["datagrams_hex"][0])).t
-    assert [d.hex() for d in fragments(Payload(t, 99, payload.data), 4)] == vector["datagrams_hex"]
+    payload = stream.Payload(1.0, 99, bytes.fromhex(vector["payload_hex"]))
+    t = stream.read_fragment(bytes.fromhex(vector["datagrams_hex"][0])).t
+    assert [d.hex() for d in stream.fragments(stream.Payload(t, 99, payload.data), 4)] == vector["datagrams_hex"]
     for order in vector["arrival_orders"]:
         frames, counters = delivered([vector["datagrams_hex"][k] for k in order])
-        assert frames == [Payload(t, 99, payload.data)]
+        assert frames == [stream.Payload(t, 99, payload.data)]
         assert counters == StreamCounters(duplicate=len(order) - 3)
 
 
@@ -154,7 +141,7 @@ def test_an_exact_multiple_ends_with_a_bare_header():
     vector = VECTORS["fragments_exact_multiple"]
     (frame,), _ = delivered(vector["datagrams_hex"])
     assert frame.data.hex() == vector["payload_hex"]
-    assert [d.hex() for d in fragments(frame, 4)] == vector["datagrams_hex"]
+    assert [d.hex() for d in stream.fragments(frame, 4)] == vector["datagrams_hex"]
 
 
 @pytest.mark.parametrize("name", ["fragments_mixed_frames", "fragments_frame_id_wrap"])
@@ -169,7 +156,7 @@ def test_malformed_bytes_are_counted():
     for case in VECTORS["malformed"]["cases"]:
         if "payload" in case["why"].split("(")[-1]:
             with pytest.raises(MalformedError):
-                decode_cloud(bytes.fromhex(case["hex"]), sensor(23))
+                stream.decode_cloud(bytes.fromhex(case["hex"]), sensor(23))
         else:
             frames, counters = delivered([case["hex"]])
             assert not frames and counters == StreamCounters(malformed=1), case["why"]
@@ -177,12 +164,15 @@ def test_malformed_bytes_are_counted():
 
 def test_bare_depth_and_bare_colour():
     (frame,), _ = delivered([VECTORS["depth_raw_mode2_datagram32"]["hex"]])
-    counts, said = decode_payload(frame.data, sensor(2)), VECTORS["depth_raw_mode2_datagram32"]["fields"]["image"]
-    assert counts.tolist() == said["counts"] and encode_payload(counts, RAW) == frame.data
+    counts, said = (
+        stream.decode_payload(frame.data, sensor(2)),
+        VECTORS["depth_raw_mode2_datagram32"]["fields"]["image"],
+    )
+    assert counts.tolist() == said["counts"] and stream.encode_payload(counts, stream.RAW) == frame.data
     metres = [[np.nan if m == "invalid" else m for m in row] for row in said["metres_at_0_001"]]
-    np.testing.assert_allclose(depth_m(counts, sensor(2)), metres, rtol=1e-6)
-    assert (depth_counts(depth_m(counts, sensor(2)), sensor(2)) == counts).all()
+    np.testing.assert_allclose(stream.depth_m(counts, sensor(2)), metres, rtol=1e-6)
+    assert (stream.depth_counts(stream.depth_m(counts, sensor(2)), sensor(2)) == counts).all()
     (frame,), _ = delivered([VECTORS["rgb_raw_mode2_datagram32"]["hex"]])
-    image = decode_payload(frame.data, sensor(1))
+    image = stream.decode_payload(frame.data, sensor(1))
     assert image.tolist() == VECTORS["rgb_raw_mode2_datagram32"]["fields"]["image"]["rows"]
-    assert encode_payload(image, RAW) == frame.data and len(fragments(frame)) == 1
+    assert stream.encode_payload(image, stream.RAW) == frame.data and len(stream.fragments(frame)) == 1
