@@ -82,7 +82,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _table(folder / "log.csv")
     _tlog(folder / "log.tlog")
     _dataflash(folder / "log.bin")
-    (folder / "log.ulg").write_bytes(px4(samples=SAMPLES).bytes())
+    px4(folder / "log.ulg", count=SAMPLES)
     as_file(folder / "log.bbl", hovering(SAMPLES))
     for kind, name in (("ROS 1", "log.bag"), ("MCAP", "ros.mcap"), ("SQLite", "log.db3")):
         write_bag(folder, kind).rename(folder / name)

@@ -33,14 +33,8 @@ def header(**more) -> bytes:
         "Field S predictor:0,0,0,0,0",
         "Field S encoding:1,1,7,7,7",
     ]
-    sysinfo = {
-        "gyro_scale": "0x3f800000",
-        "motorOutput": f"{MINMOTOR},2047",
-        "acc_1G": 2048,
-        "vbatref": VBATREF,
-        **more,
-    }
-    lines += [f"{name}:{value}" for name, value in sysinfo.items()]
+    known = {"gyro_scale": "0x3f800000", "motorOutput": f"{MINMOTOR},2047", "acc_1G": 2048, "vbatref": VBATREF}
+    lines += [f"{name}:{value}" for name, value in (known | more).items()]
     return "".join(f"H {line}\n" for line in lines).encode()
 
 

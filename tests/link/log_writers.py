@@ -98,20 +98,15 @@ def odometry(store, k, p, q, v):
     w, x, y, z = map(float, q)
     pose = types["Pose"](types["Point"](*map(float, p)), types["Quaternion"](x=x, y=y, z=z, w=w))
     twist = types["Twist"](types["Vector3"](*map(float, v)), types["Vector3"](0.0, 0.0, 0.0))
-    with_pose, with_twist = (
-        types["PoseWithCovariance"](pose, thirty_six),
-        types["TwistWithCovariance"](twist, thirty_six),
-    )
-    return types["Odometry"](header(store, k), "base_link", with_pose, with_twist)
+    with_pose = types["PoseWithCovariance"](pose, thirty_six)
+    return types["Odometry"](header(store, k), "base_link", with_pose, types["TwistWithCovariance"](twist, thirty_six))
 
 
 def image(store, k, encoding, pixels):
     """An image of bytes (height, width, channels)."""
     height, width, channels = pixels.shape
-    step = {"step": width * channels, "data": np.ascontiguousarray(pixels).reshape(-1)}
-    return named(store)["Image"](
-        header(store, k), height=height, width=width, encoding=encoding, is_bigendian=0, **step
-    )
+    about = {"height": height, "width": width, "encoding": encoding, "is_bigendian": 0, "step": width * channels}
+    return named(store)["Image"](header(store, k), **about, data=np.ascontiguousarray(pixels).reshape(-1))
 
 
 def messages(store, k):

@@ -40,18 +40,18 @@ def test_ardupilot_s_filters_of_all_versions_carry_position_and_velocity(name, t
     assert log.get("v").values[5] == pytest.approx([1, 2, 3]) and log.get("p").values[5] == pytest.approx([4, 5, 5])
 
 
-@pytest.mark.parametrize(
-    ("name", "letters", "columns", "values"),
-    [
-        ("CTUN", "Qf", "TimeUS,ThO", lambda k: (0.01 * k,)),
-        ("CTUN", "QH", "TimeUS,ThrOut", lambda k: (k,)),  # Plane, per cent
-        ("CTUN", "Qh", "TimeUS,ThrOut", lambda k: (10 * k,)),  # Copter before 3.4, per mille
-        ("RATE", "Qffff", "TimeUS,RDes,PDes,YDes,AOut", lambda k: (90, 0, 0, 0.01 * k)),
-        ("RCOU", "QHHHH", "TimeUS,C1,C2,C3,C4", lambda k: (1000 + 10 * k,) * 4),
-        ("RCOU", "Qhhhh", "TimeUS,Ch1,Ch2,Ch3,Ch4", lambda k: (1000 + 10 * k,) * 4),  # before 3.3
-        ("RCOU", "Qhhhh", "TimeUS,Chan1,Chan2,Chan3,Chan4", lambda k: (1000 + 10 * k,) * 4),  # before 3.2
-    ],
-)
+THROTTLES = [
+    ("CTUN", "Qf", "TimeUS,ThO", lambda k: (0.01 * k,)),
+    ("CTUN", "QH", "TimeUS,ThrOut", lambda k: (k,)),  # Plane, per cent
+    ("CTUN", "Qh", "TimeUS,ThrOut", lambda k: (10 * k,)),  # Copter before 3.4, per mille
+    ("RATE", "Qffff", "TimeUS,RDes,PDes,YDes,AOut", lambda k: (90, 0, 0, 0.01 * k)),
+    ("RCOU", "QHHHH", "TimeUS,C1,C2,C3,C4", lambda k: (1000 + 10 * k,) * 4),
+    ("RCOU", "Qhhhh", "TimeUS,Ch1,Ch2,Ch3,Ch4", lambda k: (1000 + 10 * k,) * 4),  # before 3.3
+    ("RCOU", "Qhhhh", "TimeUS,Chan1,Chan2,Chan3,Chan4", lambda k: (1000 + 10 * k,) * 4),  # before 3.2
+]
+
+
+@pytest.mark.parametrize(("name", "letters", "columns", "values"), THROTTLES)
 def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, values, tmp_path):
     rows = [row for k in range(90) for row in (("IMU", 1000 * k, *range(6), 0), (name, 1000 * k, *values(k)))]
     path = dataflash(tmp_path / "a.bin", {"IMU": IMU, name: (letters, columns)}, rows)
@@ -78,11 +78,8 @@ def test_hundredths_of_old_versions_of_ardupilot_become_units(tmp_path):
 
 
 def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
-    kinds = {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}
-    rows = [("IMU", 100_000 * k, *range(6), 0) for k in range(900)] + [
-        ("EV", 10**6 * s, event) for s, event in ((2, 28), (80, 18))
-    ]
-    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    rows = [*(("IMU", 100_000 * k, *range(6), 0) for k in range(900)), ("EV", 2_000_000, 28), ("EV", 80_000_000, 18)]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}, rows))
     assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
 
 
@@ -136,21 +133,28 @@ def test_two_vehicles_in_one_ground_station_s_log_are_never_merged(tmp_path):
     assert log.notes == ("holds several senders: system/component 1/1 is used, not 7/1",)
 
 
-@pytest.mark.parametrize(
-    ("topic", "fields", "values"),
-    [
-        ("actuator_controls_0", "float[4] control", lambda u: (0, 0, 0, u)),
-        ("vehicle_rates_setpoint", "float roll;float pitch;float yaw;float thrust", lambda u: (0, 0, 0, u)),
-        ("vehicle_attitude_setpoint", "float thrust", lambda u: (u,)),
-        ("actuator_outputs", "float[4] output", lambda u: (1000 + 1000 * u,) * 4),
-    ],
-)
+def ulog(path, topics, at, count=50):
+    """A ULog of topics by name with their fields; `at` gives the values by topic at step k of 10 ms."""
+    writer = ULogWriter(topics)
+    for k in range(count):
+        for topic, values in at(k).items():
+            writer.write(topic, 1 + 0.01 * k, *values)
+    path.write_bytes(writer.bytes())
+    return path
+
+
+OLD_PX4 = [
+    ("actuator_controls_0", "float[4] control", lambda u: (0, 0, 0, u)),
+    ("vehicle_rates_setpoint", "float roll;float pitch;float yaw;float thrust", lambda u: (0, 0, 0, u)),
+    ("vehicle_attitude_setpoint", "float thrust", lambda u: (u,)),
+    ("actuator_outputs", "float[4] output", lambda u: (1000 + 1000 * u,) * 4),
+]
+
+
+@pytest.mark.parametrize(("topic", "fields", "values"), OLD_PX4)
 def test_the_throttle_of_old_versions_of_px4_is_found(topic, fields, values, tmp_path):
-    writer = ULogWriter({topic: fields})
-    for k in range(50):
-        writer.write(topic, 1 + 0.01 * k, *values(0.01 * k))
-    (tmp_path / "a.ulg").write_bytes(writer.bytes())
-    assert read_log_signals(tmp_path / "a.ulg").get("throttle").values[30] == pytest.approx([0.3], abs=1e-6)
+    path = ulog(tmp_path / "a.ulg", {topic: fields}, lambda k: {topic: values(0.01 * k)})
+    assert read_log_signals(path).get("throttle").values[30] == pytest.approx([0.3], abs=1e-6)
 
 
 def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
@@ -178,15 +182,10 @@ def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
 
 
 def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
-    writer = ULogWriter({"battery_status": "float voltage_v"})
-    for k in range(30):
-        writer.write("battery_status", 0.1 * k, 16.0 - 0.01 * k)
-    for name, data in (
-        ("a.bin", writer.bytes()),
-        ("flight", writer.bytes()),
-        ("a.ulg.gz", gzip.compress(writer.bytes())),
-    ):
-        (tmp_path / name).write_bytes(data)
+    topic = "battery_status"
+    data = ulog(tmp_path / "a.ulg", {topic: "float voltage_v"}, lambda k: {topic: (16.0 - 0.01 * k,)}, 30).read_bytes()
+    for name, written in (("a.bin", data), ("flight", data), ("a.ulg.gz", gzip.compress(data))):
+        (tmp_path / name).write_bytes(written)
         assert log_kind(tmp_path / name) == "ulog"
         assert len(read_log_signals(tmp_path / name).get("voltage")) == 30
     (tmp_path / "noise").write_bytes(bytes(range(256)))
@@ -204,47 +203,39 @@ ULOG_TOPICS = {
 }
 
 
-def px4(without=(), samples=200) -> ULogWriter:
-    writer = ULogWriter({name: fields for name, fields in ULOG_TOPICS.items() if name not in without})
-    for k in range(samples):
-        t = 3.0 + 0.01 * k
-        for name, values in {
-            "sensor_combined": (0.1, 0.2, 0.3, 1.0, 2.0, -9.0),
-            "vehicle_attitude": (1.0, 0.0, 0.0, 0.0),
-            "vehicle_local_position": (1.0 + t, 2.0, -3.0, 4.0, 5.0, -6.0),
-            "vehicle_rates_setpoint": (0.5, -0.5, 0.25, 0.0, 0.0, -0.625),
-            "battery_status": (15.5,),
-        }.items():
-            if name not in without:
-                writer.write(name, t, *values)
-    return writer
+ULOG_VALUES = {
+    "sensor_combined": (0.1, 0.2, 0.3, 1.0, 2.0, -9.0),
+    "vehicle_attitude": (1.0, 0.0, 0.0, 0.0),
+    "vehicle_local_position": (4.5, 2.0, -3.0, 4.0, 5.0, -6.0),
+    "vehicle_rates_setpoint": (0.5, -0.5, 0.25, 0.0, 0.0, -0.625),
+    "battery_status": (15.5,),
+}
+READ = {
+    "force": [1, 2, -9], "omega": [0.1, 0.2, 0.3], "q": [1, 0, 0, 0], "p": [4.5, 2, -3], "v": [4, 5, -6],
+    "throttle": [0.625], "omega_cmd": [0.5, -0.5, 0.25], "voltage": [15.5],
+}  # fmt: skip
 
 
-def test_topics_are_signals_in_our_axes(tmp_path):
-    path = tmp_path / "a.ulg"
-    path.write_bytes(px4().bytes())
+def px4(path, without="", count=200):
+    topics, values = ({name: one for name, one in of.items() if name != without} for of in (ULOG_TOPICS, ULOG_VALUES))
+    return ulog(path, topics, lambda k: values, count)
+
+
+def test_topics_are_signals_in_our_axes_as_far_as_the_file_goes(tmp_path):
+    path = px4(tmp_path / "a.ulg")
     read = read_log_signals(path)
-    force = read.get("force").where([50])
-    assert force.t[0] == pytest.approx(3.5) and force.values[0] == pytest.approx([1.0, 2.0, -9.0]) and read.notes == ()
-    for name, value in {
-        "omega": [0.1, 0.2, 0.3],
-        "q": [1, 0, 0, 0],
-        "p": [4.5, 2, -3],
-        "v": [4, 5, -6],
-        "throttle": [0.625],
-        "omega_cmd": [0.5, -0.5, 0.25],
-        "voltage": [15.5],
-    }.items():
+    assert read.get("force").t[50] == pytest.approx(1.5) and read.notes == ()
+    for name, value in READ.items():
         assert read.get(name).values[50] == pytest.approx(value, rel=1e-6), name
+    path.write_bytes(path.read_bytes()[: 2 * path.stat().st_size // 3])
+    assert 20 < len(ulog_signals(path).get("force")) < 199
 
 
 def test_what_px4_marks_as_invalid_is_not_taken_as_measured(tmp_path):
-    fields = "float xy_valid;float z_valid;float v_xy_valid;float v_z_valid;float x;float y;float z;float vx;float vy;float vz"
-    writer = ULogWriter({"vehicle_local_position": fields})
-    for k in range(50):
-        writer.write("vehicle_local_position", 1 + 0.1 * k, 0, 1, float(k >= 20), 1, 0, 0, k, 1, 2, k)
-    (tmp_path / "a.ulg").write_bytes(writer.bytes())
-    log = read_log_signals(tmp_path / "a.ulg")
+    names = "xy_valid", "z_valid", "v_xy_valid", "v_z_valid", "x", "y", "z", "vx", "vy", "vz"
+    topic, fields = "vehicle_local_position", ";".join(f"float {name}" for name in names)
+    path = ulog(tmp_path / "a.ulg", {topic: fields}, lambda k: {topic: (0, 1, k >= 20, 1, 0, 0, k, 1, 2, k)})
+    log = read_log_signals(path)
     assert "p" not in log.signals and log.get("v").values[:, 2].tolist() == list(range(20, 50))
 
 
@@ -265,16 +256,9 @@ def test_values_that_nothing_measured_are_left_out(column, value, lost, words, t
 
 
 def test_missing_data_are_named_by_their_topic(tmp_path):
-    path = tmp_path / "a.ulg"
-    path.write_bytes(px4(without=("vehicle_rates_setpoint",)).bytes())
+    path = px4(tmp_path / "a.ulg", without="vehicle_rates_setpoint")
     with pytest.raises(UserError, match=r"no commanded throttle.*vehicle_thrust_setpoint or vehicle_rates_setpoint"):
         read_log_signals(path).require(path, ("force", "throttle"), "identify-vehicle")
-
-
-def test_a_cut_off_ulog_is_read_as_far_as_it_goes(tmp_path):
-    whole, path = px4().bytes(), tmp_path / "a.ulg"
-    path.write_bytes(whole[: 2 * len(whole) // 3])
-    assert 20 < len(ulog_signals(path).get("force")) < 199
 
 
 @pytest.mark.parametrize(
@@ -354,17 +338,18 @@ def test_signals_are_in_si_units_and_in_our_axes(tmp_path):
     assert read.get("omega").values[k] == pytest.approx([rate, np.radians(-7), np.radians(9)])
     assert read.get("omega_cmd").values[k] == pytest.approx([rate, 0.0, np.radians(4)])
     assert read.get("force").values[k] == pytest.approx(np.array([100, 200, -2057]) / 2048 * GRAVITY)
-    assert read.get("throttle").values[k] == pytest.approx(0.309) and read.get("voltage").values[k] == pytest.approx(
-        16.5
-    )
+    assert read.get("throttle").values[k] == pytest.approx(0.309)
+    assert read.get("voltage").values[k] == pytest.approx(16.5)
     assert read.get("motors").values[k] == pytest.approx((500 + np.arange(4)) / (2047 - 158))
     assert read.get("omega").t[k] == pytest.approx(5.018)
 
 
-@pytest.mark.parametrize(("cells", "volts"), [("33,35,43", [165.0]), ("330,350,430", [16.5])])
-def test_the_unit_of_the_battery_is_that_of_its_cells(cells, volts, tmp_path):
-    read = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), vbatcellvoltage=cells))
-    assert read.get("voltage").values[9] == pytest.approx(volts)
+def test_the_units_of_the_battery_and_of_high_resolution_are_those_of_the_header(tmp_path):
+    for cells, volts in ("33,35,43", [165.0]), ("330,350,430", [16.5]):
+        read = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), vbatcellvoltage=cells))
+        assert read.get("voltage").values[9] == pytest.approx(volts)
+    fine = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), blackbox_high_resolution=1))
+    assert fine.get("omega").values[9, 1] == pytest.approx(np.radians(-0.7))
 
 
 @pytest.mark.filterwarnings("error")
@@ -372,11 +357,6 @@ def test_a_blackbox_without_accelerometer_says_so(tmp_path):
     path = as_file(tmp_path / "a.bbl", hovering(50), acc_1G=0)
     with pytest.raises(UserError, match=r"holds no accelerometer samples and no velocity \(not logged\)"):
         read_signals(path)
-
-
-def test_high_resolution_logs_are_ten_times_as_fine(tmp_path):
-    fine = betaflight_signals(as_file(tmp_path / "a.bbl", hovering(50), blackbox_high_resolution=1))
-    assert fine.get("omega").values[9, 1] == pytest.approx(np.radians(-0.7))
 
 
 def test_damaged_bytes_cost_the_frames_up_to_the_next_whole_one(tmp_path):

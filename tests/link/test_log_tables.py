@@ -23,12 +23,11 @@ def test_columns_of_a_table_may_have_units(tmp_path):
     rows += [f"{10 * k},{k},0,0,-1,180,0,{k}" for k in range(50)]
     (tmp_path / "a.csv").write_text("\n".join(rows))
     log = read_log_signals(tmp_path / "a.csv")
-    assert log.get("force").values[9] == pytest.approx([0, 0, -GRAVITY]) and log.get("throttle").t[9] == pytest.approx(
-        0.09
+    force, throttle = log.get("force").values[9], log.get("throttle")
+    assert force == pytest.approx([0, 0, -GRAVITY]) and (throttle.t[9], *throttle.values[9]) == pytest.approx(
+        (0.09, 0.09)
     )
-    assert log.get("omega").values[9, 0] == pytest.approx(np.pi) and log.get("throttle").values[9] == pytest.approx(
-        [0.09]
-    )
+    assert log.get("omega").values[9, 0] == pytest.approx(np.pi)
     (tmp_path / "b.csv").write_text(rows[0].replace("[deg/s]", "[furlong]") + "\n" + rows[1])
     with pytest.raises(UserError, match="unit furlong is not known"):
         read_log_signals(tmp_path / "b.csv")
@@ -73,11 +72,7 @@ def test_tables_are_read_as_others_write_them(head, values, noted, tmp_path):
 
 
 MISREAD = [
-    (
-        f"{HEAD},roll,pitch,yaw",
-        lambda *row: (*row[:4], 9.81, 3.1, 0, 0),
-        "z is up by a_z, but the other way in the world",
-    ),
+    (f"{HEAD},roll,pitch,yaw", lambda *row: (*row[:4], 9.81, 3.1, 0, 0), "z is up by a_z, but the other way"),
     (HEAD, lambda *row: (*row[:4], 0.3), "is 0.583 m/s.2 for most of the log: is gravity subtracted"),
     (HEAD, lambda *row: (*row[:4], -1.0), r"force is 1.12 for most .* in g\? multiply it by 9.81"),
     (HEAD, lambda *row: (*row[:4], "none"), "column a_z, row 1: none is no number"),
@@ -91,7 +86,7 @@ MISREAD = [
     (
         "loopIteration,time (us)",
         lambda *row: (0, 0),
-        r"made by blackbox_decode from a .bbl or .bfl, which is read itself",
+        "made by blackbox_decode from a .bbl or .bfl, which is read itself",
     ),
     ("timestamp,q[0]", lambda *row: (0, 0), "made by ulog2csv from a .ulg, which is read itself"),
     ("timestamp,timestamp_sample,x", lambda *row: (0, 0, 0), "made by ulog2csv from a .ulg, which is read itself"),

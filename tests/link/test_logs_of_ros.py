@@ -71,21 +71,14 @@ def test_the_imu_that_agrees_with_the_attitude_is_used(tmp_path):
     assert "not /camera/imu, which agrees less with the attitude" in log.notes
 
 
-@pytest.mark.parametrize(
-    ("force", "axes"),
-    [
-        ((0, 0, GRAVITY), "z"),
-        ((GRAVITY, 0, 0), "x"),
-        ((0, -GRAVITY, 0), "-y"),
-        ((0, 0, -GRAVITY), "-z"),
-        ((0, GRAVITY, 0), None),
-    ],
-)
-def test_gravity_tells_the_axes_of_an_imu_alone(force, axes, tmp_path):
-    path = write_bag(
-        tmp_path, "MCAP", {"/imu0": IMU_KIND}, lambda store, k: (log_writers.imu(store, k, force, (0, 0, 0)),)
-    )
-    if axes is None:
+UP = {"z": (0, 0, 1), "x": (1, 0, 0), "-y": (0, -1, 0), "-z": (0, 0, -1), "y": (0, 1, 0)}
+
+
+@pytest.mark.parametrize("axes", UP)
+def test_gravity_tells_the_axes_of_an_imu_alone(axes, tmp_path):
+    force = tuple(GRAVITY * share for share in UP[axes])
+    path = write_bag(tmp_path, topics={"/imu0": IMU_KIND}, at=lambda *at: (log_writers.imu(*at, force, (0, 0, 0)),))
+    if axes == "y":
         with pytest.raises(UserError, match=r"y of /imu0 is up, but x forward, y left and z up are expected"):
             read_log_signals(path)
         return
@@ -97,16 +90,16 @@ def test_gravity_tells_the_axes_of_an_imu_alone(force, axes, tmp_path):
 RED = np.tile(np.array([0, 0, 255], np.uint8), (2, 4, 1))
 
 
-@pytest.mark.parametrize(
-    ("encoding", "pixels"),
-    [
-        ("8UC3", RED),
-        ("rgb8", RED[..., ::-1]),
-        ("bgra8", cv2.cvtColor(RED, cv2.COLOR_BGR2BGRA)),
-        ("rgba8", cv2.cvtColor(RED, cv2.COLOR_BGR2RGBA)),
-        ("yuv422_yuy2", np.tile(np.array([[82, 90], [82, 240]], np.uint8), (2, 2, 1))),
-    ],
-)
+ENCODED = {
+    "8UC3": RED,
+    "rgb8": RED[..., ::-1],
+    "bgra8": cv2.cvtColor(RED, cv2.COLOR_BGR2BGRA),
+    "rgba8": cv2.cvtColor(RED, cv2.COLOR_BGR2RGBA),
+    "yuv422_yuy2": np.tile(np.array([[82, 90], [82, 240]], np.uint8), (2, 2, 1)),
+}
+
+
+@pytest.mark.parametrize(("encoding", "pixels"), ENCODED.items(), ids=ENCODED)
 def test_a_camera_is_found_beside_a_busier_one_of_depths(encoding, pixels, tmp_path):
     def at(store, k):
         depth = log_writers.image(store, k, "16UC1", np.zeros((2, 4, 2), np.uint8))

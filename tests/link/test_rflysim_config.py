@@ -122,18 +122,14 @@ def test_a_misspelt_field_is_named(tmp_path):
         load_sensors(write(tmp_path, entry))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", ":1: not valid JSON"),
-        ("[]", "VisionSensors: expected"),
-        ('{"VisionSensors": [3]}', "[0]: expected named fields"),
-    ],
-)
-def test_a_file_that_is_none_is_an_error(tmp_path, text, words):
-    with pytest.raises(UserError, match=r"Config\.json") as error:
-        load_sensors(write(tmp_path, text=text))
-    assert words in str(error.value)
+NONE = {"{": ":1: not valid JSON", "[]": "VisionSensors: expected", '{"VisionSensors": [3]}': "[0]: expected named"}
+
+
+def test_a_file_that_is_none_is_an_error(tmp_path):
+    for text, words in NONE.items():
+        with pytest.raises(UserError, match=r"Config\.json") as error:
+            load_sensors(write(tmp_path, text=text))
+        assert words in str(error.value)
     with pytest.raises(UserError, match="cannot be read"):
         load_sensors(tmp_path / "none.json")
 
@@ -154,9 +150,8 @@ def test_a_camera_that_cannot_be_flown_by_is_refused(tmp_path, change, words):
 def test_the_url_chooses_server_sensor_and_unit(tmp_path):
     turned = {**ENTRY, "SeqID": 7, "SensorAngEular": [0, 0.5, 0], "SensorPosXYZ": [0.3, 0, -0.05]}
     file = write(tmp_path, ENTRY, turned)
-    first, second = (
-        parse_vision(f"rflysim://10.0.0.2:20011?config={file}&{rest}") for rest in ("", "sensor=7&angles=rad")
-    )
+    url = f"rflysim://10.0.0.2:20011?config={file}"
+    first, second = parse_vision(url), parse_vision(f"{url}&sensor=7&angles=rad")
     assert first.server == ("10.0.0.2", 20011) and first.sensor.seq_id == 0 and first.camera.tilt_deg == 20.0
     assert second.camera.p_bc_m == (0.3, 0.0, -0.05)
     assert second.camera.tilt_deg == pytest.approx(math.degrees(0.5)) and not second.warning

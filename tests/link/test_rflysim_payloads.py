@@ -36,11 +36,8 @@ def test_every_image_type_comes_in_every_encoding(type_id, mode):
     lossy = mode == JPEG and kind.encoding != "mono16"
     assert np.abs(seen.astype(int) - image).max() <= (4 if lossy else 0)
     said = next(RosMessages().sample(wire.Sample(about, 1.5, 1, seen))).values
-    assert (said["encoding"], said["step"], len(said["data"])) == (
-        kind.encoding,
-        64 * kind.bytes_per_pixel,
-        seen.nbytes,
-    )
+    about = kind.encoding, 64 * kind.bytes_per_pixel, seen.nbytes
+    assert (said["encoding"], said["step"], len(said["data"])) == about
 
 
 @pytest.mark.parametrize("mode", [JPEG, RAW, PNG])

@@ -80,24 +80,16 @@ def test_requests_in_their_three_lengths(name):
     assert request.encode() == data(name) and len(data(name)) == VECTORS[name]["size"]
     assert (request.mask, request.by_quat) == (said.get("bitmask"), said.get("EularOrQuat"))
     assert list(request.other) == said["otherParams"] and list(request.euler) == said["SensorAngEular"]
-    assert (request.width_px, request.height_px, request.fov_deg) == (
-        said["DataWidth"],
-        said["DataHeight"],
-        said["CameraFOV"],
-    )
+    size = said["DataWidth"], said["DataHeight"], said["CameraFOV"]
+    assert (request.width_px, request.height_px, request.fov_deg) == size
     assert list(request.send) == said["SendProtocol"] and request.check_sum == said["checksum"]
 
 
 @pytest.mark.parametrize("check_sum", [12345, 12346])
 def test_a_gimbal_s_state_is_known_under_either_checksum(check_sum):
     state = decode_state(check_sum.to_bytes(2, "little") + data("gimbal_state_20006")[2:])
-    assert (state.focal, state.rates, state.fx_px, state.width_px, state.range_m) == (
-        18.0,
-        (0.25, -0.5),
-        640,
-        1280,
-        37.5,
-    )
+    told = 18.0, (0.25, -0.5), 640, 1280, 37.5
+    assert (state.focal, state.rates, state.fx_px, state.width_px, state.range_m) == told
 
 
 @pytest.mark.parametrize(
