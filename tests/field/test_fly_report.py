@@ -216,11 +216,9 @@ def test_an_image_shows_what_was_detected_in_it_and_the_gates_of_the_map_in_view
         assert np.ptp(corners, axis=0) == pytest.approx(np.full(2, camera.fx_px * OPENING_M / SEEN_FROM_M), abs=0.2)
 
 
-def test_the_page_has_a_legend_and_an_entry_for_every_image(late_flight, vq1, dcl):
-    flight = standing(read_logged_flight(late_flight), dcl.camera)
-    text = flight_page(flight, vq1)
-    more = json.loads(unpacked(Page(text).scripts[0][1]))["more"]
-    assert len(more["images"]) == len(more["overlay"]["detected"]) == len(more["overlay"]["expected"]) == 2
-    assert "<svg id='overlay'" in text and ">detected</span>" in text and "gates of the map, projected" in text
-    unknown = json.loads(unpacked(Page(flight_page(replace(flight, camera=None), vq1)).scripts[0][1]))["more"]
-    assert unknown["overlay"] == {} and len(unknown["images"]) == 2
+def test_the_page_has_an_entry_for_every_image(late_flight, vq1, dcl):
+    for camera in (dcl.camera, None):
+        text = flight_page(standing(read_logged_flight(late_flight), camera), vq1)
+        more = json.loads(unpacked(Page(text).scripts[0][1]))["more"]
+        assert len(more["images"]) == 2 and len(more["overlay"].get("detected", ())) == (2 if camera else 0)
+        assert "<svg id='overlay'" in text and "gates of the map, projected" in text

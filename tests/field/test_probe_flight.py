@@ -9,7 +9,7 @@ import pytest
 from gate_racer.field.probe.check import CheckVerdict
 from gate_racer.field.probe.findings import best, flight_checks, probe
 from gate_racer.field.probe.links import RawLink, listen
-from gate_racer.field.probe.motion import half_size, rest_of, turn_between
+from gate_racer.field.probe.motion import half_size, turn_between
 from gate_racer.field.probe.run import fly_probe
 from gate_racer.link.options import Link
 from gate_racer.link.profile import RateGain, Signs, load_profile
@@ -113,13 +113,8 @@ def test_every_trap_of_the_real_builds_has_a_line_in_the_table():
     assert set(differences(SPEC, DCL)) - UNTRIED == set(TRAPS)
 
 
-@pytest.mark.parametrize("trap", TRAPS)
-def test_against_the_specification_it_is_found(real_build, trap):
-    line, verdict = TRAPS[trap]
-    assert real_build[0][line].verdict == verdict, real_build[0][line]
-
-
-def test_against_the_real_builds_own_profile_nothing_differs(real_build):
+def test_against_the_specification_all_are_found_and_against_their_own_profile_none(real_build):
+    assert {line: real_build[0][line].verdict for line, _ in TRAPS.values()} == dict(TRAPS.values())
     assert of(real_build[2], CheckVerdict.DIFFERS) == {"images, Hz"}
     passed = {line for line, verdict in TRAPS.values() if verdict != "unknown"} - {"images, Hz"}
     assert passed | {"countdown, s", "GO disarms", "TIMESYNC answered"} <= of(real_build[2], CheckVerdict.PASS)
@@ -204,10 +199,3 @@ def test_the_camera_tells_turns(dcl):
         a, b = (half_size(sphere.jpeg(one), dcl.camera) for one in (q, product(q, exp(turn))))
         assert turn_between(a, b, dcl.camera) == pytest.approx(turn, rel=0.05, abs=0.003)
     assert half_size(b"no image", dcl.camera) is None and turn_between(0 * a, b, dcl.camera) is None
-
-
-def test_a_vehicle_that_moves_does_not_rest(dcl):
-    link = tapped(SPEC, dcl, video=False)
-    received = listen(link, 1.0, 10.0)
-    rest = rest_of(received)
-    assert rest is not None and rest.still and np.degrees(rest.tilt[1]) == pytest.approx(-17.8, abs=0.5)
