@@ -92,7 +92,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import as the command line requests. Raises UserError for a file that is no calibration, or a lens that cannot be."""
     base = load_vehicle(arguments.vehicle)
     require_outputs((arguments.out, arguments.json), arguments.file, arguments.vehicle)
     lens = read_calibration(arguments.file)
@@ -148,7 +147,6 @@ def read_calibration(file: Path) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Return a node of OpenCV's FileStorage as dictionaries, lists, strings and numbers."""
     if node.isMap():
         return {name: _plain(node.getNode(name)) for name in node.keys()}  # noqa: SIM118
     if node.isSeq():
@@ -311,6 +309,5 @@ def residual(camera: Camera) -> tuple[float, float]:
 
 
 def width(camera: Camera) -> float:
-    """Return the horizontal angle of view, rad, through the principal point."""
     rays = camera.rays([[-0.5, camera.cy_px], [camera.width_px - 0.5, camera.cy_px]])
     return float(np.ptp(np.arctan(rays[:, 0])))

@@ -41,8 +41,6 @@ SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/at
 
 @dataclass(frozen=True)
 class Run:
-    """One earlier flight of the course."""
-
     log: Path
     plan: Plan
     reserve: float
@@ -211,7 +209,6 @@ def _readable(logs: Sequence[Path]) -> list[LoggedFlight]:
 
 
 def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
-    """Return the track with gates moved, stored as a new file."""
     file = load(track.file, TrackFile)
     entries = list(file.gates)
     for gate, off in moved.items():
@@ -238,8 +235,6 @@ RETREAT, LEAST, MOST = 0.06, 0.4, 0.97  # decrement after a failure, and bounds 
 
 @dataclass(frozen=True)
 class Improvement:
-    """Next plan with its track and vehicle, the changes, and the best run so far."""
-
     track: Track
     vehicle: Vehicle
     plan: Plan

@@ -207,7 +207,6 @@ class ClientCodec:
         return self._framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
 
     def requests(self, now: float) -> list[bytes]:
-        """Return requests for streams slower than in the profile; `now` in s of any monotonic clock. Call often."""
         return [self._long(px4.SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
 
     def heartbeat(self) -> bytes:
@@ -215,7 +214,6 @@ class ClientCodec:
         return self._framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
     def timesync(self, now: float) -> bytes:
-        """Return a TIMESYNC request; `now` (s, client's clock) is returned in the `TimesyncReply`."""
         return self._framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def timesync_replies(self, now: float) -> list[bytes]:
@@ -224,7 +222,6 @@ class ClientCodec:
         return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in times_ns]
 
     def hold(self, t: float) -> bytes:
-        """Return the message that lets a simulator in lock-step continue without a command for the tick stamped t (s)."""
         return self._framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))
 
 
@@ -302,7 +299,6 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def knocking(self) -> Address | None:
-        """Address that is contacted first, for a simulator that does not send first; else None."""
         return self._door if self.peer is None else None
 
     @property
@@ -310,7 +306,6 @@ class MavlinkClient(UdpEndpoint):
         return self.peer[0] if self.peer is not None else self._wanted[0]
 
     def reconsider(self, now: float, complete: bool) -> bool:
-        """Return whether the simulator was released or replaced, see `Peer.reconsider`; `now` monotonic, s."""
         return self._peer.reconsider(now, complete)
 
     def receive(self, timeout_s: float) -> list[tuple[float, Received]]:

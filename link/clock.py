@@ -166,7 +166,6 @@ class _Pace:
         self._origin = 0.0, 0.0  # a local time (s) and its paced one
 
     def paced(self, received: float) -> float:
-        """Return a time of the local clock, s, on the one that runs at the pace."""
         local, paced = self._origin
         return paced + self._pace * (received - local)
 

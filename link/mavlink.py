@@ -38,7 +38,6 @@ UNMEASURED = [math.nan] * 7  # magnetometer, pressures, altitude, temperature
 
 
 def milliseconds(t: float) -> int:
-    """Return t (s) as the 32-bit field of a stamp."""
     return round(t * 1e3) & 0xFFFFFFFF
 
 
@@ -89,7 +88,6 @@ class SigningKey:
         return round((self.now_s - EPOCH_S) * UNITS_PER_S)
 
     def signed(self, packet: bytes) -> bool:
-        """Return whether the signature at the end of a packet was made with this key."""
         signature = hashlib.sha256(self.secret + packet[:-HASH_BYTES]).digest()[:HASH_BYTES]
         return hmac.compare_digest(signature, packet[-HASH_BYTES:])
 
@@ -127,7 +125,6 @@ class Signatures:
         self._newest = dict[tuple[int, int, int], int]()  # stamps by link, system and component
 
     def stamp(self) -> int:
-        """Return the stamp of the next packet: the clock's, and none before a received one."""
         return max(self._key.stamp, *self._newest.values(), 0)
 
     def refusal(self, packet: bytes) -> tuple[str, str] | None:
@@ -154,7 +151,6 @@ class Framing:
     """Packets of one end. Each datagram is parsed on its own, so that a broken one does not affect the next."""
 
     def __init__(self, system: int, component: int, counters: Counters, key: SigningKey | None = None):
-        """Create it; with a key, outgoing packets are signed and unsigned ones are dropped."""
         self._counters, self._signatures = counters, Signatures(key) if key is not None else None
         self._mav, self._reader = (dialect.MAVLink(None, srcSystem=system, srcComponent=component) for _ in range(2))
         self.refused = dict[str, str]()  # newest line for each reason

@@ -112,8 +112,6 @@ class Struck(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Contact of the vehicle during a tick (COLLISION)."""
-
     t: float
     struck: Struck
     impulse: float  # kg m/s
@@ -140,8 +138,6 @@ class HumanSticks:
 
 @dataclass(frozen=True, slots=True)
 class GroundStatus:
-    """Status for ground stations, once a second: SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
-
     t: float
     landed: bool
     home_w: Vector

@@ -32,7 +32,6 @@ class RateDivider:
     """A rate on a faster integer clock, as even as the clock allows: 107 of 144 Hz has steps of one and two ticks."""
 
     def __init__(self, hz: float, clock_hz: float):
-        """Create it; with `hz` 0 it never beats."""
         self._beats, self._steps = Fraction(hz / clock_hz).limit_denominator(LONGEST_PERIOD).as_integer_ratio()
 
     def __call__(self, n: int) -> bool:

@@ -33,7 +33,6 @@ def custom_mode(main: int, sub: int) -> int:
 
 
 def mode_name(custom: int) -> str:
-    """Return the name of a HEARTBEAT.custom_mode, as in QGroundControl's parameters: OFFBOARD, AUTO.LAND."""
     main, sub = custom >> 16 & 0xFF, custom >> 24 & 0xFF
     name = MAIN_MODES.get(main, f"mode {main}")
     return f"{name}.{AUTO_MODES.get(sub, sub)}" if main == LAND[0] else name
@@ -78,7 +77,6 @@ class TextReader:
         self._id, self._chunks = 0, list[str]()
 
     def read(self, packet: Any) -> str | None:
-        """Return the text that a STATUSTEXT completes, as one line; else None."""
         text = str(packet.text)
         if packet.id == 0:
             return one_line(text, LONGEST_TEXT)

@@ -45,7 +45,6 @@ class RecordFile:
         self._writer.start(profile="", library="gate-racer")
 
     def json_channel(self, topic: str, name: str, schema: dict[str, Any]) -> int:
-        """Add a channel /topic of records with a JSON Schema."""
         text = json.dumps(schema).encode()
         schema_id = self._writer.register_schema(name=name, encoding="jsonschema", data=text)
         return self._writer.register_channel(topic=f"/{topic}", message_encoding="json", schema_id=schema_id)
@@ -81,7 +80,6 @@ def scalar(kind: str, description: str) -> dict[str, Any]:
 
 
 def record(**properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a record at a time t."""
     return {"type": "object", "properties": {"t": scalar("number", "s"), **properties}}
 
 

@@ -163,7 +163,6 @@ class UdpEndpoint(Closing):
     """A bound, non-blocking UDP socket, which its owner closes. Errors of the network are counted: UDP may lose datagrams."""
 
     def __init__(self, host: str, port: int, buffer_bytes: int = 0):
-        """Bind the socket; `buffer_bytes`: the kernel's receive buffer. Raises LinkError as `bind_udp`."""
         self.socket = bind_udp(host, port)
         self.socket.setblocking(False)
         if buffer_bytes:

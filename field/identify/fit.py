@@ -75,8 +75,6 @@ INDEPENDENT_S = 1.0  # s of a log that count as one sample (chosen)
 
 @dataclass(frozen=True)
 class LogScale:
-    """Thrust of one log over the common curve."""
-
     log: str
     scale: Estimate
 
@@ -244,7 +242,6 @@ def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thru
 
 
 def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
-    """Return how the battery acts: its exponent is 1 unless several logs tell better."""
     if len(logs) < SEVERAL:
         return battery
     misfits = []
@@ -325,7 +322,6 @@ def _unseen(x: Array, knots: int, drags: int) -> Array:
 
 
 def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
-    """Return each log's thrust over the common one, and their spread beyond what their bounds explain."""
     if len(fit.logs) < 2:
         return (), 0.0
     thrust = (fit.A[:, : len(fit.knots)] @ fit.x[: len(fit.knots)]).reshape(-1, 3)[:, 2] * fit.weight[2::3]

@@ -82,8 +82,6 @@ Misfit = Callable[[float, float], float]  # mean square of the residual for dela
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its 95 % bounds."""
-
     value: float
     low: float
     high: float
@@ -195,7 +193,6 @@ def lagged(u: Array, delay: float, lag: float, step_s: float = STEP_S) -> Array:
 
 
 def delayed(u: Array, delay: float, step_s: float = STEP_S) -> Array:
-    """Return u (N, ...), uniform in time, delayed by `delay` s; before its first value it had that one."""
     shift = delay / step_s
     whole, part = int(shift), shift - int(shift)
     late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]
@@ -216,7 +213,6 @@ def hats(u: Array, knots: Array) -> Array:
 
 
 def reached(logs: list[Signals], least: float) -> Array:
-    """Return the knots at which the logs hold enough samples."""
     weight = sum(hats(log.throttle[log.valid], KNOTS).sum(axis=0) for log in logs)
     return KNOTS[np.asarray(weight) >= least]
 
@@ -286,7 +282,6 @@ class BatteryUse:
 
 
 def battery_of(logs: list[Signals]) -> BatteryUse | None:
-    """Return the nominal voltage of the battery; None where a log lacks it, or it hardly varies."""
     flown = [log.voltage[log.valid] for log in logs if log.valid.any()]
     volts: Array = np.concatenate(flown) if flown else np.zeros(0)
     if not len(volts) or not np.isfinite(volts).all() or volts.min() <= 0:
@@ -305,8 +300,6 @@ LEAST_SAMPLES = 50  # excited samples, least number (chosen)
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate and its 95 % half width."""
-
     value: float
     half_width: float
 

@@ -42,7 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(fit: Fit) -> str:
-    """Return all fitted parameters, a line each, with 95 % bounds, and what tests them."""
     at = f" at {fit.battery.reference_v:.1f} V" if fit.battery else ""
     lines = [f"thrust at {u:5.3f}   {c} m/s^2{at}" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
     if fit.battery:
@@ -62,7 +61,6 @@ def table(fit: Fit) -> str:
 
 
 def _tested(fit: Fit) -> list[str]:
-    """Return how well the fit explains and predicts, and whether the logs agree."""
     lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2"], fit.predicted
     if p.starts:
         still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"

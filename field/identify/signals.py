@@ -33,8 +33,6 @@ LOST, IMPOSSIBLE = "filled in where the radio lost data", "of impossible values"
 
 @dataclass(frozen=True)
 class Cut:
-    """A reason, and the samples (N,) that it excludes."""
-
     reason: str
     mask: Mask
 
@@ -131,7 +129,6 @@ def _contact(motion: Motion) -> Mask:
 
 
 def _between(shown: Mask) -> Mask:
-    """Return the samples (N,) from the first to the last that is shown."""
     inside, at = np.zeros(len(shown), bool), np.flatnonzero(shown)
     if len(at):
         inside[at[0] : at[-1] + 1] = True
@@ -181,7 +178,6 @@ class Signals:
 
     @property
     def trusted(self) -> Mask:
-        """Where (N,) the log holds what was measured, in flight or not."""
         return ~np.any([cut.mask for cut in self.cuts if cut.reason in (LOST, IMPOSSIBLE)], axis=0) | self.valid
 
 

@@ -71,7 +71,6 @@ class MappedGate:
 
     @property
     def sigma_m(self) -> float:
-        """Standard deviation of the centre along its worst direction, m."""
         return greatest_sigma(self.cov[X, X])
 
     @property
@@ -81,8 +80,6 @@ class MappedGate:
 
 @dataclass(frozen=True)
 class Sight:
-    """One recognised opening in one image."""
-
     chain: int
     state: int
     gate: int
@@ -93,8 +90,6 @@ class Sight:
 
 
 class Bundle:
-    """The problem and its current estimate."""
-
     def __init__(
         self,
         chains: list[StateChain],
@@ -318,7 +313,6 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
 
 
 def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, calibrated: bool) -> Map:
-    """Return the solution without gates that were seen too seldom."""
     counts = [sum(sight.gate == g for sight in sights) for g in range(len(bundle.gates))]
     gates = [
         replace(gate, cov=cov[block(g), block(g)], sightings=counts[g])

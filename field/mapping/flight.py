@@ -124,8 +124,6 @@ class MapError(UserError):
 
 @dataclass(frozen=True)
 class LoggedImage:
-    """One image, by the time of its exposure."""
-
     t: float  # s
     detections: list[Detection]
 
@@ -144,7 +142,6 @@ class LoggedFlight:
     cut: str = ""  # reason why the log was not used to its end
 
     def attitude_before(self, t: float) -> Attitude | None:
-        """Return the newest attitude at or before t; None without one."""
         k = bisect_right(self.attitudes, t, key=lambda attitude: attitude.t) - 1
         return self.attitudes[k] if k >= 0 else None
 
@@ -302,7 +299,6 @@ class StateChain:
             D[0][THETA, THETA] += np.outer(down_b, down_b) / NORTH_SIGMA**2
 
     def _attitude(self, k: int, normal: "ChainNormal") -> None:
-        """Add the newest attitude received before state k."""
         x, omega = self.states[k], self.omega(k)
         received = self.flight.attitude_before(x.t)
         if received is None or x.t - received.t > FRESH_S:

@@ -55,7 +55,6 @@ MODES = {"arm": preflight.ARM, "angle": preflight.ANGLE, "override": preflight.O
 
 
 def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
-    """Compare the configuration with the profile."""
     tuning, receiver, throttle = found.tuning, found.receiver, profile.throttle
     known = CheckVerdict.PASS if found.firmware.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
     checks = [
@@ -83,7 +82,6 @@ def _range(one: AuxRange | ModeRange) -> str:
 def sustain(
     port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
 ) -> tuple[LinkFigures, list[Message]]:
-    """Measure the line with neutral sticks at stick_hz; return its figures, and the messages."""
     line, received = MspLine(port, profile, stick_hz), list[Message]()
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
@@ -137,8 +135,6 @@ NAMES = dict(zip(OWN_ORDER, ("roll", "pitch", "yaw", "throttle"), strict=True))
 
 
 class RehearsalStage(enum.Enum):
-    """Stage of the rehearsal, with its instruction to the person at the transmitter."""
-
     ARM = "propellers off, throttle low: arm"
     HAND_OVER = "hand over: switch the override on"
     MOVE = "handed over: the program moves one stick after the other, wait"
@@ -200,7 +196,6 @@ class Rehearsal:
             self._end("taken back before every stick was tried")
 
     def _watch(self, channels: Channels, t: float) -> None:
-        """Check that the displaced stick appears on its channel alone."""
         rest = {"T": LOW_US}
         off = {letter: us - rest.get(letter, MID_US) for letter, us in zip(OWN_ORDER, channels.us, strict=False)}
         shown = [letter for letter, by in off.items() if abs(by) > SAME_US]

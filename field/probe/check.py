@@ -31,13 +31,11 @@ def judged(good: bool) -> CheckVerdict:
 
 
 def same(name: str, expected: object, found: object) -> Check:
-    """Return a check that passes if both are equal."""
     shown, other = (", ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in (expected, found))
     return Check(name, shown, other, judged(expected == found))
 
 
 def number(name: str, expected: float, measured: float | None, tolerance: float) -> Check:
-    """Return a check of a measured number against an expected one; None: not measured."""
     if measured is None:
         return unknown(name, f"{expected:.4g}")
     return Check(name, f"{expected:.4g}", f"{measured:.4g}", judged(abs(measured - expected) <= tolerance))
@@ -56,7 +54,6 @@ class Comparison(Generic[T]):
         self.checks: list[Check] = []
 
     def number(self, name: str, field: str, measured: float | None, tolerance: float) -> None:
-        """Check the number in a field, None: not measured; adopt it if it differs, and such settings are valid."""
         expected = getattr(self.expected, field)
         self.checks.append(number(name, float(expected), measured, tolerance))
         if measured is not None and self.checks[-1].verdict is CheckVerdict.DIFFERS:

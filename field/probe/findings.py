@@ -74,7 +74,6 @@ def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
 
 
 def _race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
-    """Return the checks, and the race as found; None if none is reported."""
     reported = same("race status", expected is not None, bool(received.race))
     if not received.race:
         return [reported], None
@@ -174,8 +173,6 @@ SIGNS = {  # fields of `Signs`
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings of a probe flight. None where the flight gives no result."""
-
     signs: dict[str, MeasuredSigns]  # some of SIGNS
     # Per axis, gains of `KINDS`, gyro on the wire over command.
     rates: tuple[Fitted | None, ...] = UNDECIDED
@@ -237,7 +234,6 @@ def _rates(series: Series, t: Array, rates: Array, used: np.ndarray) -> tuple[Fi
 
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
-    """Fit slope of thrust over throttle, delay and lag. The whole curve requires held throttles, see identify-vehicle."""
     throttle = series.commands(t, None, ())
     middle = float(np.median(throttle.u))
     centred = replace(throttle, u=throttle.u - middle)
@@ -287,7 +283,6 @@ def _sign(reported: Array, true: Array, least: float) -> float | None:
 
 
 def _known(signs: Sequence[float | None], known: Sequence[object]) -> MeasuredSigns:
-    """Return the signs, None where `known` is None."""
     return [sign if other is not None else None for sign, other in zip(signs, known, strict=True)]
 
 
@@ -334,7 +329,6 @@ SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008  # tolerances: relative, deg, s
 
 
 def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:
-    """Return all checks against a profile, and the profile `so_far` extended by the flight."""
     result, signs = Comparison(profile, so_far), so_far.signs
     for field, measured in found.signs.items():
         result.checks.append(_signs(f"signs of {SIGNS[field]}", getattr(profile.signs, field), measured))

@@ -115,7 +115,6 @@ class ProbeFlight:
         self.offset_s = min(self.offset_s, late)
 
     def _watch(self, t: float, gyro: Array) -> None:
-        """End the flight if it spins or overturns."""
         if float(np.abs(gyro).max()) < SPIN_RAD_S:
             self._spinning_since = None
         elif self._spinning_since is None:
@@ -130,7 +129,6 @@ class ProbeFlight:
         return float(matrix(self.motion.pose.q_wb)[2, 2])
 
     def see(self, arrival: float, frame: VideoFrame) -> None:
-        """Process an image: estimate the camera's rotation since the previous one."""
         late = arrival - frame.t - self._video_offset
         if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
             self._video_offset += late
@@ -218,7 +216,6 @@ class ProbeFlight:
             self.motion = motion.integrated_motion(self._rest, self._lift_t, flown, self.signs)
 
     def _swing(self, mask: int, axis: int) -> Orders:
-        """Fly a small and a fast doublet with one kind of command."""
         if ratio := (yield from self._response(mask, axis)):
             yield from self._doublet(mask, axis, FAST_RAD_S[axis] / abs(ratio), FAST_S)
         yield from self._hold(0.35)
@@ -242,7 +239,6 @@ class ProbeFlight:
             yield from self._fly(side_s, lambda rates=rates: tuple(rates.tolist()), mask)
 
     def _hold(self, seconds: float) -> Orders:
-        """Level and stop about axes with known signs, and return to the height of the flight."""
         yield from self._fly(seconds, self._rates, steer=True)
 
     def _land(self) -> Orders:

@@ -80,11 +80,9 @@ class RawLink(Closing):
 
     @property
     def address(self) -> str:
-        """Bound address of the MAVLink socket, HOST:PORT."""
         return f"{self._link.address[0]}:{self._link.address[1]}"
 
     def now(self) -> float:
-        """Return the time of the local clock that stamps arrivals, s."""
         return time.monotonic()
 
     def poll(self, received: ReceivedMessages, timeout_s: float = POLL_S) -> tuple[list[Arrival], list[ArrivedFrame]]:
@@ -103,7 +101,6 @@ class RawLink(Closing):
             self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def send(self, message: Any) -> None:
-        """Send a pymavlink message to the simulator, if known."""
         if self.peer is not None:
             self.transmit(self.framing.pack(message), self.peer)
 
@@ -139,7 +136,6 @@ class RawLink(Closing):
         return messages
 
     def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[ArrivedFrame]:
-        """Return the image that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
             received.chunk_bytes = max(received.chunk_bytes, payload)
@@ -201,7 +197,6 @@ class LockstepRawLink(RawLink):
         self._coming: deque[tuple[float, bytes]] = deque()  # image datagrams and their times of delivery
 
     def now(self) -> float:
-        """Return the simulator's time, s."""
         return self._t
 
     def poll(self, received: ReceivedMessages, timeout_s: float = POLL_S) -> tuple[list[Arrival], list[ArrivedFrame]]:

@@ -38,7 +38,6 @@ ROUNDS = 6  # iterations of reweighting: parallax and moving objects are outlier
 
 
 def half_size(jpeg: bytes, camera: Camera) -> np.ndarray | None:
-    """Return the camera's image in grey and half size; None if the bytes are not an image of its size."""
     return decode_image(jpeg, (camera.width_px, camera.height_px), cv2.IMREAD_REDUCED_GRAYSCALE_2)
 
 
@@ -100,7 +99,6 @@ class RestMean:
 
 
 def rest_of(received: ReceivedMessages) -> RestMean | None:
-    """Return the means over the samples at rest; None with too few."""
     rows = received["HIGHRES_IMU"]
     values = np.array([imu_values(m) for _, m in rows]).reshape(-1, 6)
     sound = np.isfinite(values).all(axis=1)
@@ -185,7 +183,6 @@ Row = tuple[float, Array, Array]  # s; accelerometer (3,) and gyro (3,), as on t
 
 
 def signed(row: Row, signs: Array) -> Imu:
-    """Return a sample in body axes, for signs (3,) of the gyro."""
     t, accel, gyro = row
     return Imu(t, as_vector(accel), as_vector(signs * gyro))
 
@@ -202,8 +199,6 @@ def integrated_motion(rest: RestMean, lift_t: float, rows: list[Row], signs: Arr
 
 @dataclass(frozen=True)
 class Fitted:
-    """Gains of each kind of command, delay and lag."""
-
     gain: tuple[float, ...]  # a_m
     growth: tuple[float, ...]  # b_m / a_m
     delay_s: float

@@ -127,7 +127,6 @@ def _axes(flight: ReportedFlight) -> list[Quantity]:
 
 
 def _link(flight: ReportedFlight) -> list[Figure]:
-    """Return the counters of the link that are not zero at the end."""
     if not flight.link:
         return []
     t = np.array([row[0] for row in flight.link])
@@ -179,7 +178,6 @@ def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) 
 
 
 def rounded(values: Array, digits: int) -> list[float | None]:
-    """Return values (N,) rounded, None where there is none."""
     return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
 
 

@@ -55,8 +55,6 @@ def _polygon(
 
 
 class MapView:
-    """The course from above, north up: planned and flown path, and the estimate with its uncertainty."""
-
     def __init__(self, flight: ReportedFlight, track: Track):
         self._flight, self._flown = flight, flight.path_flown
         rims = [gate.corners(2 * gate.half if gate.is_ball else None) for gate in track.gates]

@@ -126,7 +126,6 @@ def _losses(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
-    """Return the finding on a leg that took longer than planned, with possible causes in the log."""
     shown = []
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
@@ -215,7 +214,6 @@ def _silence(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
-    """Return the parameters estimated in flight, with the true ones of the world if logged."""
     learned = flight.learned
     plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
     true = {key: f" (world x{value:.2f})" for key, value in plant.items() if key in LEARNED}

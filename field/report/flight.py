@@ -168,7 +168,6 @@ class ReportedFlight:
         draw_flight(path, rows, verdict, plan, track, vehicle, 0.0)
 
     def where(self, t: float) -> str:
-        """Return the place of a time on the course, in words."""
         passed = int(np.searchsorted(self.gate_times_s, t, side="right"))
         if passed < len(self.gate_times_s):
             return self.leg_name(passed)
@@ -260,7 +259,6 @@ def _rising(rows: list[Record], strictly: bool = True) -> list[Record]:
 
 
 def _series(rows: Sequence[Record], go: float, **sizes: int) -> TimeSeries:
-    """Return columns of these sizes. Raises ValueError for a row of another size."""
     columns = {}
     for name, size in sizes.items():
         column = np.array([row[name] for row in rows], float)
@@ -273,7 +271,6 @@ def _numbers(values: Any) -> Array:
 
 
 def _camera(log: dict[str, list[Record]]) -> Camera | None:
-    """Return the camera of the calibration in flight, else of the vehicle's file if available."""
     if log["/calibration"]:
         return camera_of(log["/calibration"][-1])
     name = log["/flight"][0].get("vehicle")

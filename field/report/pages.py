@@ -117,7 +117,6 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
 
 
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
-    """Return the page of several flights over their progress, or over time. Raises UserError as `compare`."""
     found = compare(flights)
     listed = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
@@ -157,7 +156,6 @@ def _tiles(values: dict[str, str]) -> str:
 
 
 def _list(listed: list[FlightFinding]) -> str:
-    """Return findings as a list; one with a time is a link that moves the cursor there."""
     texts = []
     for finding in listed:
         text = _safe(finding.text)
@@ -194,7 +192,6 @@ def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
 
 
 def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
-    """Return times, differences and margins at every gate passed by the first flight; nothing without gates."""
     first = flights[0]
     if not len(first.gate_times_s):
         return ""

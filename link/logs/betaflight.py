@@ -179,7 +179,6 @@ class BlackboxFlight:
 
 
 def flights(data: bytes) -> Iterator[BlackboxFlight]:
-    """Yield all flights of a file whose header defines the main fields."""
     begin = data.find(START)
     while begin >= 0:
         end = data.find(START, begin + 1)
@@ -235,7 +234,6 @@ def _groups(codes: list[int]) -> tuple[tuple[Decoder, int], ...]:
 
 
 def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, FrameLayout]) -> BlackboxFlight:
-    """Return the main frames from `at` on."""
     intra = layouts[ord("I")]
     predict = FramePredictor(intra.names, headers)
     rows: list[Values] = []

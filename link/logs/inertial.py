@@ -85,7 +85,6 @@ def inertial_signals(folder: Path) -> LoggedSignals:
 
 
 def _table(path: Path, names: tuple[str, ...], layout: Layout) -> dict[str, Array]:
-    """Return the last columns by name, times in s. Raises FileError."""
     rows = list[Array]()
     with reading(path):
         for k, line in enumerate(read_text(path).splitlines()):

@@ -189,7 +189,6 @@ def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]
 
 
 def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
-    """Return the layout of a record type; empty if it is inconsistent."""
     texts = [raw.split(b"\0")[0].decode("ascii", "replace") for raw in (name, letters, columns)]
     names = tuple(texts[2].split(","))
     if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():

@@ -36,7 +36,6 @@ ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its 
 
 
 def log_kind(path: Path) -> str:
-    """Return the kind of a log. Raises FileError, or SignalError if it is empty, or no log that is read."""
     if path.is_dir():
         if layout_of(path):
             return INERTIAL

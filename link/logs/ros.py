@@ -118,7 +118,6 @@ def ros_signals(path: Path) -> LoggedSignals:
 
 
 def _busiest(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
-    """Return the busiest topic of every kind of signal, and all IMUs."""
     ours = [one for one in topics if _kind(one) in KINDS]
     return [one for k, one in enumerate(ours) if _kind(one) == "Imu" or _kind(one) not in map(_kind, ours[:k])]
 

@@ -231,12 +231,10 @@ def pulses(values: Array) -> Array:
 
 
 def eulers(factor: float = 1.0) -> Callable[[Array], Array]:
-    """Return the conversion of roll, pitch and yaw, times a factor in rad, to quaternions."""
     return lambda angles: np.array([from_euler(*one) for one in angles * factor]).reshape(-1, 4)
 
 
 def mean(convert: Callable[[Array], Array] = same) -> Callable[[Array], Array]:
-    """Return the mean over columns, after a conversion: the throttle of motors."""
     return lambda values: convert(values).mean(axis=1, keepdims=True)
 
 

@@ -57,7 +57,6 @@ SPIKES = 0.05  # of the samples, that may exceed it (chosen)
 
 
 def _from_body(columns: Array) -> Array:
-    """Return the velocity in the world, from that in body axes and the angles."""
     return np.array([matrix(from_euler(*row[3:])) @ row[:3] for row in columns]).reshape(-1, 3)
 
 

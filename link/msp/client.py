@@ -92,7 +92,6 @@ class PollScheduler:
         return True
 
     def answer(self, now: float) -> None:
-        """Record a reply; one without a pending request is no figure."""
         if self._requested is None:
             return
         self._requested = None

@@ -109,7 +109,6 @@ class Descent:
         self.over, self._trim = False, 1.0
 
     def rested(self, t: float) -> bool:
-        """Return whether the throttle has been low on the ground for so long by t that nothing is left to do."""
         return self._landed and t - self._rest_t > REST_S
 
     def sticks(self, t: float) -> tuple[int, ...]:
@@ -169,7 +168,6 @@ class Descent:
             self._low_t = t
 
     def _judge(self, t: float) -> None:
-        """Judge whether the ground carries the vehicle, and whether one that was judged so falls."""
         if self._landed:
             self._landed = self._forces[-1][1] > FALLING
         elif t - self._low_t > LANDED_S and min(len(self._forces), len(self._heights)) >= FEW:
@@ -240,7 +238,6 @@ class GuardedPort:
     """
 
     def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = "", loss_m_s2: float = 0.0):
-        """Open the port. Arguments as in `open_port` and `Descent`. Raises LinkError as `open_port`."""
         self.unguarded, self._guarded = False, True
         self._reopened = partial(open_port, where, profile.baud, consent)
         ours, theirs = socket.socketpair()

@@ -26,8 +26,6 @@ SLOTS = 20  # mode ranges, most of them empty
 
 
 class Fixed(Packed):
-    """A message of numbers in a fixed layout."""
-
     @classmethod
     def decode(cls, data: bytes) -> Self | None:  # type: ignore[override]
         return cls.of(cls.LAYOUT.unpack_from(data)) if len(data) >= cls.LAYOUT.size else None
@@ -420,7 +418,6 @@ def split_multiple(payload: bytes) -> list[bytes] | None:
 
 
 def join_multiple(parts: Sequence[bytes]) -> bytes:
-    """Return the inverse of `split_multiple`, with as many of the parts as fit into a frame."""
     joined = b""
     for part in parts:
         if len(joined) + 1 + len(part) >= JUMBO:
@@ -431,8 +428,6 @@ def join_multiple(parts: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One reply: the command, its messages, and its length on the wire."""
-
     command: int
     messages: tuple[Message, ...]  # several for MULTIPLE_MSP, none for an acknowledgement or an error
     wire_bytes: int

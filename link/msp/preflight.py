@@ -27,8 +27,6 @@ M = TypeVar("M", bound=msp.Message)
 
 @dataclass(frozen=True)
 class AircraftConstants:
-    """Configuration of a flight controller, in the units of its messages."""
-
     firmware: str
     api: str
     board: str
@@ -41,7 +39,6 @@ class AircraftConstants:
 
     @property
     def rates(self) -> RateCurves | None:
-        """Rate curves; None for an unknown kind."""
         t, kinds = self.tuning, {code: kind for kind, code in RATES_TYPE.items()}
         try:
             roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
@@ -142,8 +139,6 @@ class AtRest:
 
 @dataclass(frozen=True)
 class PreflightFile:
-    """Contents of the file; `sha256` covers all other fields."""
-
     constants: AircraftConstants
     profile: Named
     vehicle: Named
@@ -209,7 +204,6 @@ def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
 
 
 def require_unchanged(port: Port, path: Path, file: PreflightFile, profile: BetaflightProfile) -> None:
-    """Check the aircraft against the file. Raises UserError where it differs, and as `require_alone`, `read_steady`."""
     require_alone(port)
     found = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     if differing := changes(file.constants, found):

@@ -298,7 +298,6 @@ class BetaflightProfile:
         )
 
     def channel(self, letter: str) -> int:
-        """Return the index of a stick (A, E, T or R) in SET_RAW_RC, from 0."""
         return self.channel_map.index(letter)
 
     def imu(self, raw: RawImu, t: float, spinning: bool = False) -> Imu:
@@ -329,7 +328,6 @@ class BetaflightProfile:
         return self._channels((roll, pitch, yaw), throttle)
 
     def sticks_by_angles(self, roll: float, pitch: float, yaw_rate: float, throttle: float) -> tuple[int, ...]:
-        """Return channels likewise, for angle mode; angles beyond the limit are clipped."""
         limit = math.radians(self.angle_limit_deg)
         return self._channels((roll / limit, pitch / limit, self.rates.deflection(2, yaw_rate)), throttle)
 

@@ -35,7 +35,6 @@ class SensorSocket(RequestSocket):
     def __init__(
         self, sensor: SensorRequest, server: Address, tell: Tell = remark, read: Callable[[bytes], Value] | None = None
     ):
-        """Bind the port; `read` decodes a frame, by default as `reader`. Raises LinkError as `RequestSocket`."""
         super().__init__(server, sensor.port, BUFFER_BYTES)
         self.stream = Stream(sensor, tell, read or reader(sensor))
         self._patience_s = max(SILENCE_S, SILENT_FRAMES / max(sensor.rate_hz, 1))
@@ -43,7 +42,6 @@ class SensorSocket(RequestSocket):
         self.ask(self._opened)
 
     def ask(self, now: float) -> None:
-        """Request the sensor as `renew`, and report a long silence; call often."""
         if self.renew(self._request, now, self._patience_s) and now - max(self.received, self._opened) >= NO_ANSWER_S:
             cause = "is RflySim3D running, does it reject this sensor, or does another client request the same SeqID?"
             self.stream.say("silent", f"no frame from {self.server[0]}:{self.server[1]}: {cause} requests continue")

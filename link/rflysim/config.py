@@ -127,7 +127,6 @@ def without_comments(text: str) -> str:
 
 
 def _sensor(entry: Any, before: list[SensorRequest], where: str, tell: Callable[[str], None]) -> SensorRequest:
-    """Return an entry's sensor as its frames are asked for. Raises ConfigError if a field is invalid, or another one's."""
     sensor = _parsed(entry, where, tell)
     if before and sensor.seq_id == 0:  # as assigned by the platform
         sensor = replace(sensor, seq_id=(before[-1].seq_id + 1) & LARGEST_WORD)

@@ -96,7 +96,6 @@ class RosMessages:
         return header(t, self.frame(f"sensor{sensor.seq_id}_optical"))
 
     def camera_info(self, sensor: SensorRequest, t: float) -> RosMessage:
-        """Return sensor_msgs/CameraInfo of a camera, without distortion; a fisheye is equidistant."""
         now = replace(sensor, fov_deg=self._fov_deg.get(sensor.seq_id, sensor.fov_deg))
         fisheye, cx, cy = now.type_id == FISHEYE, now.width_px / 2, now.height_px / 2
         f = now.width_px / math.radians(now.fov_deg) if fisheye else pinhole(now).fx_px
@@ -188,7 +187,6 @@ class RosMessages:
         return transforms("/tf_static", *found)
 
     def imu(self, sample: ImuSample, start: float = 0.0) -> Message:
-        """Return CopterSim's IMU, front-left-up; the orientation is not transmitted."""
         variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
         values = {
             "header": header(start + sample.t, self.frame(IMU_FRAME)),
@@ -266,7 +264,6 @@ def box_order(ctrl: RosMessage) -> GimbalOrder:
 
 
 def _camera_status(state: GimbalState, gimbal: SensorRequest, health: StreamHealth) -> RosMessage:
-    """Return CameraStatus without header, with CameraParams; what is not transmitted is 0."""
     roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
     to_ground = gimbal.mount_type == EARTH_FIXED
@@ -298,7 +295,6 @@ def _half_width(fov_deg: float) -> float:
 
 
 def fill(target: Any, values: RosMessage) -> Any:
-    """Write a dictionary into a ROS message with the same fields, and return it."""
     for name, value in values.items():
         current = getattr(target, name)
         if isinstance(value, dict):

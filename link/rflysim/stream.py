@@ -84,7 +84,6 @@ def depth_m(counts: Image, sensor: SensorRequest) -> NDArray[np.float32]:
 
 
 def depth_counts(metres: NDArray[np.floating], sensor: SensorRequest) -> NDArray[np.uint16]:
-    """Return the inverse of `depth_m`; values not finite or too far become `NO_DEPTH`."""
     counts = np.nan_to_num(np.round(metres / metres_per_count(sensor)), nan=NO_DEPTH, posinf=NO_DEPTH)
     return np.clip(counts, 0, NO_DEPTH).astype(np.uint16)
 
@@ -235,7 +234,6 @@ def read_fragment(datagram: bytes) -> Chunk:
 
 
 def fragment_reassembler(max_frames: int = 3, max_frame_bytes: int = 32 << 20) -> Reassembler[Payload]:
-    """Return a reassembler of frames, bounded as `Reassembler` says."""
     return Reassembler(read_fragment, Payload, _straggles, max_frames, max_frame_bytes)
 
 
@@ -306,8 +304,6 @@ def reader(sensor: SensorRequest) -> Callable[[bytes], Value]:
 
 
 class StreamHealth:
-    """Rate, gaps and age of a stream, by times of arrival."""
-
     def __init__(self) -> None:
         self.frames, self.longest_gap_s, self.shortest_gap_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self._first = self._last = 0.0
