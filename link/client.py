@@ -31,7 +31,6 @@ from gate_racer.link.mavlink import (
 )
 from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
-from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint, is_autopilot
 from gate_racer.link.video import image_reassembler
 from gate_racer.vehicle.rotation import from_euler
@@ -54,7 +53,7 @@ class ClientCodec:
         """Create it; `profile` defines the conventions, `counters` may be shared. With a key all messages must be signed."""
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
-        self._framing = Framing(*CLIENT, self.counters, key)
+        self.framing = Framing(*CLIENT, self.counters, key)
         self._target = profile.system, profile.component
         self._race, self._texts = RaceReader(), px4.TextReader()
         imu, attitude = dialect.MAVLINK_MSG_ID_HIGHRES_IMU, dialect.MAVLINK_MSG_ID_ATTITUDE
@@ -66,13 +65,9 @@ class ClientCodec:
         self._timesync_requests: deque[int] = deque(maxlen=MOST_REQUESTS)  # ns, TIMESYNC requests to be answered
         self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
 
-    @property
-    def refused(self) -> str:
-        return self._framing.why_refused
-
     def decode(self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True) -> list[Received]:
         """Return the messages of a datagram whose packets `admits` accepts. Those without a stamp get the newest, else 0."""
-        found = map(self._read, filter(admits, self._framing.unpack(datagram)))
+        found = map(self._read, filter(admits, self.framing.unpack(datagram)))
         return [message for message in found if message is not None]
 
     def _read(self, packet: Any) -> Received | None:
@@ -187,7 +182,7 @@ class ClientCodec:
 
     def _long(self, number: int, *first: float) -> bytes:
         parameters = (*first, *[0.0] * (7 - len(first)))
-        return self._framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
+        return self.framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
 
     def _attitude_target(self, command: messages.AttitudeTarget, t: float) -> bytes:
         rad_s = self.profile.rates_rad_s_bit
@@ -195,7 +190,7 @@ class ClientCodec:
         mask |= IGNORE_THRUST if command.keep_throttle else 0
         rates = self.profile.gain(rad_s).to_wire(command.omega)
         fields = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
-        return self._framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
+        return self.framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
 
     def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
         axes = (*command.p, *command.v, *command.a)
@@ -204,25 +199,25 @@ class ClientCodec:
         mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
         values = (value or 0.0 for value in (*axes, *turn))
         fields = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
-        return self._framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
+        return self.framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
 
     def requests(self, now: float) -> list[bytes]:
         return [self._long(px4.SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
 
     def heartbeat(self) -> bytes:
         kind, autopilot, state = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID, dialect.MAV_STATE_ACTIVE
-        return self._framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
+        return self.framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
     def timesync(self, now: float) -> bytes:
-        return self._framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+        return self.framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
 
     def timesync_replies(self, now: float) -> list[bytes]:
         times_ns, now_ns = list(self._timesync_requests), max(1, round(now * 1e9))  # 0 would mark it as a request
         self._timesync_requests.clear()
-        return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in times_ns]
+        return [self.framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in times_ns]
 
     def hold(self, t: float) -> bytes:
-        return self._framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))
+        return self.framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))
 
 
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
@@ -295,7 +290,8 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def refused(self) -> str:
-        return f"; {self._codec.refused}" if self._codec.refused else ""
+        why = self._codec.framing.why_refused
+        return f"; {why}" if why else ""
 
     @property
     def knocking(self) -> Address | None:
@@ -383,19 +379,13 @@ class VideoReceiver(UdpEndpoint):
     def __init__(self, host: str, port: int):
         super().__init__(host, port, VIDEO_BUFFER_BYTES)
         self._images = image_reassembler()
-
-    @property
-    def successor(self) -> Callable[[], "VideoReceiver"]:
-        """Function that opens a receiver in this one's place, once it is closed: at its port, chosen by the system or not."""
-        return partial(VideoReceiver, *self.address)
+        self.counters = self._images.counters
+        # Function that opens a receiver in this one's place, once it is closed: at its port, chosen by the system or not.
+        self.successor = partial(VideoReceiver, *self.address)
 
     def accept_only(self, host: str) -> None:
         """Accept only datagrams of a numeric host from now on; empty for any."""
         self.only_host = host
-
-    @property
-    def counters(self) -> StreamCounters:
-        return self._images.counters
 
     def receive(self, timeout_s: float) -> list[tuple[messages.VideoFrame, float]]:
         """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""

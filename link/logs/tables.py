@@ -60,14 +60,10 @@ def _from_body(columns: Array) -> Array:
     return np.array([matrix(from_euler(*row[3:])) @ row[:3] for row in columns]).reshape(-1, 3)
 
 
-def _vertical(v_z: Array) -> Array:
-    return v_z * [0.0, 0.0, 1.0]
-
-
 COLUMNS = (
     Source("throttle", "", ("throttle",)),
     Source("v", "", xyz("v_{}")),
-    Source("v", "", ("v_z",), _vertical),
+    Source("v", "", ("v_z",), scaled(0.0, 0.0, 1.0)),
     Source("v", "", ("u_b", "v_b", "w_b", *ANGLES), _from_body),
     Source("p", "", xyz("p_{}")),
     Source("q", "", ("q_w", "q_x", "q_y", "q_z")),

@@ -203,50 +203,41 @@ class FcVariant:
 
 @dataclass(frozen=True)
 class BoardInfo:
-    """The board: four letters, revision, kind, capabilities, and the name of the target. Later fields are ignored."""
+    """The board: four letters, and the name of its target. Revision, kind, capabilities and later fields are ignored."""
 
     board: str
-    revision: int = 0
-    kind: int = 0
-    capabilities: int = 0
-    target: str = ""
+    target: str
 
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<4sHBBB")
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<4s4xB")
 
     @classmethod
     def decode(cls, payload: bytes) -> Self | None:
         begin = cls.LAYOUT.size
         if len(payload) < begin:
             return None
-        board, revision, kind, capabilities, letters = cls.LAYOUT.unpack_from(payload)
+        board, letters = cls.LAYOUT.unpack_from(payload)
         if len(payload) < begin + letters:
             return None
-        return cls(_text(board), revision, kind, capabilities, _text(payload[begin : begin + letters]))
+        return cls(_text(board), _text(payload[begin : begin + letters]))
 
     def encode(self) -> bytes:
-        board, target = self.board.encode("ascii"), self.target.encode("ascii")
-        return self.LAYOUT.pack(board, self.revision, self.kind, self.capabilities, len(target)) + target
+        return self.LAYOUT.pack(self.board.encode("ascii"), len(self.target)) + self.target.encode("ascii")
 
 
 @dataclass(frozen=True)
 class StatusEx:
-    """STATUS_EX. The first mode bit is ARM; the others are in the order of configuration."""
+    """STATUS_EX, as far as it is used. The first mode bit is ARM; the others are in the order of configuration."""
 
-    cycle_us: int
-    i2c_errors: int
-    sensors: int
     modes: int
-    profile: int
-    load_percent: int
-    profiles: int
-    rate_profile: int
     disabled: DisableFlag
-    disable_flags: int = 26  # number of flags
-    more_modes: bytes = b""
-    config: int = 0  # bit 0: a reboot is required
+    profile: int = 0
+    rate_profile: int = 0
+    cycle_us: int = 0
+    sensors: int = 0
+    profiles: int = 0
 
-    BEGIN: ClassVar[struct.Struct] = struct.Struct("<HHHIBHBBB")
-    END: ClassVar[struct.Struct] = struct.Struct("<BIB")
+    BEGIN: ClassVar[struct.Struct] = struct.Struct("<H2xHIB2xBBB")  # the last counts further bytes of modes
+    END: ClassVar[struct.Struct] = struct.Struct("<BIx")  # number of flags, flags
 
     @property
     def armed(self) -> bool:
@@ -256,18 +247,16 @@ class StatusEx:
     def decode(cls, payload: bytes) -> Self | None:
         if len(payload) < cls.BEGIN.size:
             return None
-        cycle, errors, sensors, modes, profile, load, profiles, rate_profile, more = cls.BEGIN.unpack_from(payload)
+        cycle_us, sensors, modes, profile, profiles, rate_profile, more = cls.BEGIN.unpack_from(payload)
         begin = cls.BEGIN.size + more
         if len(payload) < begin + cls.END.size:
             return None
-        flags, disabled, config = cls.END.unpack_from(payload, begin)
-        more_modes, why = payload[cls.BEGIN.size : begin], DisableFlag(disabled)
-        return cls(cycle, errors, sensors, modes, profile, load, profiles, rate_profile, why, flags, more_modes, config)
+        disabled = DisableFlag(cls.END.unpack_from(payload, begin)[1])
+        return cls(modes, disabled, profile, rate_profile, cycle_us, sensors, profiles)
 
     def encode(self) -> bytes:
-        first = self.cycle_us, self.i2c_errors, self.sensors, self.modes, self.profile, self.load_percent
-        begin = self.BEGIN.pack(*first, self.profiles, self.rate_profile, len(self.more_modes))
-        return begin + self.more_modes + self.END.pack(self.disable_flags, int(self.disabled), self.config)
+        about = self.cycle_us, self.sensors, self.modes, self.profile, self.profiles, self.rate_profile, 0
+        return self.BEGIN.pack(*about) + self.END.pack(len(DisableFlag), int(self.disabled))
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,7 @@ def settings(profile: BetaflightProfile) -> dict[int, msp.Message]:
         msp.Code.API_VERSION: msp.Version((0, 1, 45)),
         msp.Code.FC_VARIANT: msp.FcVariant("BTFL"),
         msp.Code.FC_VERSION: msp.Version((4, 4, 3)),
-        msp.Code.BOARD_INFO: msp.BoardInfo("SH74", target="STM32H743"),
+        msp.Code.BOARD_INFO: msp.BoardInfo("SH74", "STM32H743"),
         msp.Code.RC_TUNING: msp.RcTuning(**tuning, rates_type=RATES_TYPE[profile.rates.kind]),
         msp.Code.RX_CONFIG: msp.RxConfig(CRSF, MAX_CHECK_US, MID_US, profile.throttle.min_check_us, 0, low, high),
         msp.Code.RX_MAP: msp.RxMap(profile.channel_map + msp.LETTERS[len(LEAST_MAP) :]),
@@ -368,5 +368,6 @@ class FlightController(Uart):
             case msp.Code.STATUS_EX:
                 on = self.armed, self.receiver.active(self.profile.aux.angle), self.receiver.overridden
                 modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
-                return msp.StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
+                disabled = self.arming.disabled
+                return msp.StatusEx(modes, disabled, cycle_us=PID_LOOP_US, sensors=SENSORS, profiles=4)
         return self._settings.get(command)

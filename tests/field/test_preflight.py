@@ -91,7 +91,7 @@ class Told:
         for channel in aux:
             us[STICKS + channel - 1] = 1900
         self._messages = settings(profile) | {
-            Code.STATUS_EX: StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0)),
+            Code.STATUS_EX: StatusEx(int(armed), DisableFlag(0)),
             Code.RC: Channels(tuple(us)),
         }
         self._silent, self._drifting, self._asked = silent, drifting, 0

@@ -68,7 +68,7 @@ def received(rehearsal, t, armed, handed_over, **off):
     sticks = [(1000 if letter == "T" else 1500) + off.get(letter, 0) for letter in OWN_ORDER]
     aux = [1000] * 8
     aux[BF.aux.override.channel - 1] = 1900 if handed_over else 1000
-    rehearsal.receive(StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0)), t)
+    rehearsal.receive(StatusEx(int(armed), DisableFlag(0)), t)
     rehearsal.receive(Channels((*sticks, *aux)), t)
 
 

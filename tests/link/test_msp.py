@@ -48,7 +48,7 @@ MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little e
     "01: API 1.45": (Code.API_VERSION, "00 01 2D", msp.Version((0, 1, 45))),
     "02: Betaflight": (Code.FC_VARIANT, "42 54 46 4C", msp.FcVariant("BTFL")),
     "03: 4.4.3": (Code.FC_VERSION, "04 04 03", msp.Version((4, 4, 3))),
-    "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 02 37 04 48 37 34 33", msp.BoardInfo("SH74", 0, 2, 0x37, "H743")),
+    "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 00 00 04 48 37 34 33", msp.BoardInfo("SH74", "H743")),
     "34: ARM on AUX1, MSP OVERRIDE on AUX5, empty slots up to twenty": (
         Code.MODE_RANGES,
         "00 00 20 30 32 04 1E 2C" + " 00" * 72,  # from 900 us in steps of 25
@@ -79,8 +79,8 @@ MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little e
     ),
     "150: armed, throttle and CLI against it": (
         Code.STATUS_EX,
-        "7D 00 00 00 21 00 01 00 00 00 00 0C 00 04 00 01 00 1A 80 20 00 00 00",
-        msp.StatusEx(125, 0, 33, 1, 0, 12, 4, 0, DisableFlag.THROTTLE | DisableFlag.CLI, 26, b"\0"),
+        "7D 00 00 00 21 00 01 00 00 00 02 00 00 04 03 00 1A 80 20 00 00 00",
+        msp.StatusEx(1, DisableFlag.THROTTLE | DisableFlag.CLI, 2, 3, 125, 33, 4),
     ),
 }
 
@@ -99,7 +99,9 @@ def test_every_message_that_is_read_has_a_vector():
     assert {code for code, _, _ in MESSAGES.values()} == set(msp.KINDS)
 
 
-def test_what_newer_firmware_appends_is_ignored():
+def test_what_newer_firmware_appends_or_is_not_used_is_ignored():
+    busy = bytes.fromhex("7D 00 05 00 21 00 01 00 00 00 00 0C 00 04 00 01 FF 1A 80 20 00 00 01")
+    assert decode(Code.STATUS_EX, busy).disabled == DisableFlag.THROTTLE | DisableFlag.CLI
     assert decode(Code.RAW_IMU, struct.pack("<10h", *range(10))) == msp.RawImu.of(range(9))
 
 

@@ -244,7 +244,7 @@ def test_two_hundred_drawn_descents_all_land(seed):
 def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
     """A vehicle whose hover throttle is not the believed one, with its thrust late: it dips once, and settles."""
     descent, channel, hz = Descent(PROFILE, HOVER), PROFILE.channel("T"), 100
-    descent.receive(msp.StatusEx(0, 0, 0, 1, 0, 0, 0, 0, msp.DisableFlag(0)), 0.0)
+    descent.receive(msp.StatusEx(1, msp.DisableFlag(0)), 0.0)
     descent.begin(0.0)
     v, h, thrusts, weights = 0.0, 20.0, [GRAVITY] * round(late_s * hz), []
     for k in range(4 * hz):

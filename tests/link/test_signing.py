@@ -87,7 +87,7 @@ LINES = {
 def test_each_cause_of_a_refusal_is_told_apart_in_one_line_at_both_ends(line, vq1, dcl):
     ours, mine = client(ticking(0.0, [0.0])), ticking(0.0, [0.0])
     assert ours.decode(*ServerCodec(SPEC, LINES[line]).encode(BEAT)) == []
-    assert line in ours.refused and "\n" not in ours.refused and ours.counters.unsigned == 1
+    assert line in ours.framing.why_refused and "\n" not in ours.framing.why_refused and ours.counters.unsigned == 1
     station = Station(Simulator(as_believed(vq1, dcl), SPEC, 0, RunSetup(strict=True)), key=mine)
     for _ in range(3):
         station.receive(client(LINES[line]).encode(Arm(), 0.0), ("127.0.0.1", 1), 0.0)

@@ -51,7 +51,7 @@ class Px4Peer(Peer):
     def packet(self, message):
         """The acknowledgements of a raw message."""
         replies = self.station.receive(message.pack(dialect.MAVLink(None, 255, 190)), ME, self.simulator.t)
-        return [self.codec._framing.unpack(reply)[0] for reply in replies]
+        return [self.codec.framing.unpack(reply)[0] for reply in replies]
 
     def fly(self, seconds=2.0):
         self.stream(1.2, 20)

@@ -124,7 +124,7 @@ def test_other_frames_pass_and_the_firmware_reports_arming(relayed):
     controller.serve(0.01)
     assert companion.recv(64) == request
     companion.sendall(b"answer")
-    status = StatusEx(125, 0, 33, 1, 0, 0, 4, 0, DisableFlag(0))
+    status = StatusEx(1, DisableFlag(0))
     transmitter.sendall(pack(Frame(Code.STATUS_EX, status.encode(), Direction.ANSWER)))
     controller.serve(0.02)
     controller.serve(0.03)
