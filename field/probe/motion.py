@@ -23,7 +23,7 @@ import numpy as np
 from gate_racer.common.images import decode_image
 from gate_racer.estimation.imu_samples import levelled
 from gate_racer.estimation.odometry import InertialOdometry
-from gate_racer.field.identify.regression import lagged
+from gate_racer.field.identify.regression import lagged, least
 from gate_racer.field.probe.links import ReceivedMessages
 from gate_racer.link.messages import Imu
 from gate_racer.vehicle.camera import Camera
@@ -118,9 +118,8 @@ AGREEMENT = 0.6  # correlation of camera and gyro required for a sign
 FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
 GRID_S = 0.002  # s, spacing of the time grid: finer than the lags of interest (chosen)
 BEFORE_S = 0.4  # s of commands before the interval that still act in it
-DELAYS_S, LAGS_S = np.arange(0.0, 0.16, 0.01), (0.01, 0.03, 0.06, 0.1)
+DELAYS_S = np.arange(0.0, 0.16, 0.01)  # tried in the search for a first gain
 USUAL_LAG_S = 0.03  # s, lag assumed in the search for the delay: that of a racing rate loop (chosen)
-LONGEST_S = 0.3  # s, largest delay and lag (chosen)
 
 
 @dataclass
@@ -235,20 +234,16 @@ class Commands:
 
     def fit(self, measured: Array, used: np.ndarray, growth: tuple[float, ...] | None) -> Fitted | None:
         """Return the best fit over delays, lags, and growths unless given, on the samples used; None without excitation."""
-        from scipy.optimize import minimize  # slow to load
-
         y, M = measured[used], self.u.shape[1]
         if used.sum() < 30 or float(y @ y) < 1e-9 or not np.abs(self.u).max():
             return None
 
-        def solved(parameters: Array) -> tuple[Array, float]:
-            delay, lag = np.clip(parameters, [0.0, GRID_S], LONGEST_S)
-            A = self.followed(float(delay), float(lag), growth)[used]
+        def solved(delay: float, lag: float) -> tuple[Array, float]:
+            A = self.followed(delay, lag, growth)[used]
             x = np.linalg.lstsq(A, y, rcond=None)[0]
-            return x, float(((A @ x - y) ** 2).sum())
+            return x, float(((A @ x - y) ** 2).sum() / (y @ y))
 
-        first = min(((d, lag) for d in DELAYS_S for lag in LAGS_S), key=lambda p: solved(np.array(p))[1])
-        best = minimize(lambda p: solved(p)[1], first, method="Nelder-Mead", options={"xatol": 2e-4, "fatol": 1e-7})
-        (delay, lag), (x, misfit) = np.clip(best.x, [0.0, GRID_S], LONGEST_S), solved(best.x)
+        delay, lag = least(lambda delay, lag: solved(delay, lag)[1], every=3)
+        x, unexplained = solved(delay, lag)
         grown = growth or tuple(float(b / a) if abs(a) > 1e-3 else 0.0 for a, b in zip(x[:M], x[M:], strict=True))
-        return Fitted(tuple(x[:M].tolist()), grown, float(delay), float(lag), misfit / float(y @ y))
+        return Fitted(tuple(x[:M].tolist()), grown, delay, lag, unexplained)
