@@ -363,20 +363,14 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     else:
         return
     fall = "falls" if span_m_s2 < 0 else "hardly rises"
-    if may_rise:
-        cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
-    elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
-        cause = "the flight only hovers; fly throttle steps"
+    if may_rise or float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
+        cause = "the throttle varies too little; fly throttle steps"
     elif log.velocity_only:
         cause = "v_z must be positive downwards (NED)"
-    elif float(np.median(log.force_b[log.valid, 2])) > 0:
-        cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
     else:
-        cause = "the throttle must be what these motors were commanded, by the clock of the motion"
-    raise SignalError(
-        f"{log.source}: thrust {fall} from {first.value:.1f} m/s^2 at throttle {knots[a]:.2f} to {last.value:.1f} m/s^2 at"
-        f" {knots[b]:.2f}: {cause}"
-    )
+        cause = "force must be that of body axes FRD, throttle what these motors were commanded at that time"
+    ends = (f"{one.value:.1f} m/s^2 at throttle {knots[k]:.2f}" for one, k in ((first, a), (last, b)))
+    raise SignalError(f"{log.source}: thrust {fall} from {' to '.join(ends)}: {cause}")
 
 
 def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:

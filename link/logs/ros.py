@@ -8,6 +8,7 @@ The world's x axis is taken as north. Times are those of the headers; where they
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,11 @@ UP = {
 def ros_signals(path: Path) -> LoggedSignals:
     """Return the signals of a bag: of the IMU that agrees with the attitude, and the busiest other topics."""
     rows: dict[str, dict[str, list[dict[str, float]]]] = {}
-    for kind, topic, t, message in _messages(path, _busiest):
-        rows.setdefault(kind, {}).setdefault(topic, []).append({"t": t, **_fields(kind, message)})
+    with _opened(path) as (connections, read):
+        known = [one for one in connections if _kind(one) in KINDS]
+        busiest = {_kind(one): one for one in reversed(known)}.values()
+        for kind, topic, t, message in read([one for one in known if _kind(one) == "Imu" or one in busiest]):
+            rows.setdefault(kind, {}).setdefault(topic, []).append({"t": t, **_fields(kind, message)})
     if not rows:
         raise SignalError(f"{path}: holds no topic that is read: {', '.join((*KINDS, *IMAGES))}")
     topics = {kind: {topic: table(records) for topic, records in found.items()} for kind, found in rows.items()}
@@ -111,15 +115,10 @@ def ros_signals(path: Path) -> LoggedSignals:
     if "Odometry" in tables and _moves_in_world(tables["Odometry"]):
         ours.append(Source("v", "Odometry", V, turned))
         notes.append(f"velocities of {seen['Odometry']} are in world axes")
-    read = ", ".join(f"{topic} ({kind})" for kind, topic in seen.items())
+    listed = ", ".join(f"{topic} ({kind})" for kind, topic in seen.items())
     replaced = {one.signal for one in ours}
     ours += [one for one in MESSAGES if one.signal not in replaced]
-    return found(tables, ours, [f"read are {read}", *notes])
-
-
-def _busiest(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
-    ours = [one for one in topics if _kind(one) in KINDS]
-    return [one for k, one in enumerate(ours) if _kind(one) == "Imu" or _kind(one) not in map(_kind, ours[:k])]
+    return found(tables, ours, [f"read are {listed}", *notes])
 
 
 def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, list[str]]:
@@ -196,17 +195,15 @@ ENCODINGS = {
 
 def ros_images(path: Path) -> Iterator[tuple[float, bytes]]:
     """Yield time (s) and JPEG or PNG of the images of a bag's busiest camera. Raises SignalError, also if none can be shown."""
-
-    def camera(topics: Sequence[Any], first: Callable[[Any], Any]) -> list[Any]:
+    with _opened(path) as (topics, read):
         cameras = [one for one in topics if _kind(one) in IMAGES]
-        seen = next((one for one in cameras if _image(first(one))), None)
+        shown = (one for one in cameras if any(_image(message) for *_, message in islice(read([one]), 1)))
+        seen = next(shown, None)
         if cameras and seen is None:
             raise SignalError(f"{path}: its images cannot be shown; encodings that are read are {', '.join(ENCODINGS)}")
-        return [seen] if seen else []
-
-    for _, _, t, message in _messages(path, camera):
-        if image := _image(message):
-            yield t, image
+        for _, _, t, message in read([seen] if seen else []):
+            if image := _image(message):
+                yield t, image
 
 
 def _image(message: Any) -> bytes:
@@ -220,11 +217,12 @@ def _image(message: Any) -> bytes:
     return cv2.imencode(".png", image if to_bgr is None else cv2.cvtColor(image, to_bgr))[1].tobytes()
 
 
-Choice = Callable[[Sequence[Any], Callable[[Any], Any]], list[Any]]  # of topics, see `_messages`
+Messages = Iterator[tuple[str, str, float, Any]]  # kind, topic, time (s) and message
 
 
-def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any]]:
-    """Yield kind, topic, time (s) and message of the topics that `choose` takes, by their first messages."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[list[Any], Callable[[list[Any]], Messages]]]:
+    """Open a bag; give its topics, the busiest first, and a function that reads the messages of some of them."""
     from rosbags import rosbag1, rosbag2  # slow to load
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
@@ -239,7 +237,7 @@ def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any
                     with contextlib.suppress(Exception):
                         store.register(get_types_from_msg(one.msgdef.data, one.msgtype))
 
-            def read(connections: list[Any]) -> Iterator[tuple[str, str, float, Any]]:
+            def read(connections: list[Any]) -> Messages:
                 # Without any connection the library would yield all messages.
                 for connection, stamp, data in reader.messages(connections=connections) if connections else ():
                     with contextlib.suppress(Exception):
@@ -248,7 +246,7 @@ def _messages(path: Path, choose: Choice) -> Iterator[tuple[str, str, float, Any
                         t = header.sec + 1e-9 * header.nanosec
                         yield _kind(connection), connection.topic, t or 1e-9 * stamp, message
 
-            yield from read(choose(topics, lambda one: next(read([one]), (None,))[-1]))
+            yield topics, read
     except SignalError:
         raise
     except Exception as error:  # those of the library, SQLite, zstd and lz4 have no class in common

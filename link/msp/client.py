@@ -22,7 +22,7 @@ from gate_racer.link.client import RateGuard, finite_command
 from gate_racer.link.messages import Ack, Arm, AttitudeTarget, Command, Heartbeat, HumanSticks, Telemetry, TimesyncReply
 from gate_racer.link.msp.messages import Channels, Code, CodecCounters, Message, MspCodec, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port
-from gate_racer.link.msp.profile import LOW_US, MID_US, STICKS, BetaflightProfile
+from gate_racer.link.msp.profile import LOW_US, MID_US, OWN_ORDER, STICKS, BetaflightProfile
 from gate_racer.link.sockets import Address, Closing, LinkError
 from gate_racer.vehicle.rotation import to_euler
 
@@ -281,7 +281,8 @@ class MspClient(Closing):
 
     def _human(self, channels: Channels, t: float) -> HumanSticks:
         """Return the person's sticks. In angle mode, where they are angles, the rates are the measured ones."""
-        commanded = self._profile.asked_by(channels.us)
+        mapped = [channels.us[OWN_ORDER.index(letter)] for letter in self._profile.channel_map]
+        commanded = self._profile.asked_rates(mapped)
         return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
 
     def send(self, command: Command, now: float, t: float) -> bool:

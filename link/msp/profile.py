@@ -341,10 +341,6 @@ class BetaflightProfile:
         turn = roll * limit, pitch * limit, self.rates.rate(2, yaw)
         return Asked(turn, self.throttle.throttle(us[self.channel("T")]))
 
-    def asked_by(self, own_us: Sequence[float]) -> Asked:
-        """Return `asked_rates` for channels as the flight controller reports them (MSP_RC): in its own order, not the map's."""
-        return self.asked_rates([own_us[OWN_ORDER.index(letter)] for letter in self.channel_map])
-
     def _channels(self, deflections: Vector, throttle: float) -> tuple[int, ...]:
         us = dict.fromkeys(self.channel_map, 0.0)
         for letter, sign, x in zip(AXES, self.signs.sticks, deflections, strict=True):

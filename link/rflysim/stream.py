@@ -76,13 +76,6 @@ def metres_per_count(sensor: SensorRequest) -> float:
     return sensor.other[2] or METRES_PER_COUNT
 
 
-def depth_m(counts: Image, sensor: SensorRequest) -> NDArray[np.float32]:
-    """Return the depth (H, W) m; NaN where the sensor measured nothing."""
-    metres = counts.astype(np.float32) * np.float32(metres_per_count(sensor))
-    metres[counts == NO_DEPTH] = np.nan
-    return metres
-
-
 def depth_counts(metres: NDArray[np.floating], sensor: SensorRequest) -> NDArray[np.uint16]:
     counts = np.nan_to_num(np.round(metres / metres_per_count(sensor)), nan=NO_DEPTH, posinf=NO_DEPTH)
     return np.clip(counts, 0, NO_DEPTH).astype(np.uint16)

@@ -14,14 +14,15 @@ from gate_racer.link.rflysim.config import pinhole
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, STATE_PORT, GimbalOrder, decode_state, gimbal_request
 from gate_racer.link.rflysim.stream import (
     LOCAL,
+    NO_DEPTH,
     RAW,
     WORLD,
     Payload,
     Stream,
     decode_payload,
     decode_range,
-    depth_m,
     fragments,
+    metres_per_count,
     reader,
 )
 from gate_racer.link.sockets import bind_udp
@@ -118,7 +119,8 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
     assert off_surface(around, np.array([laser.hit_w]))[0] < 1e-4
     assert laser.distance_m == pytest.approx(math.dist(laser.origin_w, laser.hit_w), rel=1e-5)
     about = request(2, mode=RAW, euler=down)
-    depth, camera = depth_m(sensed(about), about), pinhole(about)
+    counts, camera = sensed(about), pinhole(about)
+    depth = np.where(counts == NO_DEPTH, np.nan, counts * metres_per_count(about))
     v, u = np.mgrid[: camera.height_px, : camera.width_px]
     rays_c = np.stack([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, np.ones(u.shape)], -1)
     points = exposure.p_wb + (rays_c * depth[..., None]) @ (R_wb @ R_bs @ camera.R_bc).T
