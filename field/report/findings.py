@@ -14,41 +14,32 @@ NEAR_CEILING = 0.005  # tolerance of the throttle to its maximum
 
 @dataclass(frozen=True)
 class FlownLeg:
-    """The leg to one gate. Times in s since GO."""
+    """The leg to one gate. Times in s since GO; NaN where the log does not tell."""
 
     gate: int
     begin_s: float
     end_s: float
-    planned_s: float | None  # planned duration
-    margin_m: float | None
-    least_pace: float | None  # s of plan time per s, least over intervals of a tenth of a second
+    planned_s: float  # planned duration
+    margin_m: float
+    least_pace: float  # s of plan time per s, least over intervals of a tenth of a second
     least_pace_t: float
     at_ceiling: float  # share of commands with the throttle at the maximum of the flight
 
     @property
-    def lost_s(self) -> float | None:
-        return None if self.planned_s is None else self.end_s - self.begin_s - self.planned_s
+    def lost_s(self) -> float:
+        return self.end_s - self.begin_s - self.planned_s
 
 
 def legs(flight: ReportedFlight) -> list[FlownLeg]:
-    t, pace = flight.paces
-    planned, margins = np.diff(flight.planned_s, prepend=0.0), flight.gate_margins_m
-    found = []
-    for gate, (begin, end) in enumerate(zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False)):
-        slow, throttle = within(t, begin, end), flight.command["throttle"][within(flight.command.t, begin, end)]
-        least = int(np.argmin(np.where(slow, pace, np.inf))) if slow.any() else None
-        found.append(
-            FlownLeg(
-                gate=gate,
-                begin_s=float(begin),
-                end_s=float(end),
-                planned_s=float(planned[gate]) if gate < len(planned) else None,
-                margin_m=float(margins[gate]) if gate < len(margins) else None,
-                least_pace=None if least is None else float(pace[least]),
-                least_pace_t=float(begin) if least is None else float(t[least]),
-                at_ceiling=float(np.mean(throttle >= flight.ceiling - NEAR_CEILING)) if len(throttle) else 0.0,
-            )
-        )
+    (t, pace), ends, found = flight.paces, flight.gate_times_s, list[FlownLeg]()
+    known = np.diff(flight.planned_s, prepend=0.0), flight.gate_margins_m
+    planned, margins = (np.append(one, np.full(len(ends), np.nan)) for one in known)
+    for gate, (begin, end) in enumerate(zip([0.0, *ends], ends.tolist(), strict=False)):
+        on, throttle = within(t, begin, end), flight.command["throttle"][within(flight.command.t, begin, end)]
+        least = int(np.argmin(np.where(on, pace, np.inf))) if on.any() else None
+        slowest, at = (np.nan, begin) if least is None else (float(pace[least]), float(t[least]))
+        at_ceiling = float(np.mean(throttle >= flight.ceiling - NEAR_CEILING)) if len(throttle) else 0.0
+        found.append(FlownLeg(gate, begin, end, planned[gate], margins[gate], slowest, at, at_ceiling))
     return found
 
 
@@ -120,14 +111,13 @@ def _end(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _losses(flight: ReportedFlight) -> list[FlightFinding]:
-    lost = [leg for leg in legs(flight) if leg.lost_s is not None and leg.lost_s >= LOST_S]
-    lost.sort(key=lambda leg: -(leg.lost_s or 0.0))
-    return [_loss(flight, leg) for leg in lost[:WORST_LEGS]]
+    lost = [leg for leg in legs(flight) if leg.lost_s >= LOST_S]
+    return [_loss(flight, leg) for leg in sorted(lost, key=lambda leg: -leg.lost_s)[:WORST_LEGS]]
 
 
 def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     shown = []
-    if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
+    if leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
     if leg.at_ceiling >= CEILING_SHARE and flight.ceiling >= CEILING:
         share = f"{100 * leg.at_ceiling:.0f} % of the leg"
@@ -146,7 +136,7 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
         on = within(t, leg.begin_s, leg.end_s)
         if on.any() and away[on].max() >= least:
             shown.append(words.format(away[on].max()))
-    _, blind = _unseen(flight, leg.begin_s, leg.end_s)
+    _, blind = _longest_gap(flight.sighting.t, leg.begin_s, leg.end_s)
     if len(flight.sighting) and blind >= UNSEEN_S:
         shown.append(f"no gate recognised for {blind:.2f} s")
     what = ", ".join(shown) or "no cause found in pace, throttle, commands or estimate"
@@ -177,15 +167,14 @@ def _fallbacks(flight: ReportedFlight) -> list[FlightFinding]:
 def _sight(flight: ReportedFlight) -> list[FlightFinding]:
     if not (len(flight.gate_times_s) and len(flight.sighting)):
         return []
-    t, blind = _unseen(flight, 0.0, flight.gate_times_s[-1])
+    t, blind = _longest_gap(flight.sighting.t, 0.0, flight.gate_times_s[-1])
     text = f"No gate recognised for {blind:.2f} s from {t:.2f} s, {flight.where(t)}."
     return [FlightFinding(text, t)] if blind >= UNSEEN_S else []
 
 
-def _unseen(flight: ReportedFlight, begin: float, end: float) -> tuple[float, float]:
-    """Return start and duration, s, of the longest time without a recognised gate within [begin, end]."""
-    seen = flight.sighting.t[within(flight.sighting.t, begin, end)]
-    t = np.array([begin, *seen, max(begin, end)])
+def _longest_gap(times: Array, begin: float, end: float) -> tuple[float, float]:
+    """Return start and duration, s, of the longest time between two of `times` (N,), or begin and end."""
+    t = np.array([begin, *times[within(times, begin, end)], max(begin, end)])
     k = int(np.argmax(np.diff(t)))
     return float(t[k]), float(t[k + 1] - t[k])
 
@@ -205,21 +194,22 @@ def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _silence(flight: ReportedFlight) -> list[FlightFinding]:
-    t, gaps = flight.command.t, np.diff(flight.command.t)
-    if len(gaps) < 2 or gaps.max() <= SILENT_PERIODS * np.median(gaps):
+    times = flight.command.t
+    if len(times) < 3:
         return []
-    k = int(np.argmax(gaps))
-    text = f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s, {flight.where(t[k])}."
-    return [FlightFinding(text, float(t[k]))]
+    t, gap = _longest_gap(times, times[0], times[-1])
+    text = f"No command for {gap:.2f} s from {t:.2f} s, {flight.where(t)}."
+    return [FlightFinding(text, t)] if gap > SILENT_PERIODS * np.median(np.diff(times)) else []
 
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
     learned = flight.learned
     plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
-    true = {key: f" (world x{value:.2f})" for key, value in plant.items() if key in LEARNED}
-    found = {
-        f"{name} learned": f"x{learned[key]:.2f}{true.get(key, '')}" for key, name in LEARNED.items() if key in learned
-    }
+    found = {}
+    for key, name in LEARNED.items():
+        if key in learned:
+            true = f" (world x{plant[key]:.2f})" if key in plant else ""
+            found[f"{name} learned"] = f"x{learned[key]:.2f}{true}"
     if "delay_s" in learned:
         found["delay learned"] = f"{1e3 * learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}

@@ -5,6 +5,7 @@ An image has an overlay: detected openings, and the gates of the map projected f
 
 import base64
 import html
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,18 +166,18 @@ def _list(listed: list[FlightFinding]) -> str:
 
 def _leg_table(flight: ReportedFlight) -> str:
     planned_s = dict(enumerate(flight.planned_s))
-    columns: dict[str, tuple[str, Callable[[FlownLeg], float | None]]] = {
+    columns: dict[str, tuple[str, Callable[[FlownLeg], float]]] = {
         "gate": ("d", lambda leg: leg.gate),
         "time [s]": (".3f", lambda leg: leg.end_s),
-        "planned [s]": (".3f", lambda leg: planned_s.get(leg.gate)),
+        "planned [s]": (".3f", lambda leg: planned_s.get(leg.gate, math.nan)),
         "lost on the leg [s]": ("+.3f", lambda leg: leg.lost_s),
         "margin [m]": (".3f", lambda leg: leg.margin_m),
         "least pace [s/s]": (".2f", lambda leg: leg.least_pace),
         "throttle at maximum [%]": (".0f", lambda leg: 100 * leg.at_ceiling),
     }
 
-    def cell(value: float | None, form: str) -> str:
-        return "-" if value is None else f"{value:{form}}"
+    def cell(value: float, form: str) -> str:
+        return "-" if math.isnan(value) else f"{value:{form}}"
 
     return html_table([*columns], [[cell(of(leg), form) for form, of in columns.values()] for leg in legs(flight)])
 
