@@ -221,14 +221,11 @@ def test_each_command_is_sent_at_once_and_alone_between_two_beats():
     assert [new for _, new in sent] == [True] * len(commands)
 
 
-def test_a_request_follows_the_answer_to_the_one_before():
+def test_a_request_follows_the_answer_to_the_one_before_or_its_loss():
     scheduler = PollScheduler(40, 0.05)
     _, polls = run(scheduler, 2.0, 0.020)
     assert len(polls) == pytest.approx(100, abs=5)
     assert scheduler.figures.interval_mean_s == pytest.approx(0.020, abs=0.0011)
-
-
-def test_a_request_that_is_lost_is_counted_and_asked_again():
     scheduler = PollScheduler(0, 0.1)
     _, polls = run(scheduler, 1.05, None)
     assert len(polls) == 11 and scheduler.timeouts == 10 and scheduler.answers == 0

@@ -229,14 +229,9 @@ def test_an_answer_that_has_waited_for_a_late_reader_is_dropped_for_nobody_knows
     assert [len(line.exchange(0.02)) for _ in range(3)] == [1, 0, 1] and line.undated == 1
 
 
-def test_whatever_pauses_the_line_makes_the_motors_are_cut_on_the_ground_and_there_alone():
-    check_landing(2)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(200))
-def test_two_hundred_drawn_descents_all_land(seed):
-    check_landing(1000 + seed)
+@pytest.mark.parametrize("seed", [2, *(pytest.param(1000 + k, marks=pytest.mark.soak) for k in range(200))])
+def test_whatever_pauses_the_line_makes_the_motors_are_cut_on_the_ground_and_there_alone(seed):
+    check_landing(seed)
 
 
 @pytest.mark.parametrize("strength", [0.8, 1.0, 1.25])

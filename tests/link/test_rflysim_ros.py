@@ -359,19 +359,6 @@ def test_a_body_has_one_parent_whichever_odometry_comes_first(vq1, first):
     np.testing.assert_allclose(p, 0.0, atol=1e-9)
 
 
-def test_every_header_names_a_frame_of_the_tree():
-    sensors = [sensor(1, seq_id=0), sensor(23, seq_id=1), sensor(21, seq_id=2), sensor(9, seq_id=3)]
-    values = [IMAGE, replace(CLOUD, axes=WORLD), replace(CLOUD, axes=WORLD), IMAGE]
-    told, ned = [ROS.imu(ImuSample(1, 0.0, (0.0,) * 3, (0.0,) * 3))], RosMessages("/u", ned=True)
-    for about, value in zip(sensors, values, strict=True):
-        told += [one for messages in (RosMessages("/u"), ned) for one in messages.sample(Sample(about, 0.0, 1, value))]
-    moved = [motion for one in told if one.topic == "/tf" for motion in one.values["transforms"]]
-    tree = Tree([*fixed(*sensors), *moved, ROS.mount_transform(sensors[3])])
-    named = [one.values for one in told if one.topic != "/tf"]
-    frames = {one["header"]["frame_id"] for one in named} | {one.get("child_frame_id", "world_enu") for one in named}
-    assert len(frames) == 8 and {tree.to_root(frame)[0] for frame in frames} == {"world_enu"}
-
-
 def test_a_sensor_on_another_one_hangs_on_it_and_one_fixed_to_the_earth_on_nothing():
     on = ROS.mount_transform(sensor(5, mount_type=4, copter=3, seq_id=4))
     assert (on["header"]["frame_id"], on["child_frame_id"]) == ("u/sensor3_flu", "u/sensor4_flu")

@@ -118,30 +118,11 @@ def test_the_imu_turns_from_frd_to_flu_and_the_heartbeat_tells_the_time():
     assert beat.start(1_700_000_020.135, same_host=False) == pytest.approx(1_700_000_000.0, abs=1e-6)
 
 
-def test_fragments_arrive_once_in_every_order():
-    vector = VECTORS["fragments_small"]
-    payload = stream.Payload(1.0, 99, bytes.fromhex(vector["payload_hex"]))
-    t = stream.read_fragment(bytes.fromhex(vector["datagrams_hex"][0])).t
-    assert [d.hex() for d in stream.fragments(stream.Payload(t, 99, payload.data), 4)] == vector["datagrams_hex"]
-    for order in vector["arrival_orders"]:
-        frames, counters = delivered([vector["datagrams_hex"][k] for k in order])
-        assert frames == [stream.Payload(t, 99, payload.data)]
-        assert counters == StreamCounters(duplicate=len(order) - 3)
-
-
 def test_an_exact_multiple_ends_with_a_bare_header():
     vector = VECTORS["fragments_exact_multiple"]
     (frame,), _ = delivered(vector["datagrams_hex"])
     assert frame.data.hex() == vector["payload_hex"]
     assert [d.hex() for d in stream.fragments(frame, 4)] == vector["datagrams_hex"]
-
-
-@pytest.mark.parametrize("name", ["fragments_mixed_frames", "fragments_frame_id_wrap"])
-def test_frames_mixed_and_frame_ids_that_wrap(name):
-    frames, counters = delivered(VECTORS[name]["datagrams_hex"])
-    expected = [(frame["frame_id"], frame["payload_hex"]) for frame in VECTORS[name]["expected_frames"]]
-    assert [(frame.frame_id, frame.data.hex()) for frame in frames] == expected
-    assert counters.evicted == (name == "fragments_mixed_frames")
 
 
 def test_malformed_bytes_are_counted():
