@@ -267,8 +267,13 @@ def run(arguments: argparse.Namespace) -> int:
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
             return 1
-        if settings.rehearse and not _rehearsed(port, profile, settings.limit_s):
-            return 1
+        if settings.rehearse:  # only after the checks, above all that of the channel map
+            line = MspLine(port, profile, profile.stick_hz)
+            rehearsal = rehearse(line, profile, settings.limit_s, say, time.monotonic)
+            print(table(rehearsal.checks))
+            if rehearsal.cause:
+                print(f"rehearsal failed: {rehearsal.cause}")
+                return 1
     finally:
         port.close()
     if settings.out is not None:
@@ -289,12 +294,3 @@ def read(
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), sustained]
     file = PreflightFile(constants, preflight.profile_named(profile), preflight.vehicle_named(vehicle), rest, beside)
     return file, alone, checks
-
-
-def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
-    """Return whether a rehearsal succeeded. The checks must have passed before, above all that of the channel map."""
-    rehearsal = rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
-    print(table(rehearsal.checks))
-    if rehearsal.cause:
-        print(f"rehearsal failed: {rehearsal.cause}")
-    return not rehearsal.cause
