@@ -173,7 +173,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         spread=spread,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predict(logs, unseen, early.knots, early.x, delay, lag),
-        notes=(*struck, *fast, *_apart(timing), *(axis.fault for axis in axes if axis.fault)),
+        notes=(*struck, *fast, *(axis.fault for axis in axes if axis.fault)),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(fit.A @ fit.x).reshape(-1, 3),
         measured_b=fit.f.reshape(-1, 3),
@@ -218,7 +218,6 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     A = rows(*start)
     weight = weights((A @ solved(A[used], f))[:, None])[used, 0]
     return Evidence(
-        logs[0].source,
         lambda delay, lag: float(np.mean(residual(delay, lag, weight) ** 2)),
         independent_samples(residual(*start, weight), t),
         STEP_S * len(f),
@@ -339,12 +338,6 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
     known = np.array([one.scale.half_width / Z95 for one in found])
     beyond = float(np.mean(offs**2 - known**2)) if np.isfinite(known).all() and len(found) > 1 else 0.0
     return tuple(found), float(np.sqrt(max(0.0, beyond)))
-
-
-def _apart(timing: Timing) -> list[str]:
-    delay = timing.delay.value
-    others = [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]
-    return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
 
 
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:

@@ -90,14 +90,11 @@ class Interval:
     def known(self) -> bool:
         return self.high - self.low < WIDEST_S
 
-    @property
-    def bounds(self) -> str:
-        return f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
-
     def __str__(self) -> str:
+        bounds = f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
         if not self.known:
-            return f"not identifiable from these logs ({self.bounds} fit alike)"
-        return f"{self.value * 1e3:.0f} ms, {self.bounds}"
+            return f"not identifiable from these logs ({bounds} fit alike)"
+        return f"{self.value * 1e3:.0f} ms, {bounds}"
 
 
 @dataclass(frozen=True)
@@ -107,14 +104,12 @@ class Timing:
     delay: Interval
     lag: Interval
     total: Interval
-    by_log: tuple[tuple[str, Interval], ...]  # the delay by each log alone
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What one log tells: its misfit, with parameters of its own, and how many independent samples that is."""
 
-    source: str
     misfit: Misfit
     independent: float
     seconds: float
@@ -143,33 +138,25 @@ def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> 
 
 def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
     """Return delay and lag that fit all logs best, with their bounds; `resolution_s`: time between logged commands."""
+    from scipy.special import stdtrit  # slow to load
 
     def against(delay: float, lag: float) -> float:
         return sum(log.against(delay, lag) for log in logs)
 
-    grids = [on_grid(log.against) for log in logs]
-    delay, lag = least(against, np.sum(grids, axis=0))
+    grid = np.sum([on_grid(log.against) for log in logs], axis=0)
+    delay, lag = least(against, grid)
     delays, lags = np.meshgrid(DELAYS_S, LAGS_S, indexing="ij")
     room = float(np.diff(DELAYS_S)[0]) / 2 + resolution_s / 2
 
-    def interval(value: float, values: Array, fits: Mask) -> Interval:
-        near = values[fits].tolist()
-        return Interval(value, max(0.0, min([value, *near]) - room), max([value, *near]) + room)
-
-    alone = [delays[grid == grid.min()][0] for grid in grids]
-    own = [interval(d, delays, _alike(grid, [log])) for d, grid, log in zip(alone, grids, logs, strict=True)]
-    fits = _alike(np.sum(grids, axis=0), logs, against(delay, lag))
-    values = ((delay, delays), (lag, lags), (delay + lag, delays + lags))
-    one, two, both = (interval(value, axis, fits) for value, axis in values)
-    return Timing(one, two, both, tuple(zip((log.source for log in logs), own, strict=True)))
-
-
-def _alike(grid: Array, logs: Sequence[Evidence], best: float = np.inf) -> Mask:
-    """Return where (D, L) the logs are explained about as well as by the best, by the likelihood ratio."""
-    from scipy.special import stdtrit  # slow to load
-
+    # Where (D, L) the logs are explained about as well as by the best, by the likelihood ratio.
     blocks = max(2.0, sum(log.seconds for log in logs) / BLOCKS_S[0])
-    return np.asarray(grid - min(float(grid.min()), best) < float(stdtrit(blocks - 1, QUANTILE)) ** 2)
+    fits = grid - min(float(grid.min()), against(delay, lag)) < float(stdtrit(blocks - 1, QUANTILE)) ** 2
+
+    def interval(value: float, values: Array) -> Interval:
+        near = [value, *values[fits].tolist()]
+        return Interval(value, max(0.0, min(near) - room), max(near) + room)
+
+    return Timing(interval(delay, delays), interval(lag, lags), interval(delay + lag, delays + lags))
 
 
 def independent_samples(residual: Array, t: Array) -> float:

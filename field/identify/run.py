@@ -66,10 +66,8 @@ def _tested(fit: Fit) -> list[str]:
         still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
         ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
         lines.append(f"held out          {ahead} (constant velocity {still})")
-    delays = dict(fit.timing.by_log)
     for one in fit.scales:
-        scale, late = one.scale, f"; delay {delays[one.log].bounds}" if one.log in delays else ""
-        told = f"thrust {scale.value:.3f} +- {scale.half_width:.3f} of the common curve{late}"
+        told = f"thrust {one.scale.value:.3f} +- {one.scale.half_width:.3f} of the common curve"
         lines.append(f"{Path(one.log).name}: {told}")
     if fit.spread:
         lines.append(f"the logs disagree: thrust differs by {fit.spread:.1%} (one sigma); bounds are widened by that")

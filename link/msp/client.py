@@ -132,7 +132,7 @@ class MspLine:
         self.codec, self.scheduler = MspCodec(counters), PollScheduler(stick_hz, profile.poll_timeout_s)
         self._clock = clock
         self.sticks = neutral(profile)
-        self._port, self._profile, self._timeouts = port, profile, 0
+        self._port, self._profile = port, profile
         self._read_t = clock()  # time at which nothing was left to read
         self.undated = 0  # replies dropped because the caller was late
 
@@ -172,9 +172,9 @@ class MspLine:
     def send_due(self, now: float) -> None:
         if self.scheduler.sticks_due(now):
             self._port.write(self.codec.sticks(self.sticks))
+        timeouts = self.scheduler.timeouts
         if self.scheduler.poll_due(now):
-            if self.scheduler.timeouts > self._timeouts:
-                self._timeouts = self.scheduler.timeouts
+            if self.scheduler.timeouts > timeouts:
                 self.codec.give_up()
             self._port.write(self.codec.poll(self._profile.polled))
 

@@ -445,14 +445,11 @@ class MspCodec:
         return pack(Frame(Code.SET_RAW_RC, Channels(tuple(us)).encode()))
 
     def feed(self, data: bytes) -> list[Answer]:
-        return self._answers(self._parser.feed(data))
+        return [answer for frame in self._parser.feed(data) if (answer := self._answer(frame)) is not None]
 
-    def give_up(self) -> list[Answer]:
-        """Discard the start of an incomplete frame after a time-out, and return replies found behind it."""
-        return self._answers(self._parser.give_up())
-
-    def _answers(self, frames: list[Frame]) -> list[Answer]:
-        return [answer for frame in frames if (answer := self._answer(frame)) is not None]
+    def give_up(self) -> None:
+        """Discard the start of an incomplete frame after a time-out, with replies found behind it, whose time is unknown."""
+        self._parser.give_up()
 
     def _answer(self, frame: Frame) -> Answer | None:
         length = len(pack(frame))
