@@ -63,9 +63,8 @@ def table(fit: Fit) -> str:
 def _tested(fit: Fit) -> list[str]:
     lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2"], fit.predicted
     if p.starts:
-        still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
-        ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
-        lines.append(f"held out          {ahead} (constant velocity {still})")
+        ahead = f"{p.velocity_m_s:.3f} m/s 0.5 s ahead (constant velocity {p.steady_velocity_m_s:.3f} m/s)"
+        lines.append(f"held out          {ahead}")
     for one in fit.scales:
         told = f"thrust {one.scale.value:.3f} +- {one.scale.half_width:.3f} of the common curve"
         lines.append(f"{Path(one.log).name}: {told}")
