@@ -264,18 +264,10 @@ def _grid(throttle: Samples, moved: Samples, source: str) -> Array:
     return t
 
 
-UNITS = {  # throttle's range, and how it becomes 0..1
-    "per cent": (0.0, 100.0, "divide it by 100"),
-    "pulses in us": (900.0, 2100.0, "use (throttle - 1000) / 1000"),
-    "DShot units": (0.0, 2048.0, "use (throttle - 48) / 1999"),
-    "16-bit counts": (0.0, 65535.0, "divide it by 65535"),
-}
-
-
 def _require_throttle(throttle: Samples, source: str) -> None:
-    """Raise SignalError for a throttle that is not 0..1, with the unit that its range suggests."""
+    """Raise SignalError for a throttle that is not 0..1."""
     if not len(throttle) or np.mean((throttle.values < -OUTSIDE) | (throttle.values > 1.0 + OUTSIDE)) <= OUTLIERS:
         return
-    low, high = float(throttle.values.min()), float(throttle.values.max())
-    unit = next((f"; in {unit}? {cure}" for unit, (a, b, cure) in UNITS.items() if a <= low and 2.0 < high <= b), "")
-    raise SignalError(f"{source}: the throttle lies between {low:g} and {high:g}, but 0..1 is expected{unit}")
+    span = f"between {throttle.values.min():g} and {throttle.values.max():g}"
+    units = "in per cent, pulses in us, DShot units or 16-bit counts?"
+    raise SignalError(f"{source}: the throttle lies {span}, but 0..1 is expected; {units}")

@@ -38,7 +38,6 @@ class ReceivedMessages:
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
     armed_early: bool | None = None  # arming succeeded before a start was published; None: not tried
     chunk_bytes: int = 0
-    malformed: int = 0
     components: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def __getitem__(self, kind: str) -> list[Arrival]:
@@ -57,8 +56,7 @@ class RawLink(Closing):
     times_images = True  # arrivals show the latency of images
 
     def __init__(self, link: Link):
-        self._counters = Counters()
-        self.framing = Framing(*CLIENT, self._counters, link.key)
+        self.framing = Framing(*CLIENT, Counters(), link.key)
         self._race, self._images = RaceReader(), image_reassembler()
         self._peer = Peer(*(link.peer or ("", 0)))
         self.target = (1, 0)
@@ -124,7 +122,6 @@ class RawLink(Closing):
         self._video.only_host = self.peer[0] if self.peer is not None else ""
         now = self._arrival(unpacked)
         messages = [(now, message) for message in unpacked]
-        received.malformed = self._counters.malformed
         for _, message in messages:
             self.target = message.get_srcSystem(), message.get_srcComponent()
             received.messages.setdefault(message.get_type(), []).append((now, message))

@@ -204,12 +204,7 @@ def _silence(flight: ReportedFlight) -> list[FlightFinding]:
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
     learned = flight.learned
-    plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
-    found = {}
-    for key, name in LEARNED.items():
-        if key in learned:
-            true = f" (world x{plant[key]:.2f})" if key in plant else ""
-            found[f"{name} learned"] = f"x{learned[key]:.2f}{true}"
+    found = {f"{name} learned": f"x{learned[key]:.2f}" for key, name in LEARNED.items() if key in learned}
     if "delay_s" in learned:
         found["delay learned"] = f"{1e3 * learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}

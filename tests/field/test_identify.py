@@ -144,9 +144,6 @@ def csv_of_steps(path, throttle=lambda u: u, v_z=lambda v: v, thrust=lambda u: 9
 MISTAKES = [
     ("v_z positive upwards", {"v_z": lambda v: -v}, "thrust falls .* v_z must be positive downwards"),
     ("throttle in per cent", {"throttle": lambda u: 100 * u}, "between 15 and 70, but 0..1 is expected; in per cent"),
-    ("throttle as pulses", {"throttle": lambda u: 1000 + 1000 * u}, "in pulses in us"),
-    ("throttle as DShot", {"throttle": lambda u: 48 + 1999 * u}, "but 0..1 is expected; in "),
-    ("throttle as 16-bit counts", {"throttle": lambda u: 65535 * u}, "in 16-bit counts"),
     ("throttle -1..1", {"throttle": lambda u: 2 * u - 1}, "between -0.7 and 0.4, but 0..1 is expected"),
     ("a throttle of another flight", {"thrust": lambda u: 12.0 + 0.0 * u}, "thrust hardly rises|thrust falls"),
     (
