@@ -187,16 +187,8 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
         run_mpc.run(run_mpc.parser().parse_args(words))
 
 
-WRONG = {
-    "no consent": (
-        ["/dev/ttyTHS1"],
-        r"may be a real aircraft: read docs/safety\.md, then add --set link\.i_have_read=",
-    ),
-    "nobody there": (["tcp:127.0.0.1:1"], "no answer"),
-}
-
-
-@pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
-def test_a_command_line_without_sense_is_refused(arguments, words):
-    with pytest.raises(UserError, match=words):
-        preflight(*arguments)
+def test_no_line_is_opened_without_consent():
+    with pytest.raises(
+        UserError, match=r"may be a real aircraft: read docs/safety\.md, then add --set link\.i_have_rea"
+    ):
+        preflight("/dev/ttyTHS1")

@@ -297,13 +297,8 @@ def hovering(count=600, **more):
     for k in range(count):
         rate = round(100 * np.sin(k / 20))
         motors = {f"motor[{i}]": 158 + 500 + i for i in range(4)}
-        fields = {"gyroADC[0]": rate, "gyroADC[1]": 7, "gyroADC[2]": -9, "setpoint[0]": rate, "setpoint[2]": -4}
-        fields |= {
-            "accSmooth[0]": 100,
-            "accSmooth[1]": -200,
-            "accSmooth[2]": 2048 + k % 50,
-            "setpoint[3]": 300 + k % 100,
-        }
+        fields = {"gyroADC[0]": rate, "gyroADC[1]": 7, "gyroADC[2]": -9, "accSmooth[0]": 100, "accSmooth[1]": -200}
+        fields |= {"accSmooth[2]": 2048 + k % 50, "setpoint[0]": rate, "setpoint[2]": -4, "setpoint[3]": 300 + k % 100}
         rows.append(writer.row_of(5_000_000 + 2000 * k, k, **(fields | motors | more)))
     return rows
 

@@ -113,15 +113,14 @@ def test_a_command_without_meaning_is_dropped_and_counted(datagram):
 
 
 def test_ignored_fields_are_not_read_quaternions_normalised_and_thrust_clipped():
-    (by_rates,), (by_attitude,) = (
-        server().decode(target(128, q=(NAN,) * 4)),
-        server().decode(target(7, rates=(NAN,) * 3)),
+    sent = (
+        target(128, q=(NAN,) * 4),
+        target(7, rates=(NAN,) * 3),
+        target(7, q=(0, 3, 0, 4), thrust=1.5),
+        target(7, thrust=-1),
     )
+    by_rates, by_attitude, received, low = server().decode(b"".join(sent))
     assert by_rates.q_wb == (1, 0, 0, 0) and by_attitude.omega == (0, 0, 0)
-    (received,), (low,) = (
-        server().decode(target(7, q=(0, 3, 0, 4), thrust=1.5)),
-        server().decode(target(7, thrust=-0.5)),
-    )
     assert received.q_wb == pytest.approx((0, 0.6, 0, 0.8)) and (received.throttle, low.throttle) == (1.0, 0.0)
 
 
