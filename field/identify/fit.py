@@ -1,7 +1,11 @@
 """System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % bounds.
 
-Linear least squares inside, a search over delay and lag outside (`regression.py`). A fit is tested before it is told:
-whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
+    f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
+
+c(u) is piecewise linear in knots, so that force is linear in knots, d and k: linear least squares inside, a search over delay
+and lag outside (`regression.py`). The battery is an input: motors see the duty times the voltage, so that thrust is a curve
+over throttle * (U / U_ref)^n. A fit is tested before it is told: whether the logs agree, and how it predicts what it has not
+seen.
 """
 
 from collections.abc import Sequence
@@ -13,43 +17,29 @@ import numpy as np
 
 from gate_racer.field.identify.regression import (
     AXES,
-    EXPONENTS,
-    FORCE_BIAS,
-    FORCE_SCALE,
-    KNOTS,
     LAGS_S,
-    LENGTH_SCALE,
-    LOG_SCALE,
-    SEVERAL,
     AxisRate,
-    BatteryUse,
     Estimate,
     Evidence,
     Prediction,
     Timing,
-    battery_of,
     delayed,
-    explained,
     filtered,
     fit_rate,
-    force_rows,
     half_widths,
     hats,
     independent_samples,
+    lagged,
     least,
     predict,
     profile,
-    reached,
     slopes,
-    solved,
-    straight,
     times,
-    weights,
     widened,
 )
-from gate_racer.field.identify.signals import STEP_S, Signals, around
+from gate_racer.field.identify.signals import AFTER_S, STEP_S, Signals, around
 from gate_racer.link.logs.samples import SignalError
-from gate_racer.pilot.guidance.exciter import Manoeuvres
+from gate_racer.pilot.guidance.exciter import THROTTLES, Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 from gate_racer.vehicle.statistics import Z95
@@ -69,8 +59,87 @@ RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that i
 INFLOW, INFLOW_GAIN = 3.5, 1.15
 # m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
 IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
+KNOTS = np.array(THROTTLES)  # of the thrust curve
+STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
+# Standard deviations of what no residual shows: of a consumer accelerometer's scale, -, as in `sim/worlds/unknown.yaml`; of the
+# scale of lengths, and so of velocities, in a flight without a map, - (measured: drag errs by 1.5 % rms in five explorations of
+# VQ1); of the accelerometer's bias along the thrust, m/s^2, as by 0.3 deg between pad and body axes.
+FORCE_SCALE, LENGTH_SCALE, FORCE_BIAS = 0.005, 0.008, 0.05
+LOG_SCALE = FORCE_SCALE  # of the thrust in one log against another: temperature and offset of the same accelerometer
 EXPONENT_SIGMA = 0.15  # -, prior of the battery's exponent about 1 (chosen)
 INDEPENDENT_S = 1.0  # s of a log that count as one sample (chosen)
+
+
+CELL_V, FULL_V = 3.7, 4.25  # V of a cell: nominal, and most
+VARIES = 1.03  # -, ratio of the largest to the smallest voltage in flight above which it matters (chosen)
+EXPONENTS = np.arange(0.5, 1.21, 0.05)  # tried where several logs tell; 0 of a controller that compensates is not
+SEVERAL = 3  # logs from which the exponent is fitted: within one flight voltage and throttle move together
+
+
+@dataclass(frozen=True)
+class BatteryUse:
+    """Reference voltage of a thrust curve, and the exponent of the voltage in the throttle that the motors see."""
+
+    reference_v: float
+    exponent: float = 1.0
+
+    def seen(self, log: Signals) -> Signals:
+        return replace(log, throttle=log.throttle * (log.voltage / self.reference_v) ** self.exponent)
+
+
+def battery_of(logs: list[Signals]) -> BatteryUse | None:
+    flown = [log.voltage[log.valid] for log in logs if log.valid.any()]
+    volts: Array = np.concatenate(flown) if flown else np.zeros(0)
+    if not len(volts) or not np.isfinite(volts).all() or volts.min() <= 0:
+        return None
+    low, high = np.percentile(volts, [2, 98])
+    if high < VARIES * low:
+        return None
+    most = max(float(log.voltage[log.trusted].max()) for log in logs)
+    return BatteryUse(float(CELL_V * np.ceil(most / FULL_V)))
+
+
+def reached(logs: list[Signals], least: float) -> Array:
+    weight = sum(hats(log.throttle[log.valid], KNOTS).sum(axis=0) for log in logs)
+    return KNOTS[np.asarray(weight) >= least]
+
+
+def explained(log: Signals, knots: Array) -> Mask:
+    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
+    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
+    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
+    return log.valid & ~after
+
+
+def force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> Array:
+    """Return the design matrix (N, 3, K) of the force; `drags` is 0, 1 (quadratic) or 4 (linear by axis, quadratic)."""
+    A = np.zeros((len(log.t), 3, len(knots) + drags))
+    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
+    if drags == 4:
+        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
+    if drags:
+        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
+    return A
+
+
+def solved(A: Array, f: Array) -> Array:
+    from scipy.optimize import lsq_linear  # slow to load
+
+    return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
+
+
+def weights(predicted: Array) -> Array:
+    """Return the weight of each force (N, 3): stamps err by some ms, which counts where the force changes fast."""
+    slope = np.asarray(np.gradient(predicted, STEP_S, axis=0))
+    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
+
+
+def straight(knots: Array, columns: int) -> Array:
+    """Return (K - 2, columns): deviation of each inner knot of the curve from the line between its neighbours."""
+    rows = np.zeros((max(0, len(knots) - 2), columns))
+    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
+        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
+    return rows
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,7 @@
-"""The regression of specific force on thrust and drag, for given delay and lag: rows, weights, solution, and 95 % bounds.
+"""What fits to flight logs share: delays and lags, body rates, predictions, and 95 % bounds.
 
-    f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
-
-c(u) is piecewise linear in knots, so that force is linear in knots, d and k.
-
-The battery is an input: motors see the duty times the voltage, so that thrust is a curve over throttle * (U / U_ref)^n. Body
-rates have a gain and a lag per axis, omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]. A fit is tested by what it predicts of
-flight that it has not seen: half a second in open loop.
+Body rates have a gain and a lag per axis, omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]. A fit is tested by what it predicts
+of flight that it has not seen: half a second in open loop.
 
 Bounds are honest where residuals are correlated and where none shows the error. Residuals of logs are correlated over
 seconds, since the velocity and the attitude in them are estimates: white-noise formulas promise too much. The scores of
@@ -20,13 +15,12 @@ own, and what they tell is added.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gate_racer.field.identify.signals import AFTER_S, STEP_S, Signals
-from gate_racer.pilot.guidance.exciter import THROTTLES
+from gate_racer.field.identify.signals import STEP_S, Signals
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import Array, Mask
 from gate_racer.vehicle.statistics import Z95
@@ -35,11 +29,7 @@ BLOCKS_S = (1.0, 2.0, 4.0)  # s, lengths of a block: errors of estimated velocit
 LOG_S = 1e6  # s, a block of which holds a whole log: what a model misses lasts as long as the flight
 FEWEST, FEWEST_LOGS = 3, 6  # blocks, and logs, from which a covariance can be estimated
 QUANTILE = 0.975  # -, two-sided 95 %
-# Standard deviations of what no residual shows: of a consumer IMU's scales, -, as in `sim/worlds/unknown.yaml`; of the scale of
-# lengths, and so of velocities, in a flight without a map, - (measured: drag errs by 1.5 % rms in five explorations of VQ1); of
-# the accelerometer's bias along the thrust, m/s^2, as by 0.3 deg between pad and body axes.
-FORCE_SCALE, RATE_SCALE, LENGTH_SCALE, FORCE_BIAS = 0.005, 0.005, 0.008, 0.05
-LOG_SCALE = FORCE_SCALE  # of the thrust in one log against another: temperature and offset of the same accelerometer
+RATE_SCALE = 0.005  # -, standard deviation of a consumer gyro's scale, as in `sim/worlds/unknown.yaml`
 
 
 def half_widths(J: Array, residual: Array, t: Array, prior: Array | None = None) -> Array:
@@ -169,9 +159,7 @@ def independent_samples(residual: Array, t: Array) -> float:
     return len(residual) * white / max(white, *sums, 1e-12)
 
 
-KNOTS = np.array(THROTTLES)  # of the thrust curve
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
-STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 
 
 def lagged(u: Array, delay: float, lag: float, step_s: float = STEP_S) -> Array:
@@ -199,49 +187,6 @@ def hats(u: Array, knots: Array) -> Array:
     return np.column_stack([np.interp(u, knots, row) for row in np.eye(len(knots))])
 
 
-def reached(logs: list[Signals], least: float) -> Array:
-    weight = sum(hats(log.throttle[log.valid], KNOTS).sum(axis=0) for log in logs)
-    return KNOTS[np.asarray(weight) >= least]
-
-
-def explained(log: Signals, knots: Array) -> Mask:
-    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
-    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
-    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
-    return log.valid & ~after
-
-
-def force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> Array:
-    """Return the design matrix (N, 3, K) of the force; `drags` is 0, 1 (quadratic) or 4 (linear by axis, quadratic)."""
-    A = np.zeros((len(log.t), 3, len(knots) + drags))
-    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
-    if drags == 4:
-        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
-    if drags:
-        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
-    return A
-
-
-def solved(A: Array, f: Array) -> Array:
-    from scipy.optimize import lsq_linear  # slow to load
-
-    return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
-
-
-def weights(predicted: Array) -> Array:
-    """Return the weight of each force (N, 3): stamps err by some ms, which counts where the force changes fast."""
-    slope = np.asarray(np.gradient(predicted, STEP_S, axis=0))
-    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
-
-
-def straight(knots: Array, columns: int) -> Array:
-    """Return (K - 2, columns): deviation of each inner knot of the curve from the line between its neighbours."""
-    rows = np.zeros((max(0, len(knots) - 2), columns))
-    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
-        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
-    return rows
-
-
 def slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -> tuple[Array, Array]:
     here, step = predict(delay, lag), DIFFERENCE_S
     return (predict(delay + step, lag) - here) / step, (predict(delay, lag + step) - here) / step
@@ -249,35 +194,6 @@ def slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -
 
 def times(logs: list[Signals]) -> Array:
     return np.concatenate([log.t - log.t[0] + LOG_S * k for k, log in enumerate(logs)])
-
-
-CELL_V, FULL_V = 3.7, 4.25  # V of a cell: nominal, and most
-VARIES = 1.03  # -, ratio of the largest to the smallest voltage in flight above which it matters (chosen)
-EXPONENTS = np.arange(0.5, 1.21, 0.05)  # tried where several logs tell; 0 of a controller that compensates is not
-SEVERAL = 3  # logs from which the exponent is fitted: within one flight voltage and throttle move together
-
-
-@dataclass(frozen=True)
-class BatteryUse:
-    """Reference voltage of a thrust curve, and the exponent of the voltage in the throttle that the motors see."""
-
-    reference_v: float
-    exponent: float = 1.0
-
-    def seen(self, log: Signals) -> Signals:
-        return replace(log, throttle=log.throttle * (log.voltage / self.reference_v) ** self.exponent)
-
-
-def battery_of(logs: list[Signals]) -> BatteryUse | None:
-    flown = [log.voltage[log.valid] for log in logs if log.valid.any()]
-    volts: Array = np.concatenate(flown) if flown else np.zeros(0)
-    if not len(volts) or not np.isfinite(volts).all() or volts.min() <= 0:
-        return None
-    low, high = np.percentile(volts, [2, 98])
-    if high < VARIES * low:
-        return None
-    most = max(float(log.voltage[log.trusted].max()) for log in logs)
-    return BatteryUse(float(CELL_V * np.ceil(most / FULL_V)))
 
 
 AXES = ("roll", "pitch", "yaw")
