@@ -331,10 +331,7 @@ class Frame:
 
 @dataclass(slots=True)
 class CodecCounters:
-    stray: int = 0  # bytes outside of frames
-    checksum: int = 0  # frames with a wrong checksum
-    oversized: int = 0  # longer frames, or of version 2
-    incomplete: int = 0  # frames that were never completed
+    damaged: int = 0  # bytes outside of whole frames of version 1
     direction: int = 0  # valid frames in the other direction: an echo
     malformed: int = 0  # replies with an invalid payload
     refused: int = 0  # requests answered by an error
@@ -368,7 +365,7 @@ class Parser:
         """Discard the first byte of an incomplete frame, and return the frames found behind it."""
         if not self._buffer:
             return []
-        self.counters.incomplete += 1
+        self.counters.damaged += 1
         del self._buffer[0]
         return self._search()
 
@@ -376,21 +373,19 @@ class Parser:
         frames, buffer, counters = list[Frame](), self._buffer, self.counters
         while len(buffer) > HEADER.size:
             begin, direction, size, command = HEADER.unpack_from(buffer)
-            end, known = HEADER.size + size, begin == BEGIN and direction in DIRECTIONS
-            oversized = known and JUMBO in (size, command)
-            if known and not oversized and len(buffer) <= end:
+            end = HEADER.size + size
+            known = begin == BEGIN and direction in DIRECTIONS and JUMBO not in (size, command)
+            if known and len(buffer) <= end:
                 break
-            if known and not oversized and buffer[end] == xor8(buffer[3:end]):
-                if direction in self._expected:
-                    frames.append(Frame(command, bytes(buffer[HEADER.size : end]), Direction(direction)))
-                else:
-                    counters.direction += 1
-                del buffer[: end + 1]
+            if not known or buffer[end] != xor8(buffer[3:end]):
+                counters.damaged += 1
+                del buffer[0]
                 continue
-            counters.oversized += oversized
-            counters.checksum += known and not oversized
-            counters.stray += 1
-            del buffer[0]
+            if direction in self._expected:
+                frames.append(Frame(command, bytes(buffer[HEADER.size : end]), Direction(direction)))
+            else:
+                counters.direction += 1
+            del buffer[: end + 1]
         return frames
 
 

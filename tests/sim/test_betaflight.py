@@ -103,7 +103,7 @@ def paced(stick_hz, requests, seconds=4.0, step_s=0.00025):
                 turn += 1
                 if turn % len(requests) == 0:
                     times.append(t)
-    assert scheduler.timeouts == 0 and codec.counters.checksum == 0
+    assert scheduler.timeouts == 0 and codec.counters.damaged == 0
     return np.diff(times)
 
 

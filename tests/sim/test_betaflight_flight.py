@@ -218,7 +218,7 @@ def test_telemetry_is_as_fast_as_the_line_with_rising_times():
     assert 0 < companion.port.t - samples[-1].t < 0.05
     assert samples[-1].accel[2] == pytest.approx(-9.8, abs=2.5)
     assert len(companion.of(Heartbeat)) == pytest.approx(16, abs=2)
-    assert companion.client.counters.timeouts == companion.client.counters.checksum == 0
+    assert companion.client.counters.timeouts == companion.client.counters.damaged == 0
 
 
 def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
