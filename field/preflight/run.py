@@ -147,7 +147,7 @@ class Rehearsal:
     """State machine of the rehearsal: pass messages to `receive`, and send `sticks`. Times in s of one monotonic clock."""
 
     def __init__(self, profile: BetaflightProfile, begin: float):
-        self._profile, self._begin = profile, begin
+        self._profile = profile
         self.stage, self.cause = RehearsalStage.ARM, ""
         self.checks: list[Check] = []
         self._armed = self._handed_over = False

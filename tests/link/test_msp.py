@@ -17,7 +17,7 @@ from gate_racer.link.msp.ports import open_port
 from gate_racer.link.options import SAFETY_PAGE
 from gate_racer.link.sockets import LinkError
 
-ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
+SAY, NO = Direction.ANSWER, Direction.ERROR
 
 
 def parser() -> Parser:
