@@ -114,7 +114,7 @@ def _leaves(value: object, name: str = "") -> dict[str, object]:
 
 
 LISTEN_S = 0.5  # s to listen for unsolicited bytes
-SHOWN = 3  # changes listed in a refusal
+SHOWN = 3  # most changes listed in a refusal
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
     first = read_constants(line)
     if differing := changes(first, read_constants(line)):
         cure = "end the program that configures the flight controller"
-        raise UserError(f"two readings differ: {_listed(differing)}: {cure}")
+        raise UserError(f"two readings differ: {', '.join(differing[:SHOWN])}: {cure}")
     require_safe(line, profile, first)
     return first
 
@@ -207,9 +207,4 @@ def require_unchanged(port: Port, path: Path, file: PreflightFile, profile: Beta
     require_alone(port)
     found = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     if differing := changes(file.constants, found):
-        raise UserError(f"{path}: {_listed(differing)}: run preflight again")
-
-
-def _listed(differing: list[str]) -> str:
-    more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
-    return ", ".join(differing[:SHOWN]) + more
+        raise UserError(f"{path}: {', '.join(differing[:SHOWN])}: run preflight again")
