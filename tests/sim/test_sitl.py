@@ -134,7 +134,6 @@ def test_other_frames_pass_and_the_firmware_reports_arming(relayed):
 @INSTALLED
 def test_betaflight_itself_arms_climbs_and_turns_by_its_sticks():
     from gate_racer.link.msp.messages import MspCodec
-    from gate_racer.link.msp.profile import sticks_by_rates
 
     codec, hover = MspCodec(), ARCHER.throttle.throttle(1.3 * GRAVITY)
     with firmware(Path(PROGRAM), BF, ARCHER) as sitl:
@@ -145,7 +144,7 @@ def test_betaflight_itself_arms_climbs_and_turns_by_its_sticks():
             yaws, rolls = (0 < station.t - armed_t - start < 0.3 for start in (1.8, 2.2))
             throttle = hover if station.t > armed_t + 1.3 else 0.0
             if station.simulator.count % 24 == 0:
-                station.receive(codec.sticks(sticks_by_rates(BF, (3.0 * rolls, 0.0, 3.0 * yaws), throttle)), station.t)
+                station.receive(codec.sticks(BF.sticks_by_rates((3.0 * rolls, 0.0, 3.0 * yaws), throttle)), station.t)
             station.serve(station.tick_t)
             station.tick()
             turned = np.maximum(turned, station.simulator.truth.x[10:13])
