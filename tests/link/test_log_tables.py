@@ -56,6 +56,8 @@ WRITTEN = [
     ("t,throttle,ax_b,ay_b,az_b", lambda *row: row, ""),
     (HEAD.replace(",", ";"), lambda *row: row, ""),
     (HEAD.replace(",", "\t"), lambda *row: row, ""),
+    (HEAD.replace("t,", "timestamp,time_us,"), lambda t, *row: (int(1e3 * t), 1e6 * t, *row), ""),  # its unit is known
+    (f"{HEAD},w_x,w_y,w_z", lambda t, *row: (t, *row, 0.3 if t else 500.0, 0, 0), ""),  # a glitch is no other unit
     (HEAD, lambda t, *row: (round(1e3 * t), *row), "column t is taken in ms, by its steps"),
     (HEAD, lambda t, *row: (round(1e6 * t), *row), "column t is taken in us, by its steps"),
     (HEAD, lambda t, *row: (round(1e9 * t), *row), "column t is taken in ns, by its steps"),
@@ -133,12 +135,6 @@ def test_velocities_whose_axes_are_not_those_of_the_forces_are_noted(turned, not
     assert sum("check the axes" in note for note in read_log_signals(tmp_path / "a.csv").notes) == noted
 
 
-def test_a_few_glitches_of_a_gyro_are_no_other_unit(tmp_path):
-    head, glitches = f"{HEAD},w_x,w_y,w_z", iter([500.0, *[0.3] * (len(ROWS) - 1)])
-    log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: (*row, next(glitches), 0, 0)))
-    assert log.get("omega").values[1] == pytest.approx([0.3, 0, 0])
-
-
 TIMES = {"time_s": 1, "timestamp_ms": 1e3, "TimeUS": 1e6, "time_usec [us]": 1e6, "t_ns": 1e9}
 
 
@@ -149,13 +145,6 @@ def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(name, per
     log = read_log_signals(path)
     assert log.notes == () and log.get("force").t[-1] == pytest.approx(59.0)
     assert log.get("omega").values[0] == pytest.approx([np.radians(400), 0, 0])
-
-
-def test_of_several_times_the_one_whose_unit_is_known_counts(tmp_path):
-    head = HEAD.replace("t,", "timestamp,time_us,")
-    path = as_table(tmp_path / "a.csv", head, lambda t, *row: (int(1e3 * t), 1e6 * t, *row))
-    log = read_log_signals(path)
-    assert log.get("force").t == pytest.approx([row[0] for row in ROWS]) and log.notes == ()
 
 
 def test_a_stated_unit_of_forces_is_believed(tmp_path):
