@@ -16,8 +16,6 @@ OPTIONS = {"course": {"--gates": "gates"}, "records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class MappingSettings:
-    """Settings of `map-track`."""
-
     gates: int | None = key(None, "number of gates", "N", least=1)
     opening_m: float = key(VADR_FRAME.opening_m, "side length of the openings, m")
     outer_m: float = key(VADR_FRAME.outer_m, "outer side length of the frames, m")

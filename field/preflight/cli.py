@@ -14,8 +14,6 @@ OPTIONS = {"aircraft": {"--profile": "profile"}, "checks": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class PreflightSettings:
-    """Settings of `preflight`."""
-
     link: ConsentSettings = field(default_factory=ConsentSettings)
     profile: str = key("betaflight", "MSP profile: name or YAML file", "NAME")
     vehicle: str = key("archer", "name or YAML file", "NAME")

@@ -15,15 +15,11 @@ OPTIONS = {"records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class ProbedLinkSettings(LinkSettings):
-    """Settings of the link."""
-
     profile: str = key(AUTO, "profile to compare with; `auto` is the nearest known", "NAME")
 
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """Settings of `probe-link`."""
-
     link: ProbedLinkSettings = field(default_factory=ProbedLinkSettings)
     vehicle: str = key("dcl", "vehicle with which the motion is compared")
     seconds: float = key(5.0, "duration of the measurement at rest, s", least=1, most=600)

@@ -13,8 +13,6 @@ OPTIONS = {"records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """Settings of `fly-report`."""
-
     track: str = key("", "name or YAML file; else the log's")
     out: Path | None = key(None, "page to write; else the log's name with .html, or -compared.html", "FILE")
     film: Path | None = key(None, "also write a film: images, detections, map, estimate", "FILE.webm", ending=".webm")
