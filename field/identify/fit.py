@@ -1,11 +1,7 @@
 """System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % bounds.
 
-    f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
-
-c(u) is piecewise linear in knots, so that force is linear in knots, d and k: linear least squares inside, a search over delay
-and lag outside (`regression.py`). The battery is an input: motors see the duty times the voltage, so that thrust is a curve
-over throttle * (U / U_ref)^n. A fit is tested before it is told: whether the logs agree, and how it predicts what it has not
-seen.
+Linear least squares inside, a search over delay and lag outside (`regression.py`). A fit is tested before it is told:
+whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
 """
 
 from collections.abc import Sequence
@@ -17,29 +13,44 @@ import numpy as np
 
 from gate_racer.field.identify.regression import (
     AXES,
+    EXPONENTS,
+    FORCE_BIAS,
+    FORCE_SCALE,
+    KNOTS,
     LAGS_S,
+    LENGTH_SCALE,
+    LOG_SCALE,
+    SEVERAL,
     AxisRate,
+    BatteryUse,
     Estimate,
     Evidence,
     Prediction,
     Timing,
+    battery_of,
     delayed,
+    explained,
     filtered,
     fit_rate,
+    force_rows,
     half_widths,
     hats,
     independent_samples,
-    lagged,
     least,
     predict,
     profile,
+    reached,
     slopes,
+    solved,
+    straight,
     times,
+    weights,
+    white_widths,
     widened,
 )
-from gate_racer.field.identify.signals import AFTER_S, STEP_S, Signals, around
+from gate_racer.field.identify.signals import STEP_S, Signals, around
 from gate_racer.link.logs.samples import SignalError
-from gate_racer.pilot.guidance.exciter import THROTTLES, Manoeuvres
+from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 from gate_racer.vehicle.statistics import Z95
@@ -59,91 +70,14 @@ RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that i
 INFLOW, INFLOW_GAIN = 3.5, 1.15
 # m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
 IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
-KNOTS = np.array(THROTTLES)  # of the thrust curve
-STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
-# Standard deviations of what no residual shows: of a consumer accelerometer's scale, -, as in `sim/worlds/unknown.yaml`; of the
-# scale of lengths, and so of velocities, in a flight without a map, - (measured: drag errs by 1.5 % rms in five explorations of
-# VQ1); of the accelerometer's bias along the thrust, m/s^2, as by 0.3 deg between pad and body axes.
-FORCE_SCALE, LENGTH_SCALE, FORCE_BIAS = 0.005, 0.008, 0.05
-LOG_SCALE = FORCE_SCALE  # of the thrust in one log against another: temperature and offset of the same accelerometer
 EXPONENT_SIGMA = 0.15  # -, prior of the battery's exponent about 1 (chosen)
 INDEPENDENT_S = 1.0  # s of a log that count as one sample (chosen)
 
 
-CELL_V, FULL_V = 3.7, 4.25  # V of a cell: nominal, and most
-VARIES = 1.03  # -, ratio of the largest to the smallest voltage in flight above which it matters (chosen)
-EXPONENTS = np.arange(0.5, 1.21, 0.05)  # tried where several logs tell; 0 of a controller that compensates is not
-SEVERAL = 3  # logs from which the exponent is fitted: within one flight voltage and throttle move together
-
-
-@dataclass(frozen=True)
-class BatteryUse:
-    """Reference voltage of a thrust curve, and the exponent of the voltage in the throttle that the motors see."""
-
-    reference_v: float
-    exponent: float = 1.0
-
-    def seen(self, log: Signals) -> Signals:
-        return replace(log, throttle=log.throttle * (log.voltage / self.reference_v) ** self.exponent)
-
-
-def battery_of(logs: list[Signals]) -> BatteryUse | None:
-    flown = [log.voltage[log.valid] for log in logs if log.valid.any()]
-    volts: Array = np.concatenate(flown) if flown else np.zeros(0)
-    if not len(volts) or not np.isfinite(volts).all() or volts.min() <= 0:
-        return None
-    low, high = np.percentile(volts, [2, 98])
-    if high < VARIES * low:
-        return None
-    most = max(float(log.voltage[log.trusted].max()) for log in logs)
-    return BatteryUse(float(CELL_V * np.ceil(most / FULL_V)))
-
-
-def reached(logs: list[Signals], least: float) -> Array:
-    weight = sum(hats(log.throttle[log.valid], KNOTS).sum(axis=0) for log in logs)
-    return KNOTS[np.asarray(weight) >= least]
-
-
-def explained(log: Signals, knots: Array) -> Mask:
-    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
-    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
-    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
-    return log.valid & ~after
-
-
-def force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> Array:
-    """Return the design matrix (N, 3, K) of the force; `drags` is 0, 1 (quadratic) or 4 (linear by axis, quadratic)."""
-    A = np.zeros((len(log.t), 3, len(knots) + drags))
-    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
-    if drags == 4:
-        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
-    if drags:
-        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
-    return A
-
-
-def solved(A: Array, f: Array) -> Array:
-    from scipy.optimize import lsq_linear  # slow to load
-
-    return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
-
-
-def weights(predicted: Array) -> Array:
-    """Return the weight of each force (N, 3): stamps err by some ms, which counts where the force changes fast."""
-    slope = np.asarray(np.gradient(predicted, STEP_S, axis=0))
-    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
-
-
-def straight(knots: Array, columns: int) -> Array:
-    """Return (K - 2, columns): deviation of each inner knot of the curve from the line between its neighbours."""
-    rows = np.zeros((max(0, len(knots) - 2), columns))
-    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
-        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
-    return rows
-
-
 @dataclass(frozen=True)
 class LogScale:
+    """Thrust of one log over the common curve."""
+
     log: str
     scale: Estimate
 
@@ -161,6 +95,7 @@ class Fit:
     battery: BatteryUse | None  # the throttle's reference voltage, None where it does not matter or is unknown
     scales: tuple[LogScale, ...]  # of several logs
     spread: float  # standard deviation of the thrust between logs, -, with which the bounds are widened
+    correlated: float  # factor of the bounds over those of white residuals
     residual_m_s2: float  # rms on all samples
     predicted: Prediction  # of stretches that were held out
     notes: tuple[str, ...]  # what is not believed, and why
@@ -171,10 +106,12 @@ class Fit:
 
     @property
     def delay_s(self) -> float:
+        """Delay of commands, s, the most likely."""
         return self.timing.delay.value
 
     @property
     def thrust_lag_s(self) -> float:
+        """First-order lag of the thrust, s, the most likely."""
         return self.timing.lag.value
 
 
@@ -196,6 +133,7 @@ class _Thrust:
 
     @property
     def residual(self) -> Array:
+        """Weighted residual of what was used."""
         return ((self.A @ self.x - self.f) * self.weight)[self.used]
 
 
@@ -204,11 +142,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     Raises SignalError if the logs hold too little flight, or the throttle varies too little for a fit.
     """
-    seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
-    if seconds < LEAST_S:
-        raise SignalError(
-            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used; {LEAST_S:g} s is needed"
-        )
+    _require_flight(logs)
     battery = battery_of(logs)
     logs, struck = _without_impacts(logs, battery, linear_drag)
     if battery is not None:
@@ -222,11 +156,13 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     delay, lag = timing.delay.value, timing.lag.value
     fit = _solve(logs, delay, lag, linear_drag)
     unseen = [_last(log.valid) for log in logs]
-    seen = [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)]
-    early = _solve(seen, delay, lag, linear_drag)
+    early = _solve(
+        [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)], delay, lag, linear_drag
+    )
+    half, correlated = _bounds(fit)
     scales, spread = _agreement(fit)
+    widths = np.hypot(half, Z95 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
     n, drags = len(fit.knots), fit.drags
-    widths = widened(_bounds(fit), spread * np.where(np.arange(len(fit.x)) < n, fit.x, 0.0))
     each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
     _require_rise(fit.knots, each[:n], logs[0])
     axes = tuple(fit_rate(logs, axis, timing.delay) for axis in range(3))
@@ -240,9 +176,10 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         battery=battery,
         scales=scales,
         spread=spread,
+        correlated=correlated,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predict(logs, unseen, early.knots, early.x, delay, lag),
-        notes=(*struck, *fast, *(axis.fault for axis in axes if axis.fault)),
+        notes=(*struck, *fast, *_apart(timing), *(axis.fault for axis in axes if axis.fault)),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(fit.A @ fit.x).reshape(-1, 3),
         measured_b=fit.f.reshape(-1, 3),
@@ -250,12 +187,23 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     )
 
 
+def _require_flight(logs: list[Signals]) -> None:
+    """Raise SignalError where the logs hold hardly any flight."""
+    seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
+    if seconds < LEAST_S:
+        raise SignalError(
+            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
+        )
+
+
 def _drags(logs: list[Signals], linear: bool) -> int:
+    """Return the number of drag parameters that the logs excite."""
     moving = max(float(np.linalg.norm(log.v_b[log.valid], axis=1).max(initial=0.0)) for log in logs)
     return (3 if linear else 0) + 1 if moving > MOVING_M_S else 0
 
 
 def _knots(logs: list[Signals]) -> Array:
+    """Return the knots that the logs reach. Raises SignalError for fewer than two."""
     knots = reached(logs, KNOT_LEAST)
     if len(knots) < 2:
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
@@ -287,6 +235,7 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     A = rows(*start)
     weight = weights((A @ solved(A[used], f))[:, None])[used, 0]
     return Evidence(
+        logs[0].source,
         lambda delay, lag: float(np.mean(residual(delay, lag, weight) ** 2)),
         independent_samples(residual(*start, weight), t),
         STEP_S * len(f),
@@ -294,10 +243,12 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
 
 
 def _first(logs: list[Signals], linear: bool) -> _Thrust:
+    """Return a solution of all logs for the delay and lag that fit them best."""
     return _solve(logs, *least(_evidence(logs, linear).misfit, every=3), linear)
 
 
 def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thrust:
+    """Return the weighted solution for delay and lag."""
     knots, drags = _knots(logs), _drags(logs, linear)
     used = np.repeat(np.concatenate([explained(log, knots) for log in logs]), 3)
     A = np.concatenate([force_rows(log, knots, delay, lag, drags) for log in logs]).reshape(-1, len(knots) + drags)
@@ -310,6 +261,7 @@ def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thru
 
 
 def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
+    """Return how the battery acts: its exponent is 1 unless several logs tell better."""
     if len(logs) < SEVERAL:
         return battery
     misfits = []
@@ -329,12 +281,14 @@ def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bo
     residual = np.abs((fit.A @ fit.x - fit.f) * fit.weight).reshape(-1, 3).max(axis=1)
     limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
     own = np.split(residual, np.cumsum([len(log.t) for log in logs])[:-1])
-    pairs = zip(logs, own, strict=True)
-    struck = [log.valid & around(log.valid & (r > limit)) & (not log.velocity_only) for log, r in pairs]
+    struck = [
+        log.valid & around(log.valid & (r > limit)) & (not log.velocity_only) for log, r in zip(logs, own, strict=True)
+    ]
     seconds = STEP_S * sum(int(mask.sum()) for mask in struck)
     kept = [replace(log, valid=log.valid & ~mask) for log, mask in zip(logs, struck, strict=True)]
-    note = f"{seconds:.1f} s were cut around contact and impacts, forces that no throttle explains"
-    return kept, [note] if seconds else []
+    return kept, [
+        f"{seconds:.1f} s were cut around contact and impacts, forces that no throttle explains"
+    ] if seconds else []
 
 
 def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], list[str]]:
@@ -357,19 +311,22 @@ def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], l
     after = float(np.sqrt(np.mean(again.residual**2)))
     if before < INFLOW_GAIN * after or len(again.knots) < len(fit.knots):
         return logs, []
-    told = f"{1 - share:.0%} of the flight was cut: climbing or sinking fast, its thrust is another"
+    told = (
+        f"{1 - share:.0%} of the flight was cut: climbing or sinking fast against its throttle, its thrust is another"
+    )
     return slow, [f"{told} (residual {before:.2f} -> {after:.2f} m/s^2)"]
 
 
 def _last(valid: Mask) -> Mask:
+    """Return the last HELD_OUT of the valid samples (N,)."""
     at = np.flatnonzero(valid)
     late = np.zeros(len(valid), bool)
     late[at[round((1 - HELD_OUT) * len(at)) :]] = True
     return late
 
 
-def _bounds(fit: _Thrust) -> Array:
-    """Return the 95 % half widths (K,) of the parameters."""
+def _bounds(fit: _Thrust) -> tuple[Array, float]:
+    """Return the 95 % half widths (K,) of the parameters, and their largest ratio to those of white residuals."""
     n = len(fit.x)
 
     def predicted(delay: float, lag: float) -> Array:
@@ -379,7 +336,9 @@ def _bounds(fit: _Thrust) -> Array:
     by_timing = [slope * fit.weight for slope in slopes(predicted, fit.delay, fit.lag)]
     J = np.column_stack([fit.A * fit.weight[:, None], *by_timing])[fit.used]
     smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(times(fit.logs), 3)[fit.used]
-    return widened(half_widths(J, fit.residual, t, smooth)[:n], _unseen(fit.x, len(fit.knots), fit.drags))
+    half = half_widths(J, fit.residual, t, smooth)[:n]
+    ratio = np.median(half / np.maximum(white_widths(J, fit.residual, smooth)[:n], 1e-12))
+    return widened(half, _unseen(fit.x, len(fit.knots), fit.drags)), float(ratio)
 
 
 def _unseen(x: Array, knots: int, drags: int) -> Array:
@@ -390,6 +349,7 @@ def _unseen(x: Array, knots: int, drags: int) -> Array:
 
 
 def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
+    """Return each log's thrust over the common one, and their spread beyond what their bounds explain."""
     if len(fit.logs) < 2:
         return (), 0.0
     thrust = (fit.A[:, : len(fit.knots)] @ fit.x[: len(fit.knots)]).reshape(-1, 3)[:, 2] * fit.weight[2::3]
@@ -409,6 +369,13 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
     return tuple(found), float(np.sqrt(max(0.0, beyond)))
 
 
+def _apart(timing: Timing) -> list[str]:
+    """Return which logs exclude the common delay."""
+    delay = timing.delay.value
+    others = [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]
+    return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
+
+
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     """Raise SignalError for a thrust that falls or hardly rises with the throttle, as no motor's does, with the likely cause.
 
@@ -425,14 +392,20 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     else:
         return
     fall = "falls" if span_m_s2 < 0 else "hardly rises"
-    if may_rise or float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
-        cause = "the throttle varies too little; fly throttle steps"
+    if may_rise:
+        cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
+    elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
+        cause = "the flight only hovers; fly throttle steps"
     elif log.velocity_only:
         cause = "v_z must be positive downwards (NED)"
+    elif float(np.median(log.force_b[log.valid, 2])) > 0:
+        cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
     else:
-        cause = "force must be that of body axes FRD, throttle what these motors were commanded at that time"
-    ends = (f"{one.value:.1f} m/s^2 at throttle {knots[k]:.2f}" for one, k in ((first, a), (last, b)))
-    raise SignalError(f"{log.source}: thrust {fall} from {' to '.join(ends)}: {cause}")
+        cause = "the throttle must be what these motors were commanded, by the clock of the motion"
+    raise SignalError(
+        f"{log.source}: thrust {fall} from {first.value:.1f} m/s^2 at throttle {knots[a]:.2f} to {last.value:.1f} m/s^2 at"
+        f" {knots[b]:.2f}: {cause}"
+    )
 
 
 def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:
@@ -454,5 +427,8 @@ def _wanted(knots: Array, drags: int, rates: Sequence[AxisRate], timing: Timing)
         wanted.append("throttle steps of a quarter of its range, each held for 0.5 s, for delay and lag")
     wanted += [f"{AXES[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
-    flown = f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}"
-    return (*wanted, flown) if wanted else ()
+    return (
+        (*wanted, f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}")
+        if wanted
+        else ()
+    )

@@ -1,7 +1,12 @@
-"""What fits to flight logs share: delays and lags, body rates, predictions, and 95 % bounds.
+"""The regression of specific force on thrust and drag, for given delay and lag: rows, weights, solution, and 95 % bounds.
 
-Body rates have a gain and a lag per axis, omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]. A fit is tested by what it predicts
-of flight that it has not seen: half a second in open loop.
+    f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
+
+c(u) is piecewise linear in knots, so that force is linear in knots, d and k.
+
+The battery is an input: motors see the duty times the voltage, so that thrust is a curve over throttle * (U / U_ref)^n. Body
+rates have a gain and a lag per axis, omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]. A fit is tested by what it predicts of
+flight that it has not seen: one step ahead, and half a second in open loop.
 
 Bounds are honest where residuals are correlated and where none shows the error. Residuals of logs are correlated over
 seconds, since the velocity and the attitude in them are estimates: white-noise formulas promise too much. The scores of
@@ -15,12 +20,13 @@ own, and what they tell is added.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gate_racer.field.identify.signals import STEP_S, Signals
+from gate_racer.field.identify.signals import AFTER_S, STEP_S, Signals
+from gate_racer.pilot.guidance.exciter import THROTTLES
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import Array, Mask
 from gate_racer.vehicle.statistics import Z95
@@ -29,7 +35,11 @@ BLOCKS_S = (1.0, 2.0, 4.0)  # s, lengths of a block: errors of estimated velocit
 LOG_S = 1e6  # s, a block of which holds a whole log: what a model misses lasts as long as the flight
 FEWEST, FEWEST_LOGS = 3, 6  # blocks, and logs, from which a covariance can be estimated
 QUANTILE = 0.975  # -, two-sided 95 %
-RATE_SCALE = 0.005  # -, standard deviation of a consumer gyro's scale, as in `sim/worlds/unknown.yaml`
+# Standard deviations of what no residual shows: of a consumer IMU's scales, -, as in `sim/worlds/unknown.yaml`; of the scale of
+# lengths, and so of velocities, in a flight without a map, - (measured: drag errs by 1.5 % rms in five explorations of VQ1); of
+# the accelerometer's bias along the thrust, m/s^2, as by 0.3 deg between pad and body axes.
+FORCE_SCALE, RATE_SCALE, LENGTH_SCALE, FORCE_BIAS = 0.005, 0.005, 0.008, 0.05
+LOG_SCALE = FORCE_SCALE  # of the thrust in one log against another: temperature and offset of the same accelerometer
 
 
 def half_widths(J: Array, residual: Array, t: Array, prior: Array | None = None) -> Array:
@@ -57,6 +67,12 @@ def half_widths(J: Array, residual: Array, t: Array, prior: Array | None = None)
     return np.max(widths[1:], axis=0) if len(widths) > 1 else widths[0]
 
 
+def white_widths(J: Array, residual: Array, prior: Array) -> Array:
+    """Return the 95 % half widths (K,) that white residuals would allow; arguments as of `half_widths`."""
+    inverse = np.linalg.pinv(J.T @ J + prior.T @ prior)
+    return Z95 * np.sqrt(np.diag(inverse) * float(np.mean(residual**2)))
+
+
 def widened(half: Array, sigma: Array) -> Array:
     """Return half widths (K,) with independent errors of standard deviation `sigma` (K,) in addition."""
     return np.hypot(half, Z95 * sigma)
@@ -72,19 +88,25 @@ Misfit = Callable[[float, float], float]  # mean square of the residual for dela
 
 @dataclass(frozen=True)
 class Interval:
+    """A value and its 95 % bounds."""
+
     value: float
     low: float
     high: float
 
     @property
     def known(self) -> bool:
+        """Whether the bounds say anything."""
         return self.high - self.low < WIDEST_S
 
+    @property
+    def bounds(self) -> str:
+        """Text of the bounds."""
+        return f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
+
     def __str__(self) -> str:
-        bounds = f"{self.low * 1e3:.0f} to {self.high * 1e3:.0f} ms"
-        if not self.known:
-            return f"not identifiable from these logs ({bounds} fit alike)"
-        return f"{self.value * 1e3:.0f} ms, {bounds}"
+        known = f"{self.value * 1e3:.0f} ms, {self.bounds}"
+        return known if self.known else f"not identifiable from these logs ({self.bounds} fit alike)"
 
 
 @dataclass(frozen=True)
@@ -94,12 +116,14 @@ class Timing:
     delay: Interval
     lag: Interval
     total: Interval
+    by_log: tuple[tuple[str, Interval], ...]  # the delay by each log alone
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What one log tells: its misfit, with parameters of its own, and how many independent samples that is."""
 
+    source: str
     misfit: Misfit
     independent: float
     seconds: float
@@ -110,7 +134,10 @@ class Evidence:
 
 
 def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[float, float]:
-    """Return delay and lag, s, for which a function of both is least, from a search over one in `every` of a grid."""
+    """Return delay and lag, s, for which a function of both is least.
+
+    Its values at DELAYS_S and LAGS_S are those of `grid`, or else evaluated, at one in `every` of each.
+    """
     from scipy.optimize import minimize  # slow to load
 
     delays, lags = DELAYS_S[::every], LAGS_S[::every]
@@ -123,30 +150,42 @@ def least(against: Misfit, grid: Array | None = None, every: int = 1) -> tuple[f
 
 
 def on_grid(against: Misfit, delays: Array = DELAYS_S, lags: Array = LAGS_S) -> Array:
+    """Return the values (D, L) of a function of delay and lag, evaluated lag by lag."""
     return np.array([[against(delay, lag) for delay in delays] for lag in lags]).T
 
 
 def profile(logs: Sequence[Evidence], resolution_s: float) -> Timing:
-    """Return delay and lag that fit all logs best, with their bounds; `resolution_s`: time between logged commands."""
-    from scipy.special import stdtrit  # slow to load
+    """Return delay and lag that fit all logs best, with their bounds, and what each log alone tells of the delay.
+
+    `resolution_s`: time between two logged commands, s, to which no delay is known.
+    """
 
     def against(delay: float, lag: float) -> float:
         return sum(log.against(delay, lag) for log in logs)
 
-    grid = np.sum([on_grid(log.against) for log in logs], axis=0)
-    delay, lag = least(against, grid)
+    grids = [on_grid(log.against) for log in logs]
+    delay, lag = least(against, np.sum(grids, axis=0))
     delays, lags = np.meshgrid(DELAYS_S, LAGS_S, indexing="ij")
     room = float(np.diff(DELAYS_S)[0]) / 2 + resolution_s / 2
 
-    # Where (D, L) the logs are explained about as well as by the best, by the likelihood ratio.
+    def interval(value: float, values: Array, fits: Mask) -> Interval:
+        near = values[fits].tolist()
+        return Interval(value, max(0.0, min([value, *near]) - room), max([value, *near]) + room)
+
+    alone = [delays[grid == grid.min()][0] for grid in grids]
+    own = [interval(d, delays, _alike(grid, [log])) for d, grid, log in zip(alone, grids, logs, strict=True)]
+    fits = _alike(np.sum(grids, axis=0), logs, against(delay, lag))
+    values = ((delay, delays), (lag, lags), (delay + lag, delays + lags))
+    one, two, both = (interval(value, axis, fits) for value, axis in values)
+    return Timing(one, two, both, tuple(zip((log.source for log in logs), own, strict=True)))
+
+
+def _alike(grid: Array, logs: Sequence[Evidence], best: float = np.inf) -> Mask:
+    """Return where (D, L) the logs are explained about as well as by the best, by the likelihood ratio."""
+    from scipy.special import stdtrit  # slow to load
+
     blocks = max(2.0, sum(log.seconds for log in logs) / BLOCKS_S[0])
-    fits = grid - min(float(grid.min()), against(delay, lag)) < float(stdtrit(blocks - 1, QUANTILE)) ** 2
-
-    def interval(value: float, values: Array) -> Interval:
-        near = [value, *values[fits].tolist()]
-        return Interval(value, max(0.0, min(near) - room), max(near) + room)
-
-    return Timing(interval(delay, delays), interval(lag, lags), interval(delay + lag, delays + lags))
+    return np.asarray(grid - min(float(grid.min()), best) < float(stdtrit(blocks - 1, QUANTILE)) ** 2)
 
 
 def independent_samples(residual: Array, t: Array) -> float:
@@ -159,7 +198,9 @@ def independent_samples(residual: Array, t: Array) -> float:
     return len(residual) * white / max(white, *sums, 1e-12)
 
 
+KNOTS = np.array(THROTTLES)  # of the thrust curve
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
+STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 
 
 def lagged(u: Array, delay: float, lag: float, step_s: float = STEP_S) -> Array:
@@ -168,6 +209,7 @@ def lagged(u: Array, delay: float, lag: float, step_s: float = STEP_S) -> Array:
 
 
 def delayed(u: Array, delay: float, step_s: float = STEP_S) -> Array:
+    """Return u (N, ...), uniform in time, delayed by `delay` s; before its first value it had that one."""
     shift = delay / step_s
     whole, part = int(shift), shift - int(shift)
     late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]
@@ -187,13 +229,91 @@ def hats(u: Array, knots: Array) -> Array:
     return np.column_stack([np.interp(u, knots, row) for row in np.eye(len(knots))])
 
 
+def reached(logs: list[Signals], least: float) -> Array:
+    """Return the knots at which the logs hold enough samples."""
+    weight = sum(hats(log.throttle[log.valid], KNOTS).sum(axis=0) for log in logs)
+    return KNOTS[np.asarray(weight) >= least]
+
+
+def explained(log: Signals, knots: Array) -> Mask:
+    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
+    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
+    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
+    return log.valid & ~after
+
+
+def force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> Array:
+    """Return the design matrix (N, 3, K) of the force; `drags` is 0, 1 (quadratic) or 4 (linear by axis, quadratic)."""
+    A = np.zeros((len(log.t), 3, len(knots) + drags))
+    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
+    if drags == 4:
+        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
+    if drags:
+        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
+    return A
+
+
+def solved(A: Array, f: Array) -> Array:
+    """Solve least squares with nonnegative thrust and drag."""
+    from scipy.optimize import lsq_linear  # slow to load
+
+    return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
+
+
+def weights(predicted: Array) -> Array:
+    """Return the weight of each force (N, 3): stamps err by some ms, which counts where the force changes fast."""
+    slope = np.asarray(np.gradient(predicted, STEP_S, axis=0))
+    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
+
+
+def straight(knots: Array, columns: int) -> Array:
+    """Return (K - 2, columns): deviation of each inner knot of the curve from the line between its neighbours."""
+    rows = np.zeros((max(0, len(knots) - 2), columns))
+    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
+        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
+    return rows
+
+
 def slopes(predict: Callable[[float, float], Array], delay: float, lag: float) -> tuple[Array, Array]:
+    """Return the derivatives (N,) of a prediction with respect to delay and lag."""
     here, step = predict(delay, lag), DIFFERENCE_S
     return (predict(delay + step, lag) - here) / step, (predict(delay, lag + step) - here) / step
 
 
 def times(logs: list[Signals]) -> Array:
+    """Return the times (N,) s of all samples of all logs on one axis."""
     return np.concatenate([log.t - log.t[0] + LOG_S * k for k, log in enumerate(logs)])
+
+
+CELL_V, FULL_V = 3.7, 4.25  # V of a cell: nominal, and most
+VARIES = 1.03  # -, ratio of the largest to the smallest voltage in flight above which it matters (chosen)
+EXPONENTS = np.arange(0.5, 1.21, 0.05)  # tried where several logs tell; 0 of a controller that compensates is not
+SEVERAL = 3  # logs from which the exponent is fitted: within one flight voltage and throttle move together
+
+
+@dataclass(frozen=True)
+class BatteryUse:
+    """Reference voltage of a thrust curve, and the exponent of the voltage in the throttle that the motors see."""
+
+    reference_v: float
+    exponent: float = 1.0
+
+    def seen(self, log: Signals) -> Signals:
+        """Return the log with the throttle that the motors see at the reference voltage."""
+        return replace(log, throttle=log.throttle * (log.voltage / self.reference_v) ** self.exponent)
+
+
+def battery_of(logs: list[Signals]) -> BatteryUse | None:
+    """Return the nominal voltage of the battery; None where a log lacks it, or it hardly varies."""
+    flown = [log.voltage[log.valid] for log in logs if log.valid.any()]
+    volts: Array = np.concatenate(flown) if flown else np.zeros(0)
+    if not len(volts) or not np.isfinite(volts).all() or volts.min() <= 0:
+        return None
+    low, high = np.percentile(volts, [2, 98])
+    if high < VARIES * low:
+        return None
+    most = max(float(log.voltage[log.trusted].max()) for log in logs)
+    return BatteryUse(float(CELL_V * np.ceil(most / FULL_V)))
 
 
 AXES = ("roll", "pitch", "yaw")
@@ -203,13 +323,16 @@ LEAST_SAMPLES = 50  # excited samples, least number (chosen)
 
 @dataclass(frozen=True)
 class Estimate:
+    """An estimate and its 95 % half width."""
+
     value: float
     half_width: float
 
     def __str__(self) -> str:
-        if not np.isfinite(self.half_width):
-            return f"{self.value:.4g} without a bound, since the log is short,"
-        return f"{self.value:.4g} +- {self.half_width:.2g}"
+        bound = (
+            f"+- {self.half_width:.2g}" if np.isfinite(self.half_width) else "without a bound, since the log is short,"
+        )
+        return f"{self.value:.4g} {bound}"
 
 
 @dataclass(frozen=True)
@@ -243,7 +366,9 @@ def fit_rate(logs: list[Signals], axis: int, late: Interval) -> AxisRate:
     c = follow(delay, lag)
     gain = float(c @ measured / max(float(c @ c), 1e-12))
     if gain <= 0:
-        return AxisRate(fault=f"the measured {AXES[axis]} rate opposes the commanded: one has the wrong sign")
+        return AxisRate(
+            fault=f"the measured {AXES[axis]} rate opposes the commanded: one of the two has the wrong sign"
+        )
     J = np.column_stack([c, *(gain * slope for slope in slopes(follow, delay, lag))])
     half = half_widths(J, c * gain - measured, times(logs)[np.concatenate(used)])
     gain_half = float(np.hypot(half[0], Z95 * (RATE_SCALE * gain)))
@@ -260,8 +385,11 @@ class Prediction:
     """Root mean squares over predictions from measured velocities, with measured attitudes; NaN without velocity."""
 
     starts: int
-    velocity_m_s: float  # error of the velocity after HORIZON_S
+    step_m_s: float  # error of the velocity after one step
+    velocity_m_s: float  # after HORIZON_S
+    position_m: float  # after HORIZON_S
     steady_velocity_m_s: float  # of a constant velocity, for comparison
+    steady_position_m: float
 
 
 def predict(
@@ -271,7 +399,7 @@ def predict(
 
     `x`: thrust at the knots, then drag: none, quadratic, or three linear and quadratic.
     """
-    n, errors = round(HORIZON_S / STEP_S), [np.zeros((0, 2))]
+    n, errors = round(HORIZON_S / STEP_S), [np.zeros((0, 5))]
     for log, mask in zip(logs, unseen, strict=True):
         whole = np.convolve(mask, np.ones(n + 1), "valid") > n + 0.5
         starts = np.flatnonzero(whole)[:: round(EVERY_S / STEP_S)]
@@ -280,19 +408,24 @@ def predict(
         thrust = lagged(hats(log.throttle, knots), delay, lag) @ x[: len(knots)]
         errors.append(_errors(log, thrust, x[len(knots) :], starts, n))
     rows = np.vstack(errors)
-    velocity, steady = np.sqrt((rows**2).mean(axis=0)).tolist() if len(rows) else (np.nan, np.nan)
-    return Prediction(len(rows), velocity, steady)
+    rms = np.sqrt((rows**2).mean(axis=0)) if len(rows) else np.full(5, np.nan)
+    return Prediction(len(rows), *map(float, rms))
 
 
 def _errors(log: Signals, thrust: Array, drag: Array, starts: NDArray[np.intp], n: int) -> Array:
-    """Return the errors (S, 2) as in `Prediction` of predictions of n steps from samples (S,)."""
+    """Return the errors (S, 5) as in `Prediction` of predictions of n steps from samples (S,)."""
     linear, quadratic = (drag[:-1] if len(drag) == 4 else np.zeros(3)), (drag[-1] if len(drag) else 0.0)
     v_w = np.einsum("nij,nj->ni", log.R_wb, log.v_b)
-    v, end = v_w[starts], v_w[starts + n]
+    v, p, true_p, first = v_w[starts], np.zeros((len(starts), 3)), np.zeros((len(starts), 3)), np.zeros(len(starts))
     for k in range(n):
         R = log.R_wb[starts + k]
         v_b = np.einsum("nji,nj->ni", R, v)
         force = -(linear + quadratic * np.linalg.norm(v_b, axis=1)[:, None]) * v_b
         force[:, 2] -= thrust[starts + k]
         v = v + STEP_S * (G_W + np.einsum("nij,nj->ni", R, force))
-    return np.column_stack([np.linalg.norm(v - end, axis=1), np.linalg.norm(v_w[starts] - end, axis=1)])
+        p, true_p = p + STEP_S * v, true_p + STEP_S * v_w[starts + k + 1]
+        if k == 0:
+            first = np.linalg.norm(v - v_w[starts + 1], axis=1)
+    still_p = n * STEP_S * v_w[starts] - true_p
+    ends = (v - v_w[starts + n], p - true_p, v_w[starts] - v_w[starts + n], still_p)
+    return np.column_stack([first, *(np.linalg.norm(error, axis=1) for error in ends)])

@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(fit: Fit) -> str:
+    """Return all fitted parameters, a line each, with 95 % bounds, and what tests them."""
     at = f" at {fit.battery.reference_v:.1f} V" if fit.battery else ""
     lines = [f"thrust at {u:5.3f}   {c} m/s^2{at}" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
     if fit.battery:
@@ -61,13 +62,22 @@ def table(fit: Fit) -> str:
 
 
 def _tested(fit: Fit) -> list[str]:
-    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2"], fit.predicted
+    """Return how well the fit explains and predicts, and whether the logs agree."""
+    lines = [
+        f"residual          {fit.residual_m_s2:.3f} m/s^2; bounds are {fit.correlated:.1f} times those of white residuals"
+    ]
+    p = fit.predicted
     if p.starts:
-        ahead = f"{p.velocity_m_s:.3f} m/s 0.5 s ahead (constant velocity {p.steady_velocity_m_s:.3f} m/s)"
-        lines.append(f"held out          {ahead}")
+        still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
+        ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
+        lines.append(f"held out          {ahead} (constant velocity {still})")
+    delays = dict(fit.timing.by_log)
     for one in fit.scales:
-        told = f"thrust {one.scale.value:.3f} +- {one.scale.half_width:.3f} of the common curve"
+        scale, late = one.scale, f"; delay {delays[one.log].bounds}" if one.log in delays else ""
+        told = f"thrust {scale.value:.3f} +- {scale.half_width:.3f} of the common curve{late}"
         lines.append(f"{Path(one.log).name}: {told}")
     if fit.spread:
-        lines.append(f"the logs disagree: thrust differs by {fit.spread:.1%} (one sigma); bounds are widened by that")
+        lines.append(
+            f"the logs disagree: thrust differs by {fit.spread:.1%} between them (one sigma); bounds are widened by that"
+        )
     return lines

@@ -33,15 +33,19 @@ LOST, IMPOSSIBLE = "filled in where the radio lost data", "of impossible values"
 
 @dataclass(frozen=True)
 class Cut:
+    """A reason, and the samples (N,) that it excludes."""
+
     reason: str
     mask: Mask
 
     @property
     def seconds(self) -> float:
+        """Duration of what is cut, s."""
         return float(self.mask.sum()) * STEP_S
 
 
 def averaged(x: Array, n: int) -> Array:
+    """Return centred means (N,) over n samples, about."""
     half = n // 2
     return np.convolve(np.pad(x, half, mode="edge"), np.ones(2 * half + 1) / (2 * half + 1), "valid")
 
@@ -88,6 +92,7 @@ def cuts_of(motion: Motion, lost: Sequence[tuple[float, float]], sampled: tuple[
 
 
 def within(stretches: Sequence[tuple[float, float]], t: Array) -> Mask:
+    """Return which of the times (N,) lie in the stretches."""
     inside = np.zeros(len(t), bool)
     for begin, end in stretches:
         inside[np.searchsorted(t, begin) : np.searchsorted(t, end, side="right")] = True
@@ -106,14 +111,21 @@ def filled(samples: Samples) -> list[tuple[float, float]]:
     return [(samples.t[a], samples.t[b + 1]) for a, b in edges.reshape(-1, 2) if b - a >= FILLED - 1]
 
 
+def hover_throttle(motion: Motion) -> float:
+    """Return the median throttle at which the force is that of hover, and something else shows flight; NaN if never."""
+    flying = motion.speed > STANDING_M_S if motion.speed is not None else _between(~motion.weighs)
+    carried = motion.lift[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]
+    return float(np.median(carried)) if len(carried) else float("nan")
+
+
 def _contact(motion: Motion) -> Mask:
     """Return where (N,) the ground carries the vehicle: the force is gravity's though the throttle is not that of hover."""
-    flying = motion.speed > STANDING_M_S if motion.speed is not None else _between(~motion.weighs)
-    carried = motion.lift[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]  # in hover
-    if not len(carried):
-        return motion.landed | motion.weighs & (motion.speed is None or motion.speed < STANDING_M_S)
-    n, hover = round(AFTER_S / STEP_S), float(np.median(carried))
-    below = motion.lift < CARRIED * hover
+    hover = hover_throttle(motion)
+    if np.isnan(hover):
+        return motion.landed | (
+            motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S)
+        )
+    n, below = round(AFTER_S / STEP_S), motion.lift < CARRIED * hover
     idle = np.convolve(below, np.ones(n))[: len(motion.t)] > n - 0.5  # and has been
     slow = motion.speed < RESTING_M_S if motion.speed is not None else True
     first = np.arange(len(motion.t)) < int(np.argmax(~(motion.weighs & below)))
@@ -129,6 +141,7 @@ def _contact(motion: Motion) -> Mask:
 
 
 def _between(shown: Mask) -> Mask:
+    """Return the samples (N,) from the first to the last that is shown."""
     inside, at = np.zeros(len(shown), bool), np.flatnonzero(shown)
     if len(at):
         inside[at[0] : at[-1] + 1] = True
@@ -136,6 +149,7 @@ def _between(shown: Mask) -> Mask:
 
 
 def around(mask: Mask) -> Mask:
+    """Return the samples (N,) of a mask and those within AFTER_S of it."""
     n = round(AFTER_S / STEP_S)
     return np.convolve(mask, np.ones(2 * n + 1))[n:-n] > 0.5
 
@@ -178,6 +192,7 @@ class Signals:
 
     @property
     def trusted(self) -> Mask:
+        """Where (N,) the log holds what was measured, in flight or not."""
         return ~np.any([cut.mask for cut in self.cuts if cut.reason in (LOST, IMPOSSIBLE)], axis=0) | self.valid
 
 
@@ -189,7 +204,9 @@ def read_signals(path: Path) -> Signals:
         log.require(path, ("throttle", *moved), "identify-vehicle")
         for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
             if 0 < len(samples) < LEAST_SAMPLES:
-                raise SignalError(f"{path}: holds {len(samples)} samples of the {what}, but {LEAST_SAMPLES} are needed")
+                raise SignalError(
+                    f"{path}: holds {len(samples)} samples of the {what}, but at least {LEAST_SAMPLES} are needed"
+                )
         with reading(path):
             return _even(log, str(path))
     except SignalError as error:
@@ -236,6 +253,7 @@ def _even(log: LoggedSignals, source: str) -> Signals:
 
 
 def _voltage(log: LoggedSignals, t: Array) -> Array:
+    """Return the voltage (N,), averaged; NaN where it is not logged."""
     voltage = log.get("voltage")
     voltage = voltage.where(voltage.values[:, 0] > 0)
     return averaged(voltage.at(t)[:, 0], round(SAG_S / STEP_S)) if len(voltage) else np.full(len(t), np.nan)
@@ -249,6 +267,7 @@ def _saturated(log: LoggedSignals, t: Array, throttle: Array) -> Mask:
 
 
 def _landed(log: LoggedSignals, t: Array) -> Mask:
+    """Return where (N,) the autopilot was landed; nowhere if it does not tell, or always the same."""
     landed = log.get("landed")
     tells = len(landed) and float(np.ptp(landed.values))
     return landed.held(t)[:, 0] > 0 if tells else np.zeros(len(t), bool)
@@ -257,17 +276,27 @@ def _landed(log: LoggedSignals, t: Array) -> Mask:
 def _grid(throttle: Samples, moved: Samples, source: str) -> Array:
     begin, end = max(throttle.t[0], moved.t[0]), min(throttle.t[-1], moved.t[-1])
     if end - begin > LONGEST_S:
-        raise SignalError(f"{source}: lasts {(end - begin) / 3600:.1f} h, more than {LONGEST_S / 3600:g} h")
+        raise SignalError(
+            f"{source}: lasts {(end - begin) / 3600:.1f} h, but at most {LONGEST_S / 3600:g} h can be used"
+        )
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
         raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, but 1 s is needed")
     return t
 
 
+UNITS = {  # throttle's range, and how it becomes 0..1
+    "per cent": (0.0, 100.0, "divide it by 100"),
+    "pulses in us": (900.0, 2100.0, "use (throttle - 1000) / 1000"),
+    "DShot units": (0.0, 2048.0, "use (throttle - 48) / 1999"),
+    "16-bit counts": (0.0, 65535.0, "divide it by 65535"),
+}
+
+
 def _require_throttle(throttle: Samples, source: str) -> None:
-    """Raise SignalError for a throttle that is not 0..1."""
+    """Raise SignalError for a throttle that is not 0..1, with the unit that its range suggests."""
     if not len(throttle) or np.mean((throttle.values < -OUTSIDE) | (throttle.values > 1.0 + OUTSIDE)) <= OUTLIERS:
         return
-    span = f"between {throttle.values.min():g} and {throttle.values.max():g}"
-    units = "in per cent, pulses in us, DShot units or 16-bit counts?"
-    raise SignalError(f"{source}: the throttle lies {span}, but 0..1 is expected; {units}")
+    low, high = float(throttle.values.min()), float(throttle.values.max())
+    unit = next((f"; in {unit}? {cure}" for unit, (a, b, cure) in UNITS.items() if a <= low and 2.0 < high <= b), "")
+    raise SignalError(f"{source}: the throttle lies between {low:g} and {high:g}, but 0..1 is expected{unit}")

@@ -14,7 +14,9 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.field.plots import draw_fit
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 from tests.link.log_writers import ULogWriter
 from tests.processes import run_here
@@ -106,8 +108,9 @@ def test_stretches_that_a_radio_lost_are_cut_whether_they_were_bridged_or_extrap
 def test_rest_motors_off_and_impacts_are_cut_and_named(tmp_path):
     table = nano(2)
     log = read_signals(written(tmp_path / "a.csv", table))
-    assert seconds_cut(log, "motors off") == pytest.approx(4.0, abs=0.1)
-    assert 0.1 < seconds_cut(log, "on the ground") < 1.0
+    assert (
+        seconds_cut(log, "motors off") == pytest.approx(4.0, abs=0.1) and 0.1 < seconds_cut(log, "on the ground") < 1.0
+    )
     table[1500:1504, COLUMN["imu_acc_z"]] += [3.0, 8.0, 5.0, 2.0]
     fit = identify([read_signals(written(tmp_path / "b.csv", table))])
     assert any("impacts" in note for note in fit.notes)
@@ -137,8 +140,10 @@ def test_logs_that_disagree_are_told_and_widen_the_bounds(tmp_path):
 
 def test_a_log_that_never_flies_is_one_line(tmp_path):
     table = nano(4)
-    table[:, COLUMN["imu_acc_z"]] = 1.0 + np.random.default_rng(0).normal(0, 0.005, len(table))
-    table[:, COLUMN["vz"]] = 0.0
+    table[:, COLUMN["imu_acc_z"]], table[:, COLUMN["vz"]] = (
+        1.0 + np.random.default_rng(0).normal(0, 0.005, len(table)),
+        0.0,
+    )
     with pytest.raises(UserError, match=r"holds 0\.0 s of flight that can be used") as error:
         identify([read_signals(written(tmp_path / "a.csv", table))])
     assert "\n" not in str(error.value)
@@ -222,12 +227,14 @@ def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay
         assert max(one["low"] for one in found) < min(one["high"] for one in found)
 
 
-def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights):
+def test_nanobench_s_thrust_agrees_between_flights_at_equal_battery(flights, tmp_path):
     fit = identify([log for log in flights.values() if log.valid.any()])
     scales = np.array([one.scale.value for one in fit.scales])
     assert len(scales) == 7 and np.abs(scales - 1).max() < 0.05 and np.abs(np.median(scales) - 1) < 0.01
     assert fit.timing.delay.known and fit.timing.lag.known and 0.03 < fit.timing.total.value < 0.07
     assert fit.predicted.velocity_m_s < 0.6 * fit.predicted.steady_velocity_m_s
+    draw_fit(tmp_path / "fit.png", fit, load_vehicle("dcl"))
+    assert (tmp_path / "fit.png").stat().st_size > 10_000
 
 
 def run_case(name, folder):
@@ -248,14 +255,16 @@ def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path, unplotted):
     assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
 
 
-MISTAKES = [
-    ("files/percent.csv", "in per cent"),
-    ("files/empty.mcap", "is empty"),
-    ("field/ros2_mcap/ros2.mcap", "no commanded throttle .AttitudeTarget"),
-]
-
-
-@pytest.mark.parametrize(("name", "words"), MISTAKES)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("files/up.csv", "thrust falls .* v_z must be positive downwards"),
+        ("files/percent.csv", "in per cent"),
+        ("files/pwm.csv", "in pulses in us"),
+        ("files/empty.mcap", "is empty"),
+        ("field/ros2_mcap/ros2.mcap", "no commanded throttle .AttitudeTarget"),
+    ],
+)
 def test_recorded_mistakes_are_one_line_with_their_cause(name, words, tmp_path):
     code, _, error = run_case(name, tmp_path)
     assert code == 2 and re.search(words, error.splitlines()[-1]), error
