@@ -92,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Import as the command line requests. Raises UserError for a file that is no calibration, or a lens that cannot be."""
     base = load_vehicle(arguments.vehicle)
     require_outputs((arguments.out, arguments.json), arguments.file, arguments.vehicle)
     lens = read_calibration(arguments.file)
@@ -309,5 +310,6 @@ def residual(camera: Camera) -> tuple[float, float]:
 
 
 def width(camera: Camera) -> float:
+    """Return the horizontal angle of view, rad, through the principal point."""
     rays = camera.rays([[-0.5, camera.cy_px], [camera.width_px - 0.5, camera.cy_px]])
     return float(np.ptp(np.arctan(rays[:, 0])))

@@ -49,6 +49,7 @@ class Run:
     camera: Camera | None = None  # as calibrated by the filter
 
     def good(self, floor_m: float) -> bool:
+        """Return whether the run finished with a margin of at least floor_m (m)."""
         return self.time_s is not None and self.margin_m is not None and self.margin_m >= floor_m
 
 

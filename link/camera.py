@@ -47,6 +47,7 @@ class CameraReceiver(Closing):
         """Do nothing: no host sends the images."""
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
+        """Return the images since the last call, with their reception (monotonic, s); wait at most timeout_s for one."""
         if self._arrived.wait(timeout_s):
             self._arrived.clear()
         frames = []

@@ -217,6 +217,7 @@ class ClientCodec:
         return [self.framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in times_ns]
 
     def hold(self, t: float) -> bytes:
+        """Return the message that lets a simulator in lock-step continue without a command for the tick stamped t (s)."""
         return self.framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))
 
 

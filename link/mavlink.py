@@ -38,6 +38,7 @@ UNMEASURED = [math.nan] * 7  # magnetometer, pressures, altitude, temperature
 
 
 def milliseconds(t: float) -> int:
+    """Return t (s) as the 32-bit field of a stamp."""
     return round(t * 1e3) & 0xFFFFFFFF
 
 

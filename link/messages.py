@@ -23,6 +23,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StatusText:
+    """Text of an autopilot for people (STATUSTEXT)."""
+
     t: float
     severity: int  # MAV_SEVERITY: 0 emergency to 7 debug
     text: str
@@ -112,6 +114,8 @@ class Struck(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Collision:
+    """Contact of the vehicle during a tick (COLLISION)."""
+
     t: float
     struck: Struck
     impulse: float  # kg m/s

@@ -47,6 +47,7 @@ class LinkSettings:
     signing_key: Path | None = key(None, "sign MAVLink with the passphrase in this file, and reject unsigned messages")
 
     def opened(self, mavlink_port: int, video_port: int) -> Link:
+        """Return the link, with the ports of a profile. Raises UserError for a malformed address, unknown host, or no key."""
         from gate_racer.link.mavlink import read_key
         from gate_racer.link.sockets import listening_host, parse_address, parse_peer
 

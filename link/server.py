@@ -281,6 +281,7 @@ class ServerCodec:
         return dialect.MAVLink_odometry_message(*about, *state, cov, cov, message.resets % 256)
 
     def timesync_reply(self, request: messages.TimesyncRequest, t: float) -> list[bytes]:
+        """Return the reply with the simulator's time t (s), if the profile has one."""
         if not self.profile.timesync:
             return []
         answered_ns = max(1, round(t * 1e9))  # 0 would mark it as a request

@@ -439,6 +439,7 @@ class Course:
 
     @property
     def longest_section_m(self) -> float:
+        """Length of the longest section, m, in straight lines between the ends of its legs."""
         return max(float(self.lengths_m[parts].sum()) for parts in self.sections)
 
     def looks(self, parts: list[int]) -> bool:

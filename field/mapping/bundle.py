@@ -71,10 +71,12 @@ class MappedGate:
 
     @property
     def sigma_m(self) -> float:
+        """Standard deviation of the centre along its worst direction, m."""
         return greatest_sigma(self.cov[X, X])
 
     @property
     def sigma_yaw_deg(self) -> float:
+        """Standard deviation of the yaw, deg."""
         return math.degrees(math.sqrt(self.cov[YAW_OFFSET, YAW_OFFSET]))
 
 

@@ -112,6 +112,7 @@ def unknown(vehicle: Vehicle, look: GateAppearance) -> MapPriors:
 
 
 def differs(shared: Array, cov: Array) -> bool:
+    """Return whether the estimate of `SHARED` (M,), with covariance (M, M), differs significantly from the file."""
     return float(shared @ np.linalg.solve(cov, shared)) > OVERCONFIDENT**2 * chi2_limit(M, FALSE_ALARM)
 
 
@@ -243,6 +244,7 @@ class StateChain:
         return np.array([t for t, _ in rows]), np.array([p for _, p in rows])
 
     def omega(self, k: int) -> Array:
+        """Return the body rates (3,) rad/s at state k."""
         return self.states[k].rates(self.at[k])
 
     def normal(self, doubt: MapPriors, look: GateAppearance) -> "ChainNormal":

@@ -91,10 +91,12 @@ class RestMean:
 
     @property
     def weight(self) -> float:
+        """Norm of the mean specific force, m/s^2."""
         return float(np.linalg.norm(self.force_b))
 
     @property
     def tilt(self) -> tuple[float, float]:
+        """Roll and pitch from gravity, rad."""
         return to_euler(levelled(self.force_b))[:2]
 
 
@@ -135,6 +137,7 @@ class Series:
     marks: dict[str, tuple[float, float]] = field(default_factory=dict)  # begin and end of manoeuvres
 
     def between(self, begin: float, end: float) -> tuple[Array, Array, Array]:
+        """Return times (N,), accelerometer (N, 3) and gyro (N, 3) of an interval."""
         rows = [row for row in self.imu if begin <= row[0] <= end]
         t = np.array([row[0] for row in rows])
         accel, gyro = (np.array([row[k] for row in rows]).reshape(-1, 3) for k in (1, 2))
@@ -182,6 +185,7 @@ Row = tuple[float, Array, Array]  # s; accelerometer (3,) and gyro (3,), as on t
 
 
 def signed(row: Row, signs: Array) -> Imu:
+    """Return a sample in body axes, for signs (3,) of the gyro."""
     t, accel, gyro = row
     return Imu(t, as_vector(accel), as_vector(signs * gyro))
 

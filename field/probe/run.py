@@ -101,6 +101,7 @@ MAVLINK_PORT, VIDEO_PORT = 14550, 5600
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Probe the simulator and print the checks; return 1 if one differs from the profile. Raises UserError without a link."""
     settings = settings_of(arguments, ProbeSettings)
     asked = settings.link
     require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)

@@ -178,6 +178,7 @@ def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) 
 
 
 def rounded(values: Array, digits: int) -> list[float | None]:
+    """Return values (N,) rounded, None where there is none."""
     return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
 
 

@@ -44,6 +44,7 @@ def legs(flight: ReportedFlight) -> list[FlownLeg]:
 
 
 def within(t: Array, begin: float, end: float) -> NDArray[np.bool_]:
+    """Return the mask (N,) of the times t (N,) in [begin, end)."""
     return (t >= begin) & (t < end)
 
 

@@ -118,6 +118,7 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
 
 
 def compared_page(flights: list[ReportedFlight], track: Track) -> str:
+    """Return the page of several flights over their progress, or over time. Raises UserError as `compare`."""
     found = compare(flights)
     listed = compared_findings(flights, found)
     charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)

@@ -18,6 +18,7 @@ from gate_racer.tracks.track import load_track_of
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Write the page, and a film if requested, and return the exit code. Raises UserError for unusable logs."""
     settings = settings_of(arguments, ReportSettings)
     logs: list[Path] = arguments.log
     first, film = logs[0], settings.film

@@ -76,6 +76,7 @@ def layout_of(folder: Path) -> Layout | None:
 
 
 def inertial_signals(folder: Path) -> LoggedSignals:
+    """Return the signals of a folder; its ground truth may be missing, as in held-back flights of UZH-FPV. Raises FileError."""
     layout = layout_of(folder)
     assert layout is not None, "the reader has recognised its files"
     tables = {IMU: _table(folder / layout.imu, IMU_COLUMNS, layout)}

@@ -65,6 +65,7 @@ class RatmFlight:
 
 
 def read_ratm(folder: Path) -> RatmFlight:
+    """Read one flight's folder. Raises UserError if a part of the layout is missing or malformed."""
     table = _table(_only(folder, SYNCHRONISED), (*ACCEL, *GYRO, *POSITION, *ROTATION, *MARKERS))
     with reading(folder):
         t = (table["timestamp"] - table["timestamp"][0]) * 1e-6

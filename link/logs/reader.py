@@ -36,6 +36,7 @@ ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its 
 
 
 def log_kind(path: Path) -> str:
+    """Return the kind of a log. Raises FileError, or SignalError if it is empty, or no log that is read."""
     if path.is_dir():
         if layout_of(path):
             return INERTIAL
@@ -78,6 +79,7 @@ NAN3 = (np.nan,) * 3
 
 
 def record_signals(path: Path) -> LoggedSignals:
+    """Return the signals of one of this project's records, of `run-mpc` or `race-sim --record`. Raises FileError."""
     rows: dict[str, list[tuple[float, Any]]] = defaultdict(list)
     losses: list[str] = []
     for topic, record in read_records(path, without=("/camera",), report=lambda _, lost: losses.append(str(lost))):

@@ -96,7 +96,10 @@ UP = {
 
 
 def ros_signals(path: Path) -> LoggedSignals:
-    """Return the signals of a bag: of the IMU that agrees with the attitude, and the busiest other topics."""
+    """Return the signals of a bag: of the IMU that agrees with the attitude, and the busiest other topics.
+
+    Raises SignalError: it cannot be read, or gravity lies along no axis of the IMU that is known.
+    """
     rows: dict[str, dict[str, list[dict[str, float]]]] = {}
     with _opened(path) as (connections, read):
         known = [one for one in connections if _kind(one) in KINDS]

@@ -74,6 +74,7 @@ class Samples:
         return len(self.t)
 
     def where(self, kept: Mask | Indices) -> "Samples":
+        """Return the samples of a mask (N,), or by index."""
         return Samples(self.t[kept], self.values[kept])
 
     def at(self, t: Array) -> Array:
@@ -230,6 +231,7 @@ def pulses(values: Array) -> Array:
 
 
 def eulers(factor: float = 1.0) -> Callable[[Array], Array]:
+    """Return the conversion of roll, pitch and yaw, times a factor in rad, to quaternions."""
     return lambda angles: np.array([from_euler(*one) for one in angles * factor]).reshape(-1, 4)
 
 

@@ -98,7 +98,10 @@ CONVERTED |= dict.fromkeys(("timestamp_sample", "[0]"), "ulog2csv from a .ulg")
 
 
 def table_signals(path: Path) -> LoggedSignals:
-    """Return the signals of a table, with `,`, tabs or `;` between columns (then also decimal commas)."""
+    """Return the signals of a table, with `,`, tabs or `;` between columns (then also decimal commas).
+
+    Raises FileError, or SignalError: it has no header or time, or a used column holds a text or has an unknown unit.
+    """
     header, rows = _rows(path)
     if made := next((made for end, made in CONVERTED.items() if any(name.endswith(end) for name in header)), ""):
         raise SignalError(f"{path}: was made by {made}, which is read itself: give that file")

@@ -76,6 +76,7 @@ NAMES = sorted({source.message for source in TOPICS})
 
 
 def ulog_signals(path: Path) -> LoggedSignals:
+    """Return all signals of a log, each from the first instance of its topic. Raises FileError, or SignalError for no ULog."""
     output = io.StringIO()  # pyulog's messages on damage, line by line
     try:
         with contextlib.redirect_stdout(output):

@@ -232,7 +232,7 @@ class MspClient(Closing):
         return False
 
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
-        """Return messages with their reception. A line that fails after the hand-over is silent; else LinkError."""
+        """Return messages with their reception (s); wait at most timeout_s. Raises LinkError, after the hand-over nothing."""
         arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         for sampled, message in self._exchange(timeout_s):
             received, t = self._clock(), sampled - self._epoch

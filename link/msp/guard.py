@@ -324,6 +324,7 @@ def _guard(
 
 
 def relay(pilot: socket.socket, port: Port, watch: StickWatch, beat: ctypes.c_double) -> None:
+    """Relay bytes both ways until the pilot's end is closed or silent; `beat` tells when. Raises LinkError if the line fails."""
     pilot.setblocking(False)
     ends: list[socket.socket | int] = [pilot, port.fileno()]
     while not watch.silent(time.monotonic()):

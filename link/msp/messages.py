@@ -184,6 +184,8 @@ class RawAttitude(Fixed):
 
 @dataclass(frozen=True)
 class Altitude(Fixed):
+    """Estimated altitude in cm, climb in cm/s."""
+
     LAYOUT = struct.Struct("<ih")
     altitude_cm: int
     climb_cm_s: int
@@ -342,6 +344,7 @@ def xor8(data: bytes | bytearray) -> int:
 
 
 def pack(frame: Frame) -> bytes:
+    """Return the bytes of a frame. Raises ValueError for a command or a payload that does not fit."""
     size = len(frame.payload)
     if not 0 <= frame.command < JUMBO or size >= JUMBO:
         raise ValueError(f"command {frame.command} with {size} bytes: must be at most 254 and 254")

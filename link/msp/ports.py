@@ -125,6 +125,7 @@ def _open_terminal(where: str) -> Port:
 
 
 def open_serial(device: str, baud: int) -> Port:
+    """Open a serial port for this process alone. Raises LinkError without pyserial, or without such a port."""
     if os.name == "nt":
         raise LinkError(f"{device}: serial ports need a system where `select` takes them, such as Linux")
     try:

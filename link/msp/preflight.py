@@ -49,6 +49,7 @@ class AircraftConstants:
             return None
 
     def switched(self, mode: int, us: tuple[int, ...]) -> bool:
+        """Return whether channels (us; four sticks, then AUX1) switch a mode on."""
         return any(AuxRange(m.channel, m.low_us, m.high_us).on(us) for m in self.modes if m.mode == mode)
 
 
@@ -59,6 +60,7 @@ def request(line: MspLine, code: msp.Code) -> msp.Message | None:
 
 
 def read_constants(line: MspLine) -> AircraftConstants:
+    """Read the configuration. Raises UserError for messages that are not available, LinkError without a reply."""
     variant = request(line, msp.Code.FC_VARIANT)
     if not isinstance(variant, msp.FcVariant):
         raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
@@ -87,6 +89,7 @@ def _required(line: MspLine, code: msp.Code, kind: type[M]) -> M:
 
 
 def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftConstants | None = None) -> None:
+    """Check that the aircraft is disarmed and not handed over, by the profile's and its own switch. Raises UserError if not."""
     status, channels = request(line, msp.Code.STATUS_EX), request(line, msp.Code.RC)
     if not isinstance(status, msp.StatusEx) or not isinstance(channels, msp.Channels):
         raise UserError("the flight controller does not report whether it is armed: nothing more is sent")
@@ -166,6 +169,7 @@ def write_preflight(path: Path, file: PreflightFile) -> str:
 
 
 def load_preflight(path: Path) -> PreflightFile:
+    """Read the file. Raises UserError if it is malformed, or its hash does not match."""
     file = load(path, PreflightFile)
     if file.sha256 != file.digest:
         raise UserError(f"{path}: sha256: does not match the file, which was edited: run preflight again")
@@ -173,6 +177,7 @@ def load_preflight(path: Path) -> PreflightFile:
 
 
 def require_meant(path: Path, file: PreflightFile, profile: BetaflightProfile, vehicle: Vehicle) -> None:
+    """Check that the file was made for this profile and vehicle. Raises UserError if not."""
     for what, was, given in (
         ("profile", file.profile, profile_named(profile)),
         ("vehicle", file.vehicle, vehicle_named(vehicle)),
@@ -204,6 +209,7 @@ def read_steady(line: MspLine, profile: BetaflightProfile) -> AircraftConstants:
 
 
 def require_unchanged(port: Port, path: Path, file: PreflightFile, profile: BetaflightProfile) -> None:
+    """Check the aircraft against the file. Raises UserError where it differs, and as `require_alone`, `read_steady`."""
     require_alone(port)
     found = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
     if differing := changes(file.constants, found):

@@ -157,6 +157,7 @@ class ThrottleStick:
             raise ValueError("min_check_us must lie in 1000..1499, mid in 1..99, expo in 0..99")
 
     def throttle(self, us: float) -> float:
+        """Return the throttle, 0..1, of a channel in us, clipped."""
         return float(np.interp((us - self.min_check_us) / (HIGH_US - self.min_check_us), *self._curve()))
 
     def us(self, throttle: float) -> float:
@@ -187,6 +188,7 @@ class AuxRange:
             raise ValueError("channel must lie in 1..14 and low_us below high_us")
 
     def on(self, channels: Sequence[float]) -> bool:
+        """Return whether channels (us; four sticks, then AUX1) switch it on."""
         at = STICKS + self.channel - 1
         return at < len(channels) and self.low_us <= channels[at] < self.high_us
 
@@ -359,6 +361,7 @@ def pole_s(cutoff_hz: float) -> float:
 
 
 def load_betaflight(name: str) -> BetaflightProfile:
+    """Load the profile of a name (`betaflight`) or of a YAML file's path. Raises UserError for none, or a malformed file."""
     return load_named(name, FOLDER, BetaflightProfile, "MSP profile")
 
 
@@ -374,4 +377,5 @@ def speaks_msp(name: str) -> bool:
 
 
 def load_wire(name: str) -> Profile | BetaflightProfile:
+    """Load a profile of either kind. Raises UserError as their readers."""
     return load_betaflight(name) if speaks_msp(name) else load_profile(name)

@@ -73,6 +73,7 @@ class SensorReceiver(Closing):
         return [endpoint.stream for endpoint in self._sockets]
 
     def receive(self, timeout_s: float) -> list[tuple[Sample, float]]:
+        """Return the samples completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         samples = list[tuple[Sample, float]]()
         select.select([endpoint.socket for endpoint in self._sockets], [], [], max(0.0, timeout_s))
         for endpoint in self._sockets:
@@ -169,6 +170,7 @@ class VisionReceiver(SensorSocket):
         return self.stream.counters
 
     def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
+        """Return the frames completed, with the reception (monotonic, s) of the last datagram; wait at most timeout_s."""
         frames = []
         for sample, received in self.samples(timeout_s):
             assert isinstance(sample.value, bytes)

@@ -206,6 +206,7 @@ class GimbalState:
 
 
 def decode_state(datagram: bytes) -> GimbalState:
+    """Decode the state in a datagram of 148 bytes, with either checksum. Raises MalformedError for any other datagram."""
     request = decode_request(datagram)
     if request.mask is None:
         raise MalformedError(f"a gimbal's state has 148 bytes, not {len(datagram)}")
@@ -348,6 +349,7 @@ def query(what: int, number: int) -> bytes:
 
 
 def read_query(datagram: bytes) -> tuple[int, int] | None:
+    """Return what is to be done with which object; None for another command. Raises MalformedError."""
     found = re.match(rf"{QUERY} (\d{{1,9}}) (\d{{1,9}})\b", decode_command(datagram), re.ASCII)
     return (int(found[1]), int(found[2])) if found else None
 

@@ -203,6 +203,7 @@ class CopterHeartbeat(Packed):
 
 
 def encode_command(text: str) -> bytes:
+    """Encode a console command of RflySim3D. Raises ValueError if it is too long."""
     data = text.encode()
     for layout in COMMANDS:
         if len(data) <= layout.size - 5:  # check_sum and a final zero
