@@ -222,8 +222,10 @@ def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
                 path += f"[{note.index}]"
         return _first_cause(inner, path)
     if isinstance(error, ForbiddenExtraKeysError):
-        name, known = min(error.extra_fields), [field.name for field in fields(error.cl)]
-        return path, f"unknown field {name!r};" + (nearest(name, known) or f" known: {', '.join(known)}")
+        unknown, known = sorted(error.extra_fields), [field.name for field in fields(error.cl)]
+        others = f" (and {', '.join(map(repr, unknown[1:]))})" if unknown[1:] else ""
+        near = nearest(unknown[0], known) or f" known: {', '.join(known)}"
+        return path, f"unknown field {unknown[0]!r}{others};{near}"
     if isinstance(error, KeyError):
         return path, "missing"
     return path, str(error) or type(error).__name__

@@ -28,10 +28,12 @@ from typing import Literal
 import numpy as np
 
 from gate_racer.common.config import load_named, names
+from gate_racer.common.errors import meant
 from gate_racer.common.files import FileError, read_text
 from gate_racer.link.mavlink import scaled
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.link.msp.messages import Code, RawAttitude, RawImu
+from gate_racer.link.profile import FOLDER as WIRE_FOLDER
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, to_euler
@@ -378,4 +380,6 @@ def speaks_msp(name: str) -> bool:
 
 def load_wire(name: str) -> Profile | BetaflightProfile:
     """Load a profile of either kind. Raises UserError as their readers."""
+    if Path(name).suffix not in (".yaml", ".yml"):
+        name = meant(name, (*names(WIRE_FOLDER), *names(FOLDER)), "wire profile", "the path of a YAML file")
     return load_betaflight(name) if speaks_msp(name) else load_profile(name)

@@ -42,7 +42,7 @@ class BoardSettings:
 def parser() -> argparse.ArgumentParser:
     about = "Fly campaigns, and continue interrupted ones."
     arguments = settings_parser("race-bench", about, BenchSettings(), OPTIONS, "the tables")
-    commands = arguments.add_subparsers(dest="command", metavar="")
+    commands = arguments.add_subparsers(dest="command", metavar="COMMAND")
     versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance tests")
     versus.add_argument("a", type=Path, help="first campaign, folder or file")
     versus.add_argument("b", type=Path, help="second campaign, folder or file")

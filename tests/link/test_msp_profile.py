@@ -177,7 +177,7 @@ def test_profiles_of_both_kinds_are_told_apart(tmp_path):
     own.write_text((FOLDER / "betaflight.yaml").read_text())
     assert speaks_msp("betaflight") and speaks_msp(str(own)) and not speaks_msp("spec")
     assert load_wire(str(own)) == BF and load_wire("dcl") == load_profile("dcl")
-    with pytest.raises(UserError, match="no wire profile 'betafly'"):
+    with pytest.raises(UserError, match="no wire profile 'betafly'; did you mean betaflight"):
         load_wire("betafly")
     with pytest.raises(UserError, match=r"gone\.yaml"):
         load_wire(str(tmp_path / "gone.yaml"))

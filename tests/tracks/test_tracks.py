@@ -100,6 +100,7 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
     ("old", "new", "message"),
     [
         ("yaw_deg: 180.0}\n  - {base_m: [-46", "yaw: 180.0}\n  - {base_m: [-46", "gates[0]: unknown field 'yaw'"),
+        ("base_m: [-46.894, -2.500, 5.068]", "tilt: 1, at: [0.0]", "gates[1]: unknown field 'at' (and 'tilt')"),
         ("25.356], yaw_deg: 180.0", "25.356]", "gates[4].yaw_deg: missing"),
         ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500]", "gates[1].base_m"),
         ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500, .inf]", "gates[1].base_m[2]: expected a finite number"),
