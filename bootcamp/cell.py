@@ -227,10 +227,7 @@ class Cell(Worker):
 
 def scenario_of(path: Path) -> str:
     """Load a program in a separate process and return the name of its scenario.
-
-    Raises:
-        UserError: it cannot be loaded, see `load_program`, does not end, or ends its own process.
-    """
+    Raises UserError as `load_program`, and where it does not end, or ends its own process."""
     cell = Cell(path, _load, name="load", tell=lambda line: say(line, sys.stderr))
     try:
         cell.pipe.recv_bytes()  # it has started

@@ -51,8 +51,6 @@ NO_COMMAND = pickle.dumps(None)
 
 @dataclass
 class ProgramOutcome:
-    """Outcome of a program's flight."""
-
     end: ProgramEnd = ProgramEnd.ABORTED
     cause: str = ""
     report: Report | None = None  # the last one received
@@ -123,7 +121,6 @@ class Crew:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
 
     def _receive(self, tell: Callable[[Report], None], timeout_s: float) -> None:
-        """Process the workers' messages."""
         ready = wait(list(self._lines.values()), timeout_s)
         for name in [name for name, line in self._lines.items() if line in ready]:
             try:

@@ -21,7 +21,7 @@ import numpy as np
 from gate_racer.bootcamp.api import Box, Location, Report
 from gate_racer.bootcamp.cli import PORT
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.judge import target_of
+from gate_racer.bootcamp.judge import off_gate, target_of
 from gate_racer.bootcamp.scenario import Scenario
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import write_file
@@ -99,7 +99,6 @@ class BrowserView:
 
     @property
     def watched(self) -> bool:
-        """Whether the page is open."""
         return time.monotonic() - self._requested_t < GONE_S
 
     def show(self, jpeg: bytes) -> None:
@@ -223,9 +222,7 @@ def _draw_gate(image: Image, report: Report) -> None:
     for width, colour in ((VADR_FRAME.outer_m, ROUTE), (VADR_FRAME.opening_m, (30, 30, 30))):
         low, high = (round(side / 2 + sign * scale * width / 2) for sign in (-1, 1))
         cv2.rectangle(view, (low, low), (high, high), colour, -1)
-    n, e = report.position.north - gate.north, report.position.east - gate.east
-    right, up = -n * math.sin(gate.heading) + e * math.cos(gate.heading), report.height - gate.height
-    ahead = -n * math.cos(gate.heading) - e * math.sin(gate.heading)
+    ahead, right, up = off_gate(report, gate)
     dot = np.clip(np.round([side / 2 + scale * right, side / 2 - scale * up]), 4, side - 5).astype(int).tolist()
     cv2.circle(view, dot, 4, FOUND, -1)
     _write(view, f"gate {min(report.passed + 1, len(report.gates))}, {_number(ahead)} m ahead", (4, side - 6))

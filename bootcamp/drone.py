@@ -78,7 +78,6 @@ class SimulatedBody:
         self._goal_w, self._descending = np.array([*self._goal_w[:2], UNDERGROUND_M]), True
 
     def tick(self) -> None:
-        """Advance one tick."""
         self._count += 1
         if not self.touched:
             truth = self._plant.truth
@@ -194,7 +193,6 @@ class Drone:
             raise UserError(f"{self._world.name}: no take-off within {TAKE_OFF_S:g} s: the wind may be too strong")
 
     def report(self, warning: str = "") -> Report:
-        """Return the current report."""
         position, goal = self._position(), Location(*self._goal[:2].tolist())
         w, x, y, z = self._body.q_wb.tolist()
         moving = self._status is Status.MOVING

@@ -55,10 +55,7 @@ Place = Callable[[float, float], tuple[int, int]]  # (north, east) in m to (colu
 
 def make_floor(scenario: Scenario) -> tuple[Image, Array]:
     """Return the floor's image BGR, and the matrix (3, 3) from the ground (north, east, 1) to its pixels.
-
-    Raises:
-        UserError: the map cannot be read.
-    """
+    Raises UserError for a map that cannot be read."""
     half_m = scenario.world.boundary_m + RIM_M
     floor_px = np.array([[0, PX_PER_M, half_m * PX_PER_M], [-PX_PER_M, 0, half_m * PX_PER_M], [0, 0, 1.0]])
     side = round(2 * half_m * PX_PER_M)
@@ -82,9 +79,7 @@ def make_floor(scenario: Scenario) -> tuple[Image, Array]:
 
 def _meadow(rng: np.random.Generator, side: int) -> Image:
     """Draw a green meadow (side, side, 3) with grey and brown patches."""
-    tint = np.stack(
-        [rng.integers(50, 80, (90, 90)), rng.integers(95, 135, (90, 90)), rng.integers(70, 105, (90, 90))], -1
-    )
+    tint = np.stack([rng.integers(low, high, (90, 90)) for low, high in ((50, 80), (95, 135), (70, 105))], -1)
     floor: Image = cv2.resize(tint.astype(np.uint8), (side, side), interpolation=cv2.INTER_CUBIC)
     for _ in range(PATCHES):
         a, b = rng.integers(0, side, 2), rng.integers(10, 90, 2)
@@ -178,16 +173,15 @@ class GroundCamera:
 
     def frame(self, p_wb: ArrayLike, report: Report) -> Image:
         """Return the image received at a step: with noise, and black if it is lost."""
-        size = (self.camera.height_px, self.camera.width_px)
+        height, width = self.camera.height_px, self.camera.width_px
         if not report.has_image:
-            return np.zeros((*size, 3), np.uint8)
+            return np.zeros((height, width, 3), np.uint8)
         image = self.image(p_wb, report.q_wb)
-        if self._noise is None:
-            return image
-        row, column = np.random.default_rng([self._seed, NOISE, report.step]).integers(0, SPARE_PX, 2)
-        more, less = (field[row : row + size[0], column : column + size[1]] for field in self._noise)
-        cv2.add(image, more, image)
-        cv2.subtract(image, less, image)
+        if self._noise is not None:
+            row, column = np.random.default_rng([self._seed, NOISE, report.step]).integers(0, SPARE_PX, 2)
+            more, less = (field[row : row + height, column : column + width] for field in self._noise)
+            cv2.add(image, more, image)
+            cv2.subtract(image, less, image)
         return image
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Image:

@@ -54,8 +54,6 @@ ANSWER_BYTES = 1 << 20  # greatest size of an answer
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one flight."""
-
     step_s: float = PATIENCE_S  # of one answer
     flight_s: float = 300.0  # of all answers together
     memory_bytes: int = MEMORY_BYTES  # of the program's process
@@ -63,8 +61,6 @@ class Limits:
 
 @dataclass(frozen=True)
 class Exam:
-    """One program and one seed."""
-
     program: Path
     seed: int
     scenario: Scenario | None  # None if the program cannot be loaded
@@ -80,8 +76,6 @@ class Exam:
 
 @dataclass(frozen=True)
 class Grade:
-    """Result of an exam."""
-
     verdict: Judgement
     warning: str = ""  # the last one
     image: bytes = b""  # JPEG of the landing
@@ -126,7 +120,6 @@ class CellPlayer:
         return Counter()
 
     def close(self) -> None:
-        """End the program's process."""
         self._cell.close(0.0)
 
     def _receive(self, within_s: float) -> object:
@@ -180,10 +173,9 @@ def failed(reason: str, lasting: bool = True) -> Grade:
 
 
 def grade(exams: Sequence[Exam], workers: int, limits: Limits, tell: Callable[[int, Grade], None]) -> None:
-    """Fly exams in parallel. A step or a flight over the limits, or the end of the program's process, fails an exam.
+    """Fly exams in parallel; `tell` receives each exam's index and grade as it ends.
 
-    Args:
-        tell: receives each exam's index and grade as it ends.
+    A step or a flight over the limits, or the end of the program's process, fails an exam.
     """
     with no_survivors():
         pool = ThreadPoolExecutor(workers)
@@ -224,7 +216,6 @@ def _serve(main: Connection, exam: Exam, limits: Limits) -> None:
 
 
 def row(exam: Exam, result: Grade) -> str:
-    """Return a line for the terminal."""
     score = result.verdict.score
     told = str(result.verdict).partition(": ")[2]
     return (

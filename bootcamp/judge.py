@@ -13,8 +13,6 @@ from gate_racer.bootcamp.scenario import Scenario
 
 
 class ProgramEnd(enum.StrEnum):
-    """Reason for the end of a flight."""
-
     LANDED = "landed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
@@ -34,8 +32,6 @@ POINTS = ("north", "north-east", "east", "south-east", "south", "south-west", "w
 
 @dataclass(frozen=True)
 class Score:
-    """Cost of a flight."""
-
     time_s: float = 0.0
     distance_m: float = 0.0  # over ground
     commands: int = 0  # given
@@ -251,21 +247,23 @@ def kind_of(warning: str) -> str:
     return re.sub(r"-?\d[\d.e+-]*", "#", warning)
 
 
+def off_gate(report: Report, gate: CourseGate) -> tuple[float, float, float]:
+    """Return how far the drone is before the gate's plane, and right of and above its centre, m."""
+    n, e = report.position.north - gate.north, report.position.east - gate.east
+    cos, sin = math.cos(gate.heading), math.sin(gate.heading)
+    return -n * cos - e * sin, -n * sin + e * cos, report.height - gate.height
+
+
 def _crash(last: Report) -> str:
     """Describe where the drone hit something: beside which gate, or at which height."""
-    here = last.position
     if "gate" not in last.warning or not last.gates:
-        return f"at {_place(here)}, {last.height:.1f} m high"
-    distances = [math.dist((*here, last.height), (gate.north, gate.east, gate.height)) for gate in last.gates]
+        return f"at {_place(last.position)}, {last.height:.1f} m high"
+    distances = [math.hypot(*off_gate(last, gate)) for gate in last.gates]
     number = distances.index(min(distances))
-    gate = last.gates[number]
     passed = f"after {last.passed} of {len(last.gates)} gates" if number != last.passed else "the next one"
-    n, e = here.north - gate.north, here.east - gate.east
-    right, up = -n * math.sin(gate.heading) + e * math.cos(gate.heading), last.height - gate.height
-    sides = (
-        f"{abs(right):.1f} m {'right' if right > 0 else 'left'} and {abs(up):.1f} m {'above' if up > 0 else 'below'}"
-    )
-    return f"gate {number + 1} ({passed}), {sides} its centre"
+    _, right, up = off_gate(last, last.gates[number])
+    aside, above = "right" if right > 0 else "left", "above" if up > 0 else "below"
+    return f"gate {number + 1} ({passed}), {abs(right):.1f} m {aside} and {abs(up):.1f} m {above} its centre"
 
 
 def _place(place: Location | CourseGate) -> str:

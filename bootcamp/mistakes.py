@@ -109,8 +109,7 @@ def _explained(
 ) -> set[str]:
     """Return the names of the maps that give a value; none if it is not to be told from a right one.
 
-    Args:
-        cases: a right value, and the wrong maps of it by name, for each target.
+    `cases`: a right value, and the wrong maps of it by name, for each target.
     """
     if any(math.dist(value, right) < apart for right, _ in cases):
         return set()
@@ -170,15 +169,14 @@ def sees_pad(report: Report, pads: Sequence[Location], pad_m: float) -> bool:
 
 def _seen(report: Report, pad: Location, pad_m: float) -> tuple[float, float, float, float] | None:
     """Return the bounding box (px) of a pad in the image of a report; None if it is not wholly in view."""
-    half = pad_m / 2
-    signs = [(-1, -1), (-1, 1), (1, 1), (1, -1)]
-    corners = np.array([(pad.north + half * a, pad.east + half * b, 0.0) for a, b in signs])
-    rays = (corners - (*report.position, -report.height)) @ matrix(report.q_wb) @ report.camera.R_bc
+    half, camera = pad_m / 2, report.camera
+    corners = np.array([(pad.north + a, pad.east + b, 0.0) for a in (-half, half) for b in (-half, half)])
+    rays = (corners - (*report.position, -report.height)) @ matrix(report.q_wb) @ camera.R_bc
     if (rays[:, 2] <= 0).any():
         return None
-    px: Array = (rays / rays[:, 2:]) @ report.camera.K.T
+    px: Array = (rays / rays[:, 2:]) @ camera.K.T
     (left, top), (right, bottom) = px[:, :2].min(0).tolist(), px[:, :2].max(0).tolist()
-    inside = left >= 0 and top >= 0 and right < report.camera.width_px and bottom < report.camera.height_px
+    inside = left >= 0 and top >= 0 and right < camera.width_px and bottom < camera.height_px
     return (left, top, right, bottom) if inside else None
 
 
@@ -243,8 +241,11 @@ def hints(path: Path) -> list[Hint]:
     tree, _ = _parsed(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     endless = "a loop outside of functions runs before the flight; `decide` is called at every step without it"
-    loops = [Hint(node.lineno, endless) for node in tree.body if isinstance(node, ast.While)]
-    return sorted([*_no_return(functions), *loops, *_shared(tree, functions)])
+    found = [Hint(node.lineno, endless) for node in tree.body if isinstance(node, ast.While)]
+    for name in FUNCTIONS:
+        if name in functions and not _ends(functions[name].body):
+            found.append(Hint(functions[name].lineno, f"`{name}` can end without a `return`, which returns None"))
+    return sorted([*found, *_shared(tree, functions)])
 
 
 def hint_lines(programs: Sequence[Path]) -> list[str]:
@@ -274,12 +275,6 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
         return ast.parse(text), text.splitlines()
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return ast.Module([], []), []
-
-
-def _no_return(functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
-    for name in FUNCTIONS:
-        if name in functions and not _ends(functions[name].body):
-            yield Hint(functions[name].lineno, f"`{name}` can end without a `return`, which returns None")
 
 
 def _ends(body: list[ast.stmt]) -> bool:

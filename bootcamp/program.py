@@ -51,12 +51,10 @@ class Program:
 
     @property
     def own_detect(self) -> bool:
-        """Whether `detect` is the program's own."""
         return self.detect is not detect_pads
 
     @property
     def own_locate(self) -> bool:
-        """Whether `locate` is the program's own."""
         return self.locate is not _default_locate
 
     def command(self, report: Report, pads: Sequence[Location]) -> Command | Unreadable:
@@ -180,10 +178,7 @@ def error_in_flight(error: BaseException, path: Path) -> str:
 
 def load_program(path: Path) -> Program:
     """Run the file once and return its program. Its folder is the first to import from, each time with new modules.
-
-    Raises:
-        UserError: the file is missing, fails, has a blank left to fill in, or has no function `decide`.
-    """
+    Raises UserError for a file that is missing, fails, has a blank left to fill in, or has no function `decide`."""
     if not path.is_file():
         raise UserError(f"{path}: no such program; `gate-racer examples` writes some to examples/")
     if left := blanks(path):
@@ -219,9 +214,8 @@ def _reads_second(function: Callable[..., Any]) -> bool:
     """Check whether a function may read its second argument: False only for Python code that loads neither it nor all locals."""
     if not isinstance(function, FunctionType) or function.__code__.co_argcount < 2:
         return True
-    code = function.__code__
     loaded = set[Any]()
-    for instruction in dis.get_instructions(code):
+    for instruction in dis.get_instructions(function):
         named = instruction.argval  # newer Pythons load two names in one instruction
         loaded.update(named if isinstance(named, tuple) else (named,))
-    return not loaded.isdisjoint({code.co_varnames[1], *ALL_LOCALS})
+    return not loaded.isdisjoint({function.__code__.co_varnames[1], *ALL_LOCALS})

@@ -34,7 +34,6 @@ class FlightRecord:
         self._write(seed=scenario.seed, scenario=scenario.name, world=asdict(scenario.world))
 
     def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
-        """Write one step."""
         recorded = None if command is None else [type(command).__name__, asdict(command)]
         self._write(
             step=report.step, command=recorded, digest=digest, image=zlib.crc32(image.data), warning=report.warning
@@ -44,16 +43,12 @@ class FlightRecord:
         self._file.write(json.dumps(fields) + "\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 def replay(path: Path) -> int:
     """Repeat a log's flight; return the number of steps, all bit-identical.
-
-    Raises:
-        UserError: the log is missing, a line is malformed, or a step differs.
-    """
+    Raises UserError for a malformed log, or a step that differs."""
     lines = read_text(path).splitlines()
     if not lines:
         raise UserError(f"{path}: empty, expected a line with the seed")

@@ -95,14 +95,9 @@ WALK_TRIES, STARTS = 200, 200  # greatest numbers of draws per walk, and of walk
 
 def generate_track(seed: int, count: int) -> Track:
     """Return a course of `count` gates, the same for the same seed.
-
-    Raises:
-        UserError: the seed is negative, `count` is below 1, or the bounds have no room for so many gates.
-    """
+    Raises UserError for a negative seed, and where the bounds have no room for so many gates."""
     if seed < 0 or count < 1:
-        raise UserError(
-            f"seed {seed}, {count} gates: the seed must not be negative, and there must be at least one gate"
-        )
+        raise UserError(f"seed {seed}, {count} gates: expected a seed that is not negative, and at least one gate")
     rng = np.random.default_rng([seed, GATES])
     for _ in range(STARTS):
         gates = _walk(rng, count)
@@ -172,8 +167,6 @@ class Goal(Limited):
 
 @dataclass(frozen=True)
 class ScenarioTask:
-    """Entry of `tasks.yaml`."""
-
     name: str
     layout: str
     goal: Goal
@@ -182,8 +175,6 @@ class ScenarioTask:
 
 @dataclass(frozen=True)
 class TaskList:
-    """Contents of `tasks.yaml`."""
-
     tasks: tuple[ScenarioTask, ...]
 
 
@@ -226,16 +217,12 @@ class Scenario:
 
 @cache
 def tasks() -> dict[str, ScenarioTask]:
-    """Return the scenarios by name."""
     return {task.name: task for task in load(TASKS, TaskList).tasks}
 
 
 def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     """Return the scenario called `name`, drawn by a seed.
-
-    Raises:
-        UserError: there is no such scenario, the seed is negative, the world is too small, or the step is no multiple of a tick.
-    """
+    Raises UserError for an unknown one, a negative seed, a world that is too small, and a step that is no multiple of a tick."""
     if name not in tasks():
         raise UserError(f"no scenario {name!r}; known: {', '.join(tasks())}")
     if seed < 0:
@@ -253,20 +240,10 @@ def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     return LAYOUTS[task.layout](Scenario(name, seed, world, task.goal, conditions))
 
 
-def _pad_below(base: Scenario) -> Scenario:
-    """Place a pad below the start; nothing is random."""
-    return replace(base, pads=(Location(0.0, 0.0),))
-
-
-def _ten_north(base: Scenario) -> Scenario:
-    waypoint = Location(10.0, 0.0)
-    return replace(base, waypoint=waypoint, pads=(waypoint,))
-
-
 def _waypoint(base: Scenario) -> Scenario:
     """Draw a waypoint, with a pad there and one at the start."""
     waypoint = _draw_waypoint(base)
-    return replace(base, waypoint=waypoint, pads=(Location(0.0, 0.0), waypoint))
+    return replace(base, waypoint=waypoint, pads=(START_PAD, waypoint))
 
 
 def _pads(base: Scenario) -> Scenario:
@@ -315,10 +292,6 @@ def _route(base: Scenario) -> Scenario:
     raise UserError(f"seed {base.seed}: no room for {ROUTE_COUNT} places {ROUTE_APART_M:g} m apart")
 
 
-def _course(base: Scenario) -> Scenario:
-    return replace(base, course=generate_track(base.seed, GATE_COUNT))
-
-
 def _reach(world: Arena) -> np.ndarray:
     """Return the greatest distances (2,) m, north and east, from the image's centre of a wholly visible pad."""
     reach = np.array(world.view_m) / 2 - world.pad_m / 2 - APART_M / 2
@@ -338,7 +311,14 @@ def _draw_waypoint(base: Scenario) -> Location:
     return Location(north, east)
 
 
+START_PAD, TEN_NORTH = Location(0.0, 0.0), Location(10.0, 0.0)
 LAYOUTS: dict[str, Callable[[Scenario], Scenario]] = {
-    layout.__name__[1:]: layout
-    for layout in (_pad_below, _ten_north, _waypoint, _pads, _pad_near, _strip, _route, _course)
+    "pad_below": lambda base: replace(base, pads=(START_PAD,)),
+    "ten_north": lambda base: replace(base, waypoint=TEN_NORTH, pads=(TEN_NORTH,)),
+    "waypoint": _waypoint,
+    "pads": _pads,
+    "pad_near": _pad_near,
+    "strip": _strip,
+    "route": _route,
+    "course": lambda base: replace(base, course=generate_track(base.seed, GATE_COUNT)),
 }

@@ -151,7 +151,6 @@ def display(desk: Desk, program: Path, job: Job) -> None:
 
 
 def log_of(stem: Path) -> Path:
-    """Return the path of the flight's log."""
     return stem.with_name(stem.name + ".log")
 
 
@@ -162,8 +161,6 @@ STAGES: dict[str, Callable[[Desk, Path, Job], None]] = {  # in order of start an
 
 @dataclass
 class SoloStep:
-    """Record of one step of a flight."""
-
     report: Report
     draw: Callable[[], Image]
     boxes: list[Box] = field(default_factory=list)  # empty if the program does not use images
@@ -178,8 +175,6 @@ class SoloStep:
 
 @dataclass(frozen=True)
 class Flight:
-    """Result of a flight."""
-
     end: ProgramEnd
     verdict: Judgement
     report: Report

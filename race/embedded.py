@@ -52,31 +52,27 @@ class EmbeddedSimulator:
     def require_alive(self) -> None:
         """Raise UserError with the simulator's own message if it could not start."""
         if self._process.poll() not in (None, 0):
-            assert self._process.stderr is not None
-            said = self._process.stderr.read().strip().removeprefix("error: ")
-            raise UserError(said or "the simulator exited at its start")
+            self._stop()
+            raise UserError(self.trouble.removeprefix("error: ") or "the simulator exited at its start")
 
     def verdict(self, pilot: AnyPilot) -> Verdict | None:
         """Wait for the end of the run and return the referee's verdict; None without a report."""
-        self._stop(patient=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        self._stop()
         return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
 
-    def _stop(self, patient: bool = False) -> None:
-        if patient:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_S)
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        if self._process.stderr is not None and not self._process.stderr.closed:
-            self.trouble = self._process.stderr.read().strip()
-            self._process.stderr.close()
+    def _stop(self) -> None:
+        assert self._process.stderr is not None
+        if self._process.stderr.closed:
+            return
+        self._process.terminate()
+        try:
+            said = self._process.communicate(timeout=STOP_S)[1]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said = self._process.communicate()[1]
+        self.trouble = said.strip()
 
 
 def referees_verdict(reported: RunReport, pilot: AnyPilot) -> Verdict:

@@ -16,7 +16,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fly manoeuvres as the command line requests, and return the exit code."""
     from gate_racer.race.request import survey  # slow to load, as are solver and renderer after its cheap checks
 
     session = survey(arguments, lambda settings: settings.excite.manoeuvres)

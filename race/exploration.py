@@ -5,14 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.estimation.estimator import Mapper
 from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.flight import Phase
-from gate_racer.pilot.guidance.explorer import NAME, OPEN, Explorer, parse_room
+from gate_racer.pilot.guidance.explorer import NAME, OPEN, parse_room
 from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import forgiving, interruptible
-from gate_racer.pilot.pilot import Pilot
-from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import live_verdict, world_name
 from gate_racer.race.session import Session, flown, keep, log_verdict, recorded
 
@@ -56,26 +53,22 @@ def explore(session: Session) -> Exploration:
             with forgiving(pilot, recorder):
                 _, verdict = flown(session, pilot, recorder)
             log_verdict(recorder.log, verdict or live_verdict(pilot, recorder.scoreboard))
-        outcome = _found(session, pilot, explorer, recorder)
+        gates = {gate.number: gate for gate in pilot.estimator.landmarks}
+        found = [gates[number] for number in explorer.passed if number in gates]
+        outcome = Exploration(
+            status="explored" if pilot.phase is Phase.FINISHED and explorer.passed else "aborted",
+            cause=pilot.cause,
+            gates_passed=len(explorer.passed),
+            gates_seen=len(gates),
+            time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
+            gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
+            world=session.described["world"],
+            settings=session.described["settings"],
+            log=str(recorder.log.path),
+            troubles=recorder.troubles,
+        )
         keep(session, asdict(outcome))
     return outcome
-
-
-def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder: Recorder) -> Exploration:
-    gates = {gate.number: gate for gate in pilot.estimator.landmarks}
-    found = [gates[number] for number in explorer.passed if number in gates]
-    return Exploration(
-        status="explored" if pilot.phase is Phase.FINISHED and explorer.passed else "aborted",
-        cause=pilot.cause,
-        gates_passed=len(explorer.passed),
-        gates_seen=len(gates),
-        time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
-        gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
-        world=session.described["world"],
-        settings=session.described["settings"],
-        log=str(recorder.log.path),
-        troubles=recorder.troubles,
-    )
 
 
 def summary(outcome: Exploration) -> str:

@@ -52,7 +52,6 @@ class LockstepPerception(ABC):
 
     @property
     def refused(self) -> int:
-        """Number of images without an answer of the detector."""
         return 0
 
     def refer(self, stamp: float, t: float) -> None:
@@ -216,8 +215,8 @@ def fly_together(
 
 
 def _ended(flight: LockstepFlight, link: "SimulatedLink") -> tuple[LinkReport, Verdict]:
-    if link.simulator.trouble:
-        flight.recorder.note("plant", link.simulator.trouble)
+    if trouble := link.simulator.plant.trouble:
+        flight.recorder.note("plant", trouble)
     return flight.report(0, link.counters), referees_verdict(report(link.simulator), flight.pilot)
 
 

@@ -121,10 +121,7 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
 
 SEEDS = (7001, 7002, 7003)  # of the flights by camera; those of campaigns and tests begin at 0 (chosen)
 SPACING_M = 0.02  # m, largest spacing of the points of a path whose distance to solids is taken
-KEPT, KEPT_M = (
-    1 / 3,
-    0.05,
-)  # -, m, share of the planned margin that has to be left, and distance that is enough (chosen)
+KEPT, KEPT_M = 1 / 3, 0.05  # -, m, share of the planned margin that has to be left, and enough of it (chosen)
 
 
 def fly_trial(plan: Plan, task: Task) -> Trial | None:

@@ -25,7 +25,6 @@ def flight_parser(
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fly as the command line requests, and return the exit code."""
     from gate_racer.race.request import race  # slow to load, as are solver and renderer after its cheap checks
 
     session = race(arguments)

@@ -6,10 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from gate_racer.common.command import remark, require_outputs
+from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import never_swallowed
 from gate_racer.common.settings import settings_of
@@ -24,7 +25,7 @@ from gate_racer.race.race_sim import VADR, ServedLinkSettings, SimulatorSettings
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.sitl import SitlController, firmware
 from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot
-from gate_racer.sim.multi_vehicle import Commentator, MultiVehicleRace, MultiVehicleSetup, standings, write_standings
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, standings
 from gate_racer.sim.physics.plant import UnmodelledAcceleration
 from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.registry import plant_setting
@@ -35,7 +36,7 @@ from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.renderer import shoot
 from gate_racer.sim.view.style import load_style
-from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
+from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet
 from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer, stop_on_signals
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
@@ -127,7 +128,6 @@ def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None)
 
 
 def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
-    """Print the race and the link of each vehicle."""
     n, world = len(links), race.worlds[0]
     several = "" if n == 1 else f"{n} x "
     about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {race.profile.name}, world {world.name}"
@@ -138,6 +138,9 @@ def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[
     print(f"{about}, {settings.rivals.spacing_m:g} m apart", flush=True)
     for k, link in enumerate(links, 1):
         print(f"pilot {k}: {link}", flush=True)
+
+
+PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
 def _next(address: Address, k: int) -> Address:
@@ -175,33 +178,53 @@ def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMa
     desk, options = parse_server(link.vision_protocol, IMU_OPTION, MASKS_OPTION)
     if (masks := options.get(MASKS_OPTION, DOCUMENTED)) not in MASKS:
         raise UserError(f"{link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}")
-    chosen = options.get(IMU_OPTION)
-    port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
-    return desk, MASKS[masks], open_imu((desk[0], port), profile, chosen is not None)
-
-
-PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
+    imu = f"{desk[0]}:{options.get(IMU_OPTION, imu_port(profile.system))}"
+    return desk, MASKS[masks], CopterSimImu(parse_address(imu, 0), profile)
 
 
 class MultiVehicleNarrator:
-    """Terminal output of a race: events as they happen, and the final standings."""
+    """Terminal output of a race: passages, contacts and ends of runs as they happen, and the final standings."""
 
     def __init__(self, race: MultiVehicleRace, file: Path | None):
+        """`file`: where standings and contacts are written, with pilots counted from 1."""
         self._race, self._file = race, file
-        self._commentator, self._reported = Commentator(race), False
+        self._forget()
+
+    def _forget(self) -> None:
+        n = len(self._race.simulators)
+        self._passed, self._over, self._touched, self._reported = [0] * n, [False] * n, 0, False
 
     def __call__(self, lag: float) -> None:
         race = self._race
         if self._reported and not race.over:
-            self._reported = False
-            self._commentator.forget()
-        for line in self._commentator.news():
+            self._forget()
+        for line in self.news():
             print(line, flush=True)
         if race.over and not self._reported:
-            self._reported = True
-            for standing in standings(race):
+            self._reported, order = True, standings(race)
+            for standing in order:
                 print(standing, flush=True)
-            write_standings(self._file, race)
+            touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in race.encounters]
+            write_json(self._file, {"standings": order, "contacts": touched})
+
+    def news(self) -> list[str]:
+        """Return the lines for events since the last call."""
+        said = []
+        for encounter in self._race.encounters[self._touched :]:
+            i, k = (pilot + 1 for pilot in encounter.pilots)
+            said.append(f"{encounter.t:8.2f} s  pilots {i} and {k} touch at {encounter.approach_m_s:.1f} m/s")
+        self._touched = len(self._race.encounters)
+        for k, simulator in enumerate(self._race.simulators):
+            run, total = simulator.referee.race, len(simulator.referee.course)
+            for gate, time_s in enumerate(run.gate_times_s[self._passed[k] :], self._passed[k] + 1):
+                t = time_s + (run.go_t or 0.0)
+                said.append(f"{t:8.2f} s  pilot {k + 1} gate {gate}/{total} at {time_s:.3f} s")
+            self._passed[k] = len(run.gate_times_s)
+            if run.over and not self._over[k]:
+                cause = f": {run.cause}" if run.cause else ""
+                said.append(f"{simulator.t:8.2f} s  pilot {k + 1} {run.status.value}{cause}")
+            self._over[k] = run.over
+        return said
 
 
 def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, world: World, json: Path | None) -> int:
@@ -286,8 +309,8 @@ class Narrator:
         passed = f"{len(race.gate_times_s)}/{len(simulator.referee.course)} gates"
         cause = f" ({race.cause})" if race.cause else ""
         print(f"{end}{race.status.value}{cause}: {passed}, last at {last}, least margin {margin}", flush=True)
-        if simulator.trouble:
-            remark(f"plant: {simulator.trouble}")
+        if simulator.plant.trouble:
+            remark(f"plant: {simulator.plant.trouble}")
         for violation in simulator.referee.violations.values():
             print(f"  {violation.count} x {violation}, first at {violation.t:.2f} s", flush=True)
         if self._file is not None:
@@ -307,7 +330,6 @@ def residual_of(settings: SimulatorSettings, vehicle: Vehicle) -> ResidualAccele
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the simulator as the command line requests, and return the exit code."""
     settings, json = settings_of(arguments, SimulatorSettings), arguments.json
     settings.require_consistent()
     track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
@@ -29,7 +29,7 @@ from gate_racer.link.options import NOWHERE, Link
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
-from gate_racer.link.sockets import parse_address
+from gate_racer.link.sockets import LOOPBACK, parse_address
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector
@@ -140,10 +140,8 @@ class Session:
             return nullcontext()
         if self.lockstep:
             return closing(InlinePlanner())
-        plan = self.plan
-        first_s = float(plan.gate_times_s[0])
-        x = plan.x[plan.gate_nodes[0]]
-        return closing(PlannerProcess(Remainder(plan, first_s, x, self.track, self.vehicle, self.replan)))
+        first_s, x = float(self.plan.gate_times_s[0]), self.plan.x[self.plan.gate_nodes[0]]
+        return closing(PlannerProcess(Remainder(self.plan, first_s, x, self.track, self.vehicle, self.replan)))
 
     @property
     def described(self) -> dict[str, Any]:
@@ -159,9 +157,9 @@ class Session:
 
     def open_log(self, tell: Callable[[str], None]) -> FlightLog:
         """Open a new log, and its live view if requested. Raises UserError where either cannot be opened."""
-        record = self.settings.record
-        address = parse_address(record.view, VIEW_PORT) if record.view else None
-        view = LiveView(address, SCHEMAS, self.track, self.plan) if address is not None else None
+        record, view = self.settings.record, None
+        if record.view:
+            view = LiveView(parse_address(record.view, VIEW_PORT), SCHEMAS, self.track, self.plan)
         return FlightLog(self.log_path(), view, record.limit_mb, self.lockstep, tell)
 
     def log_path(self) -> Path:
@@ -214,38 +212,50 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
         eye.close()
 
 
-def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
-    assert session.world is not None
-    settings, camera = session.settings, session.vehicle.camera
-    keys = {
-        "vehicle": settings.vehicle,
-        "laps": session.laps,
-        "plant": settings.world.plant,
-        "world.style": settings.world.style,
-        "world.seed": session.seed,
-        "link.profile": settings.link.profile,
-        "link.pose": str(settings.perception.pose).lower(),
-    }
-    with (
-        MavlinkClient("127.0.0.1", 0, session.profile) as client,
-        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), camera, settings.perception.detector) as perception,
-        EmbeddedSimulator(session.world, keys, (client.address[1], perception.address[1])) as simulator,
-    ):
-        link_report = _drive(session, pilot, recorder, status, client, perception, simulator)
-        verdict = simulator.verdict(pilot)
-        if simulator.trouble:
+def _in_real_time(
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine
+) -> tuple[LinkReport, Verdict]:
+    """Fly a live simulator, or an embedded one, and stop the motors at the end, however the flight ended."""
+    settings, simulator = session.settings, None
+    with ExitStack() as stack:
+        client: AnyClient
+        if session.world is None:
+            client, receiver = stack.enter_context(closing(_client(session))), _receiver(session)
+        else:
+            client = own = stack.enter_context(closing(MavlinkClient(LOOPBACK, 0, session.profile)))
+            receiver = partial(VideoReceiver, LOOPBACK, 0)
+        detector = session.vehicle.camera, settings.perception.detector
+        perception = stack.enter_context(PerceptionProcess(receiver, *detector))
+        if session.world is not None:
+            keys = {
+                "vehicle": settings.vehicle,
+                "laps": session.laps,
+                "plant": settings.world.plant,
+                "world.style": settings.world.style,
+                "world.seed": session.seed,
+                "link.profile": settings.link.profile,
+                "link.pose": str(settings.perception.pose).lower(),
+            }
+            ports = own.address[1], perception.address[1]
+            simulator = stack.enter_context(EmbeddedSimulator(session.world, keys, ports))
+        driver = LiveDriver(pilot, client, perception, session.profile, recorder)
+
+        def tell(pilot: AnyPilot) -> None:
+            status.command_hz = client.rates.mean_hz
+            status(pilot)
+            if simulator is not None and pilot.go_t is None:
+                simulator.require_alive()
+
+        sys.setswitchinterval(SWITCH_S)
+        try:
+            with forgiving(pilot, recorder):
+                driver.fly(settings.link.wait_s, tell)
+        finally:
+            stop_motors(client, pilot, recorder, driver.admit)
+        verdict = simulator.verdict(pilot) if simulator is not None else None
+        if simulator is not None and simulator.trouble:
             recorder.note("simulator", simulator.trouble)
-    return link_report, verdict or live_verdict(pilot, recorder.scoreboard)
-
-
-def _live(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
-    detector = session.settings.perception.detector
-    with (
-        _client(session) as client,
-        PerceptionProcess(_receiver(session), session.vehicle.camera, detector) as perception,
-    ):
-        link_report = _drive(session, pilot, recorder, status, client, perception, None)
-    return link_report, live_verdict(pilot, recorder.scoreboard)
+    return driver.link_report(), verdict or live_verdict(pilot, recorder.scoreboard)
 
 
 def _live_lockstep(
@@ -264,9 +274,9 @@ def _live_lockstep(
 
 
 FLIGHTS = {  # by whether they are live, and in lock-step
-    (False, False): _embedded,
+    (False, False): _in_real_time,
     (False, True): _lockstep,
-    (True, False): _live,
+    (True, False): _in_real_time,
     (True, True): _live_lockstep,
 }
 
@@ -276,10 +286,8 @@ def _client(session: Session) -> AnyClient:
     link, asked = session.link, session.settings.link
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
-        if asked.shadow:
-            port: Port = open_port(
-                asked.msp, session.msp.baud, asked.i_have_read
-            )  # without sticks there is nothing to guard
+        if asked.shadow:  # without sticks there is nothing to guard
+            port: Port = open_port(asked.msp, session.msp.baud, asked.i_have_read)
         else:
             port = GuardedPort(asked.msp, session.msp, hover, asked.i_have_read, session.vehicle.accel_loss(GRAVITY))
         try:
@@ -300,33 +308,6 @@ def _receiver(session: Session) -> Callable[[], ImageReceiver]:
         camera = session.vehicle.camera
         return partial(CameraReceiver, source, (camera.width_px, camera.height_px), session.profile.video_hz)
     return partial(VideoReceiver, *session.link.video)
-
-
-def _drive(
-    session: Session,
-    pilot: AnyPilot,
-    recorder: Recorder,
-    status: StatusLine,
-    client: AnyClient,
-    perception: PerceptionProcess,
-    simulator: EmbeddedSimulator | None,
-) -> LinkReport:
-    """Fly in real time, and stop the motors at the end, however the flight ended."""
-    driver = LiveDriver(pilot, client, perception, session.profile, recorder)
-
-    def tell(pilot: AnyPilot) -> None:
-        status.command_hz = client.rates.mean_hz
-        status(pilot)
-        if simulator is not None and pilot.go_t is None:
-            simulator.require_alive()
-
-    sys.setswitchinterval(SWITCH_S)
-    try:
-        with forgiving(pilot, recorder):
-            driver.fly(session.settings.link.wait_s, tell)
-    finally:
-        stop_motors(client, pilot, recorder, driver.admit)
-    return driver.link_report()
 
 
 def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:

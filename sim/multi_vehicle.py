@@ -5,13 +5,11 @@ Each vehicle has its own plant, sensors, referee and link. After every tick of a
 between bodies and updates what each vehicle observes of the others.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.command import write_json
 from gate_racer.link.messages import Arm
 from gate_racer.link.profile import Profile
 from gate_racer.sim.physics.contact import ColliderKind, Contact
@@ -37,8 +35,6 @@ class Encounter:
 
 @dataclass(frozen=True, slots=True)
 class MultiVehicleSetup(RunSetup):
-    """Setup shared by all vehicles of a race."""
-
     pilots: int = 1
     spacing_m: float = SPACING_M
     rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
@@ -124,7 +120,7 @@ class MultiVehicleRace:
     def _meet(self, i: int, k: int) -> None:
         def mover(j: int) -> CollidingBody:
             one = self.simulators[j]
-            return CollidingBody(one.body, self.traffic.truths[j].p_wb, one.truth.x[:13], one.landed)
+            return CollidingBody(one.plant.body, self.traffic.truths[j].p_wb, one.truth.x[:13], one.landed)
 
         hit = impact(mover(i), mover(k), 1 / self.profile.physics_hz)
         if hit is None:
@@ -164,7 +160,6 @@ class Standing:
 
 
 def standings(race: MultiVehicleRace) -> list[Standing]:
-    """Return the current standings by rank."""
     referees = [simulator.referee for simulator in race.simulators]
 
     def order(k: int) -> tuple[int, float, int]:
@@ -178,40 +173,3 @@ def standings(race: MultiVehicleRace) -> list[Standing]:
         passed = len(times_s), len(referees[k].course), referees[k].elapsed_s, race.contacts(k)
         found.append(Standing(rank, k + 1, run.status.value, run.cause, *passed, times_s, list(run.gate_margins_m)))
     return found
-
-
-def write_standings(path: Path | None, race: MultiVehicleRace) -> None:
-    """Write standings and encounters (JSON, pilots from 1), atomically. Raises FileError."""
-    touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in race.encounters]
-    write_json(path, {"standings": standings(race), "contacts": touched})
-
-
-class Commentator:
-    """Live commentary: gate passages, encounters and ends of runs."""
-
-    def __init__(self, race: MultiVehicleRace):
-        self._race = race
-        self.forget()
-
-    def forget(self) -> None:
-        n = len(self._race.simulators)
-        self._passed, self._over, self._touched = [0] * n, [False] * n, 0
-
-    def news(self) -> list[str]:
-        """Return the lines for events since the last call."""
-        said = []
-        for encounter in self._race.encounters[self._touched :]:
-            i, k = (pilot + 1 for pilot in encounter.pilots)
-            said.append(f"{encounter.t:8.2f} s  pilots {i} and {k} touch at {encounter.approach_m_s:.1f} m/s")
-        self._touched = len(self._race.encounters)
-        for k, simulator in enumerate(self._race.simulators):
-            race, total = simulator.referee.race, len(simulator.referee.course)
-            for gate, time_s in enumerate(race.gate_times_s[self._passed[k] :], self._passed[k] + 1):
-                t = time_s + (race.go_t or 0.0)
-                said.append(f"{t:8.2f} s  pilot {k + 1} gate {gate}/{total} at {time_s:.3f} s")
-            self._passed[k] = len(race.gate_times_s)
-            if race.over and not self._over[k]:
-                cause = f": {race.cause}" if race.cause else ""
-                said.append(f"{simulator.t:8.2f} s  pilot {k + 1} {race.status.value}{cause}")
-            self._over[k] = race.over
-        return said

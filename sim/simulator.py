@@ -16,7 +16,7 @@ import numpy as np
 
 from gate_racer.link import messages
 from gate_racer.link.profile import Profile, RateDivider
-from gate_racer.sim.physics.contact import Body, ColliderKind, Colliders, Contact
+from gate_racer.sim.physics.contact import ColliderKind, Colliders, Contact
 from gate_racer.sim.physics.plant import P, Q, Truth, UnmodelledAcceleration, V, W
 from gate_racer.sim.physics.plants import MotorSource, Setting, make_plant, natural
 from gate_racer.sim.physics.residual import together
@@ -25,12 +25,11 @@ from gate_racer.sim.traffic import Rival, StateChange, TrafficView
 from gate_racer.sim.wire.position import PositionControl
 from gate_racer.sim.wire.race import RaceClock, track_map
 from gate_racer.sim.worlds.forces import forces_of
-from gate_racer.sim.worlds.world import ImuDeviation, VideoTransport, World
+from gate_racer.sim.worlds.world import AS_BELIEVED, ImuDeviation, VideoTransport, World
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.rotation import Array, as_vector, exp, matrix, normalised, product
 from gate_racer.vehicle.vehicle import Vehicle
 
-NO_ERRORS = ImuDeviation()
 OLDEST_S = 0.05  # s, length of the history of specific forces
 
 
@@ -62,7 +61,11 @@ class Sensors:
     """
 
     def __init__(
-        self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS, lpf_hz: float | None = None
+        self,
+        vehicle: Vehicle,
+        rng: np.random.Generator,
+        errors: ImuDeviation = AS_BELIEVED.imu,
+        lpf_hz: float | None = None,
     ):
         """Draw the biases. `errors`: deviations from the vehicle's file; `lpf_hz`: cut-off of the accelerometer's filter."""
         self._vehicle, self._imu, self._rng = vehicle, vehicle.imu, rng
@@ -213,8 +216,6 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Messages, exposure and contacts of one physics step."""
-
     t: float
     telemetry: list[messages.Outgoing]
     exposure: Exposure | None
@@ -272,7 +273,7 @@ class Simulator:
         stirred = around.air_w if around is not None and around.traffic.rotors is not None else None
         unknown = together(setup.residual, forces_of(world, seed, stirred))
         setting = setup.setting or natural(vehicle)
-        self._plant = make_plant(vehicle, track.start, setting, Colliders(track), unknown, motors)
+        self.plant = make_plant(vehicle, track.start, setting, Colliders(track), unknown, motors)
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
         self._reporter = Reporter(profile, vehicle, track.start, sensors, setup.pose, off.link.imu_drift_ppm)
@@ -290,33 +291,24 @@ class Simulator:
         self.path: list[tuple[float, Array]] = []  # true path of the run: time in s, state (14,) as RATES_X
 
     @property
-    def trouble(self) -> str:
-        """What has failed in the plant; empty if nothing has."""
-        return self._plant.trouble
-
-    @property
     def t(self) -> float:
         return self.count / self.profile.physics_hz
 
     @property
     def truth(self) -> Truth:
-        return self._plant.truth
+        return self.plant.truth
 
     @property
     def landed(self) -> bool:
-        return self._plant.on_pad
+        return self.plant.on_pad
 
     @property
     def armed(self) -> bool:
-        return self._plant.armed
-
-    @property
-    def body(self) -> Body:
-        return self._plant.body
+        return self.plant.armed
 
     def strike(self, knock: StateChange, contact: Contact) -> None:
         """Apply a collision with a moving vehicle; its contact is reported with the next tick."""
-        self._plant.knock(knock.shift_w, knock.dv_w, knock.domega_b)
+        self.plant.knock(knock.shift_w, knock.dv_w, knock.domega_b)
         self._struck.append(contact)
 
     def command(self, command: messages.Command | messages.ClientHeartbeat) -> None:
@@ -331,18 +323,18 @@ class Simulator:
             case messages.Reset():
                 self._reset(command.race)
             case _ if self.clock.false_start(self.t, command):
-                self._plant.disarm()
+                self.plant.disarm()
                 race = self.referee.race
                 race.status, race.cause = RunStatus.ABORTED, "false start: thrust before GO"
             case messages.PositionTarget():
-                self._position.follow(command, self._plant.truth)
+                self._position.follow(command, self.plant.truth)
             case _:
                 self._position.stop()
-                self._plant.command(self.t, command)
+                self.plant.command(self.t, command)
 
     def halt(self, sink_m_s: float) -> None:
         """Failsafe: stop and descend at `sink_m_s` until the next set-point."""
-        self._position.follow(messages.PositionTarget(messages.UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
+        self._position.follow(messages.PositionTarget(messages.UNASKED, (0.0, 0.0, sink_m_s)), self.plant.truth)
 
     def _arm(self, arm: bool) -> None:
         if arm and self.waits and self.profile.race is None:
@@ -352,8 +344,8 @@ class Simulator:
         if not arm:
             self._disarm()
             self.referee.abort("disarmed in flight")
-        elif accepted and not self._plant.armed:
-            self._plant.armed = True
+        elif accepted and not self.plant.armed:
+            self.plant.armed = True
             if self.profile.race is None:
                 self._go(self.t)
         self._answers.append(messages.Ack(self.t, accepted))
@@ -364,7 +356,7 @@ class Simulator:
 
     def _disarm(self) -> None:
         self._position.stop()
-        self._plant.disarm()
+        self.plant.disarm()
 
     def _reset(self, race: bool) -> None:
         """Reset at the client's request; ignored without a reply unless the profile has a race and its GO has passed."""
@@ -378,7 +370,7 @@ class Simulator:
 
     def _respawn(self) -> None:
         self._position.stop()
-        self._plant.reset(self.t)
+        self.plant.reset(self.t)
         self._reporter.forget()
         self.referee.forget()
         self.resets += 1
@@ -392,11 +384,11 @@ class Simulator:
     def tick(self) -> Tick:
         self.count += 1
         if self._position.active:
-            self._plant.command(self.t, self._position.target(self._plant.truth))
-        contacts = (*self._plant.advance(self.t), *self._struck)
+            self.plant.command(self.t, self._position.target(self.plant.truth))
+        contacts = (*self.plant.advance(self.t), *self._struck)
         self._struck.clear()
         self._start()
-        truth, race = self._plant.truth, self.referee.race
+        truth, race = self.plant.truth, self.referee.race
         if race.status is RunStatus.RUNNING:
             self.path.append((truth.t, truth.x))
         self.referee.watch(truth, contacts)

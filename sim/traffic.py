@@ -85,8 +85,6 @@ def downwash(x: Array, rotors: Rotors, p_w: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class CollidingBody:
-    """One of two bodies in a possible collision."""
-
     body: Body
     before: Array  # (3,) m, position a tick ago, world
     x: Array  # (13,) current pose and motion, as RATES_X
@@ -112,8 +110,6 @@ class CollidingBody:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """Change of one body's state by a collision."""
-
     shift_w: Array  # (3,) m
     dv_w: Array  # (3,) m/s
     domega_b: Array  # (3,) rad/s

@@ -42,18 +42,18 @@ class Levels:
     tracks: tuple[str, ...]
     levels: tuple[Level, ...]
 
-    def chosen(self, names: Sequence[str]) -> tuple[Level, ...]:
+    def chosen(self, names: Sequence[str]) -> list[Level]:
         """Return the levels of these names, or all that can be flown here. Raises UserError for an unknown name."""
         known = {level.name: level for level in self.levels}
         if unknown := [name for name in names if name not in known]:
             raise UserError(f"levels {unknown[0]}: unknown; known: {', '.join(known)}")
         if names:
-            return tuple(known[name] for name in dict.fromkeys(names))
+            return [known[name] for name in dict.fromkeys(names)]
         absent = {level.setting: missing(level.setting) for level in self.levels if level.setting in PLANTS}
         for setting, why in absent.items():
             if why:
                 remark(f"level {setting} is left out: {why}")
-        return tuple(level for level in self.levels if not absent.get(level.setting))
+        return [level for level in self.levels if not absent.get(level.setting)]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ class Board:
     sha256: str = ""  # of both
 
     def signed(self) -> "Board":
-        """Return it with its hash."""
         told = json.dumps([self.contents, [asdict(row) for row in self.rows]], sort_keys=True)
         return replace(self, sha256=hashlib.sha256(told.encode()).hexdigest())
 
@@ -94,7 +93,11 @@ def run(arguments: Any) -> int:
     axes = {name: getattr(settings, name) for name in ("controllers", "estimators", "plans", "seeds", "first_seed")}
     of_all = Choice(vehicles=(known.vehicle,), **axes)
     choices = [replace(of_all, settings=(level.setting,), worlds=(level.world,)) for level in levels]
-    board = Board(_contents(known, levels), ())
+    contents = {f"track {name}": load_track(name).hash for name in known.tracks}
+    contents |= {f"vehicle {known.vehicle}": load_vehicle(known.vehicle).hash}
+    contents |= {f"world {level.world}": digest(load_worlds(level.world)) for level in levels}
+    contents |= {f"level {level.name}": digest(level, version_of(level.setting)) for level in levels}
+    board = Board(contents, ())
     for path in settings.beside:
         board = board.with_rows_of(Path(path))  # raises before any flight
     revision = commit()
@@ -110,13 +113,3 @@ def run(arguments: Any) -> int:
     print(as_markdown(board.rows), end="")
     remark(f"written: {folder}/board.json, board.csv, report.html")
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
-
-
-def _contents(known: Levels, levels: Sequence[Level]) -> dict[str, str]:
-    """Return the digests of what is flown, by kind and name."""
-    return {
-        **{f"track {name}": load_track(name).hash for name in known.tracks},
-        f"vehicle {known.vehicle}": load_vehicle(known.vehicle).hash,
-        **{f"world {level.world}": digest(load_worlds(level.world)) for level in levels},
-        **{f"level {level.name}": digest(level, version_of(level.setting)) for level in levels},
-    }

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -61,17 +62,6 @@ ROLLOUTS = 3  # flights to learn from, as in the paper
 ROLLOUT_SEED = 1_000_000  # outside the range of a campaign's seeds
 
 
-class Estimates(NoLog):
-    """Log that keeps only estimated and true states, the channels `state` and `truth`."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, list[Record]] = {"state": [], "truth": []}
-
-    def write(self, channel: str, t: float, **fields: Any) -> None:
-        if channel in self.records:
-            self.records[channel].append({"t": t, **fields})
-
-
 def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
     """Return true states (N, 10) p, q, v and errors (N, 9), estimated minus true, both at the times of the estimates."""
     t = np.array([r["t"] for r in truth])
@@ -99,8 +89,7 @@ def prepare(
 ) -> PreparedCourse:
     """Prepare plan and bound, and with `noisy` the observation errors. Raises UserError without a plan or a flight.
 
-    Args:
-        plan_asked: plan options as in `plan_options`; errors are learned from flights of the default plan in any case.
+    `plan_asked`: options as in `plan_options`; errors are learned from flights of the default plan in any case.
     """
     course = _course(track, vehicle, laps, folder / plan_asked, uncertified, plan_asked)
     errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
@@ -138,6 +127,17 @@ def _errors(course: PreparedCourse, path: Path, laps: int) -> ObservationModel:
         return ObservationModel.from_arrays(**arrays)
 
 
+class Estimates(NoLog):
+    """Log that keeps only the channels `state` and `truth`."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[Record]] = {"state": [], "truth": []}
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        if channel in self.records:
+            self.records[channel].append({"t": t, **fields})
+
+
 def _rollouts(course: PreparedCourse, laps: int) -> tuple[Array, Array, Indices]:
     """Return true states (N, 10), errors (N, 9), observed minus true, and flight numbers (N,) of vision-only flights.
 
@@ -146,9 +146,7 @@ def _rollouts(course: PreparedCourse, laps: int) -> tuple[Array, Array, Indices]
     states, errors, flights = list[Array](), list[Array](), list[int]()
     for k in range(ROLLOUTS):
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
-        outcome = fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
-        if not outcome.finished:
-            remark(f"a training flight ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
+        fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept)
         if len(kept.records["truth"]) > 1 and kept.records["state"]:
             x, off = odometry_errors(kept.records["truth"], kept.records["state"])
             states, errors, flights = [*states, *x], [*errors, *off], [*flights, *[k] * len(x)]
@@ -169,14 +167,17 @@ def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tu
     When a process dies, the pool does not report which case it had, so that the pending ones are repeated one by one.
     """
     waiting, suspects = deque(jobs), deque[FlightJob]()
+    spawn = multiprocessing.get_context("spawn")  # since CasADi, numba and OpenGL do not survive a fork
+    for name in ONE_THREAD:
+        os.environ[name] = "1"  # read by the children at start
     while waiting or suspects:
         alone = bool(suspects)
-        queue = suspects if alone else waiting
-        pool = _pool(1 if alone else workers)
+        queue, at_once = (suspects, 1) if alone else (waiting, workers)
+        pool = ProcessPoolExecutor(at_once, spawn, _begin)
         flying: dict[Future[Flown], FlightJob] = {}
         try:
             while queue or flying:
-                while queue and len(flying) < (1 if alone else workers):
+                while queue and len(flying) < at_once:
                     with shielded():  # the first submission starts the processes
                         future = pool.submit(work, *queue[0])  # may raise: the job stays in the queue
                     flying[future] = queue.popleft()
@@ -191,13 +192,6 @@ def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tu
                     suspects.append((case, course))
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    """Return a pool of spawned processes, since CasADi, numba and OpenGL do not survive a fork, with one thread each."""
-    for name in ONE_THREAD:
-        os.environ[name] = "1"  # read by the children at start
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
 
 
 def _begin() -> None:
@@ -220,9 +214,8 @@ class CampaignProgress:
         if now - self._reported < LINE_S and self._done < self._total:
             return
         self._reported = now
-        left = round((now - self._begin) / self._done * (self._total - self._done))
-        line = f"{self._done}/{self._total}" + (f", {self._failed} failed" if self._failed else "")
-        line += f", {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+        left = timedelta(seconds=round((now - self._begin) / self._done * (self._total - self._done)))
+        line = f"{self._done}/{self._total}" + (f", {self._failed} failed" if self._failed else "") + f", {left} left"
         live = sys.stderr.isatty()
         end = "\n" if not live or self._done == self._total else ""
         print(f"\r{line:<40}" if live else line, end=end, file=sys.stderr, flush=True)

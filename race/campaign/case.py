@@ -37,7 +37,7 @@ class Case:
     @property
     def id(self) -> str:
         """Unique key of the case in the campaign; a stored case of other content is another flight."""
-        laps = f"{self.laps}laps" if self.laps > 1 else "1lap"
+        laps = f"{self.laps}lap{'s' if self.laps > 1 else ''}"
         parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, self.world)
         more = (f"plan:{self.plan}" if self.plan else "", f"residual:{self.residual}" if self.residual else "")
         return "/".join((*parts, *filter(None, more), f"seed{self.seed}"))
@@ -173,7 +173,6 @@ class Store:
             return {(name, content or ""): status for name, content, status in found}
 
     def add(self, case: Case, flown: Flown) -> None:
-        """Commit the result of a case."""
         path = zlib.compress(flown.path.astype(np.float32).tobytes())
         texts = (case.id, json.dumps(asdict(case)), flown.outcome.status, json.dumps(asdict(flown.outcome)))
         with self._writing():
@@ -181,20 +180,16 @@ class Store:
 
     def rows(self) -> list[Row]:
         """Return all rows in the order of their ids."""
+        rows = list[Row]()
         with self._reading():
-            return list(self._rows())
-
-    def _rows(self) -> Iterator[Row]:
-        for case, outcome, path in self._db.execute("select case_json, outcome_json, path from cases order by id"):
-            unpack = zlib.decompressobj()
-            points = np.frombuffer(unpack.decompress(path, PATH_BYTES), np.float32).astype(float).reshape(-1, 5)
-            if unpack.unconsumed_tail:
-                raise ValueError(f"a flight path exceeds {PATH_BYTES >> 20} MB")
-            yield Row(
-                from_dict(json.loads(case), Case, f"{self.path}: case"),
-                from_dict(json.loads(outcome), Outcome, f"{self.path}: outcome"),
-                points,
-            )
+            for case, outcome, path in self._db.execute("select case_json, outcome_json, path from cases order by id"):
+                unpack = zlib.decompressobj()
+                points = np.frombuffer(unpack.decompress(path, PATH_BYTES), np.float32).astype(float).reshape(-1, 5)
+                if unpack.unconsumed_tail:
+                    raise ValueError(f"a flight path exceeds {PATH_BYTES >> 20} MB")
+                of_case = from_dict(json.loads(case), Case, f"{self.path}: case")
+                rows.append(Row(of_case, from_dict(json.loads(outcome), Outcome, f"{self.path}: outcome"), points))
+        return rows
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

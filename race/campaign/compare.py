@@ -61,7 +61,9 @@ class Difference:
         return "B is better" if self.mean * self.better > 0 else "B is worse"
 
 
+FINISHED = "share finished"
 FIGURES: dict[str, tuple[Callable[[Outcome], float | None], int]] = {
+    FINISHED: (lambda o: float(o.finished), 1),
     "race time s": (lambda o: o.race_s if o.finished else None, -1),
     "least margin m": (lambda o: min(o.margin_m) if o.finished and o.margin_m else None, 1),
     "tracking error m": (lambda o: o.tracking_m if o.finished else None, -1),
@@ -96,16 +98,15 @@ def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tupl
 
 def differences(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
     """Return the differences of a cell's pairs, with p-values before correction."""
-    done = np.array([(x.finished, y.finished) for x, y in pairs], float)
-    found = [_difference(name, "share finished", done, _mcnemar(done), 1)]
+    found = []
     for figure, (value, better) in FIGURES.items():
         known = [(x, y) for x, y in ((value(p), value(q)) for p, q in pairs) if x is not None and y is not None]
         if known:
-            found.append(_difference(name, figure, np.array(known), _signed_rank(np.array(known)), better))
+            found.append(_difference(name, figure, np.array(known, float), better))
     return found
 
 
-def _difference(name: str, figure: str, known: Array, p: float, better: int) -> Difference:
+def _difference(name: str, figure: str, known: Array, better: int) -> Difference:
     """Return the difference of pairs (n, 2), with the 95 % bootstrap interval of the mean difference."""
     from scipy.stats import bootstrap  # slow to import, and needed for comparisons only
 
@@ -115,23 +116,19 @@ def _difference(name: str, figure: str, known: Array, p: float, better: int) -> 
         rng = np.random.default_rng(0)
         sure = bootstrap((gaps,), np.mean, confidence_level=1 - ALPHA, method="percentile", rng=rng).confidence_interval
         low, high = float(sure.low), float(sure.high)
-    enough = p if len(gaps) >= LEAST_PAIRS else None
-    return Difference(name, figure, len(gaps), float(a), float(b), low, high, enough, better)
+    p = _p_value(gaps, figure == FINISHED) if len(gaps) >= LEAST_PAIRS else None
+    return Difference(name, figure, len(gaps), float(a), float(b), low, high, p, better)
 
 
-def _mcnemar(done: Array) -> float:
-    """Return the p-value of McNemar's exact test on pairs (n, 2) of 0 and 1: discordant pairs are binomial with p = 1/2."""
-    from scipy.stats import binomtest  # slow to import
+def _p_value(gaps: Array, binary: bool) -> float:
+    """Return the p-value of gaps (n,) by Wilcoxon's signed-rank test, or of `binary` ones by McNemar's exact test."""
+    from scipy.stats import binomtest, wilcoxon  # slow to import
 
-    only_a, only_b = (int((done[:, i] > done[:, 1 - i]).sum()) for i in (0, 1))
-    return float(binomtest(only_b, only_a + only_b).pvalue) if only_a + only_b else 1.0
-
-
-def _signed_rank(known: Array) -> float:
-    from scipy.stats import wilcoxon  # slow to import
-
-    gaps = known[:, 1] - known[:, 0]
-    return float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) and len(gaps) >= LEAST_PAIRS else 1.0
+    if not np.any(gaps):
+        return 1.0
+    if binary:
+        return float(binomtest(int((gaps > 0).sum()), int((gaps != 0).sum())).pvalue)
+    return float(wilcoxon(gaps, zero_method="zsplit").pvalue)
 
 
 def holm(found: list[Difference]) -> list[Difference]:
@@ -146,7 +143,6 @@ def holm(found: list[Difference]) -> list[Difference]:
 
 
 def table(varied: tuple[str, ...], found: list[Difference]) -> str:
-    """Return the comparison as a Markdown table."""
     rows = []
     for d in found:
         gap, p = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]", "-" if d.p is None else f"{d.p:.3g}"
@@ -203,17 +199,14 @@ def entries_of(rows: Sequence[Row], commit: str, level_of: Callable[[Case], str]
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row.case.flown_by, []).append(row)
+
+    def flight(case: Case, o: Outcome) -> LevelFlight:
+        course, margin_m = f"{case.track}/{case.vehicle}/{case.laps}", min(o.margin_m, default=None)
+        return LevelFlight(level_of(case), course, case.seed, o.status, o.cause, o.race_s, margin_m)
+
     return tuple(
-        Entry(name, commit, some[0].case.content, tuple(_flight(row, level_of(row.case)) for row in some))
+        Entry(name, commit, some[0].case.content, tuple(flight(row.case, row.outcome) for row in some))
         for name, some in found.items()
-    )
-
-
-def _flight(row: Row, level: str) -> LevelFlight:
-    case, o = row.case, row.outcome
-    course = f"{case.track}/{case.vehicle}/{case.laps}"
-    return LevelFlight(
-        level, course, case.seed, o.status, o.cause, o.race_s, float(min(o.margin_m)) if o.margin_m else None
     )
 
 

@@ -34,7 +34,7 @@ from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import Track
-from gate_racer.vehicle.rotation import Array, conjugate, log, normalised, product
+from gate_racer.vehicle.rotation import Array, conjugate, exp, log, normalised, product
 
 LAST_S = 0.5  # s before the end in which the cause is sought (chosen)
 NEES_EVERY = 10  # commands between samples of the NEES, since consecutive errors are correlated
@@ -157,9 +157,9 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
         return ""
     if outcome.cause.startswith("no solution"):
         return "no solution"
-    if len(lost) and np.nanmax(lost, initial=0.0) > half_m:
+    if (lost > half_m).any():
         return "estimate lost: off by more than half a gate"
-    if len(off) and np.nanmax(off, initial=0.0) > half_m:
+    if (off > half_m).any():
         return "tracking lost: off the plan by more than half a gate"
     if outcome.status == "crashed":
         return "clipped: near the plan, which left too little room" if np.isfinite(off).any() else "clipped"
@@ -196,14 +196,11 @@ STYLE = "race"  # style of all flights
 class NoLog:
     """`FlightLog` that discards its records."""
 
-    def write(self, channel: str, t: float, **fields: Any) -> None:
-        """Discard a record."""
+    def write(self, channel: str, t: float, **fields: Any) -> None: ...
 
-    def image(self, t: float, jpeg: bytes) -> None:
-        """Discard an image."""
+    def image(self, t: float, jpeg: bytes) -> None: ...
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 def attempt(case: Case, course: PreparedCourse) -> Flown:
@@ -224,9 +221,8 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
     begin, conditions = time.process_time(), conditions_of(case.setting)
     world = resolve(asked_world(case.world, case.seed), course.track, course.vehicle)
     log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=world.as_dict(), seed=case.seed)
-    recorder, tally, verdict, simulated_s = (_by_state if conditions.given else _by_sight)(
-        case, course, conditions, world, log
-    )
+    by = _by_state if conditions.given else _by_sight
+    recorder, tally, verdict, simulated_s = by(case, course, conditions, world, log)
     log_verdict(log, verdict)
     flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
     if plot is not None and recorder.flight.t:
@@ -254,9 +250,8 @@ def _by_sight(
     else:
         pilot = build_free(models, case.controller, options)
     recorder = EvaluationRecorder(log, course.track, models.estimator)
-    perception = open_perception(
-        conditions.camera, STYLE, world, vehicle.camera, profile, case.seed, conditions.detector
-    )
+    seen = conditions.camera, STYLE, world, vehicle.camera, profile, case.seed
+    perception = open_perception(*seen, conditions.detector)
     try:
         _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, _run(case, course))
     finally:
@@ -290,8 +285,8 @@ def _by_state(
             if racer.end is not None and racer.end.reason is not EndReason.FINISHED:
                 simulator.referee.abort(racer.end.cause)
         simulator.tick()
-    told_by = report(simulator)
-    verdict = Verdict(told_by.status, told_by.cause, told_by.gate_times_s, told_by.gate_margins_m, told_by.t, told_by.x)
+    end = report(simulator)
+    verdict = Verdict(end.status, end.cause, end.gate_times_s, end.gate_margins_m, end.t, end.x)
     return recorder, racer.counters, verdict, simulator.t
 
 
@@ -299,5 +294,6 @@ def _told(t: float, x: Array, errors: Realisation | None) -> State:
     """Return the state that the controller receives for the true state x (14,)."""
     if errors is None:
         return State(t, x[P], x[Q], x[V], x[W])
-    seen = errors.observe(x)
-    return State(t, seen.p_wb, seen.q_wb, seen.v_w, x[W], np.zeros((9, 9)), float(np.linalg.norm(seen.p_wb - x[P])))
+    error = errors.errors(x)[0]
+    p_wb, q_wb = x[P] + error[:3], np.array(product(exp(error[6:9]), x[Q]))
+    return State(t, p_wb, q_wb, x[V] + error[3:6], x[W], np.zeros((9, 9)), float(np.linalg.norm(p_wb - x[P])))

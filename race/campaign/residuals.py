@@ -25,7 +25,6 @@ from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
-COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
 # Correlation length of made errors: about the distance between gates, where drift is corrected (a guess).
 LENGTH_M = 10.0
 
@@ -57,14 +56,15 @@ def fit_residuals(arguments: argparse.Namespace) -> int:
             if len(state) > 1:
                 x, errors = odometry_errors(truth, state)
                 seen.append((x, errors, np.full(len(x), flight)))
-    states, thrusts, accel = (np.concatenate(part) for part in zip(*lacked, strict=True))
+    states, thrusts, accel = map(np.concatenate, zip(*lacked, strict=True))
     if len(states) < NEIGHBOURS:
         raise UserError(f"{arguments.logs[0]}: only {len(states)} samples in flight, at least {NEIGHBOURS} are needed")
     observation = None
     if seen:
-        x, errors, flights = (np.concatenate(part) for part in zip(*seen, strict=True))
+        x, errors, flights = map(np.concatenate, zip(*seen, strict=True))
         observation = ObservationModel.fit(x, errors, flights, SAMPLES)
-        print(f"{len(x)} estimates of {len(seen)} flight{'s' if len(seen) > 1 else ''}\n{table(observation, errors)}")
+        size = np.sqrt(3 * (errors**2).mean(axis=0).reshape(3, 3).mean(axis=1))
+        print("{} estimates, rms errors {:.4f} m, {:.4f} m/s and {:.4f} rad".format(len(x), *size))
     acceleration = ResidualAcceleration(states, thrusts, accel)
     Residuals(vehicle.hash, setting.aerodynamic, acceleration, observation).save(arguments.out)
     plant = "grey-box" if setting.aerodynamic else "`rates`"
@@ -84,18 +84,6 @@ def read(path: Path) -> dict[str, list[Record]]:
         if len(records[name]) < 2:
             raise UserError(f"{path}: the log has no channel {name}; only flights in the built-in simulator record it")
     return records
-
-
-def table(model: ObservationModel, errors: Array) -> str:
-    """Return one line per kind of error: rms, and the shares of its variance common to all passes, of each pass, and noise."""
-    lines = []
-    for k, (name, unit) in enumerate(COMPONENTS.items()):
-        of = slice(3 * k, 3 * k + 3)
-        rms = np.sqrt((errors[:, of] ** 2).sum(axis=1).mean())
-        shared, own, noise = np.mean([(i.shared, i.own, i.noise) for i in model.kernels[of]], axis=0)
-        shares = f"common to all passes {shared:.0%}, particular to a pass {own:.0%}, noise {noise:.0%}"
-        lines.append(f"{name:8s} rms {rms:.4f} {unit}; shares of the variance: {shares}")
-    return "\n".join(lines)
 
 
 def make_errors(arguments: argparse.Namespace) -> int:

@@ -39,8 +39,6 @@ FLOWN = "projected", "dcl-projected"  # settings
 
 @dataclass(frozen=True)
 class Entrant:
-    """Kind of pilot."""
-
     name: str
     plan: str = ""  # as `plans` of race-bench, such as reserve=0.65
     controller: str = "mpcc"
@@ -72,8 +70,6 @@ def load_grid(name: str) -> Grid:
 
 @dataclass(frozen=True)
 class MultiVehicleResult:
-    """Result of one race of several pilots."""
-
     seed: int
     names: list[str]  # of the pilots, by their place on the start
     order: list[Standing]  # the first first

@@ -9,7 +9,7 @@ from gate_racer.common.files import write_file
 from gate_racer.common.settings import settings_of
 from gate_racer.race.campaign import board, residuals, rivals
 from gate_racer.race.campaign.campaign import campaign, commit, fly_again, worst
-from gate_racer.race.campaign.case import Case, Store
+from gate_racer.race.campaign.case import Store
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.campaign.cli import parser
 from gate_racer.race.campaign.compare import as_csv, compare, entries_of, table
@@ -27,15 +27,13 @@ def write(store: Store, json_file: Path | None) -> None:
     write_file(folder / "tables.md", text)
     for path in (folder / "tables.json", json_file):
         write_json(path, {"about": about, "cells": found})
-    standing = entries_of(rows, about.get("commit", "?"), _level)
+    standing = entries_of(
+        rows, about.get("commit", "?"), lambda case: f"{case.setting}, {case.world}".replace(NOMINAL, "as believed")
+    )
     write_file(folder / "tables.csv", as_csv(standing))
     write_report(folder, about, rows, found, standing)
     print(text.replace("±", "+-"))
     remark(f"written: {folder}/tables.md, tables.json, tables.csv, report.html")
-
-
-def _level(case: Case) -> str:
-    return f"{case.setting}, {case.world}".replace(NOMINAL, "as believed")
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -43,11 +41,6 @@ def _compare(arguments: argparse.Namespace) -> int:
     print(table(varied, found))
     differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
     write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
-    return 0
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    write(Store.existing(arguments.folder), arguments.json)
     return 0
 
 
@@ -59,7 +52,6 @@ def _lsy(arguments: argparse.Namespace) -> int:
 
 COMMANDS = {
     "compare": _compare,
-    "report": _report,
     "fit-residuals": residuals.fit_residuals,
     "make-errors": residuals.make_errors,
     "lsy": _lsy,
@@ -69,6 +61,9 @@ COMMANDS = {
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the requested command; returns the exit code, 1 if a flight failed."""
+    if arguments.command == "report":
+        write(Store.existing(arguments.folder), arguments.json)
+        return 0
     if arguments.command:
         return COMMANDS[arguments.command](arguments)
     if not (arguments.given or arguments.set or arguments.config):

@@ -38,18 +38,6 @@ class Published:
 
 
 @dataclass(frozen=True)
-class RealFlights:
-    """Results of a pilot on the real track; medians of time trials."""
-
-    track: str
-    pilot: str
-    source: str
-    lap_s: float
-    three_laps_s: float
-    best_race_s: float
-
-
-@dataclass(frozen=True)
 class OdometryErrors:
     """Standard deviations of an odometry's errors on each axis."""
 
@@ -65,7 +53,6 @@ class PublishedFile:
     """Schema of `published.yaml`."""
 
     rows: tuple[Published, ...]
-    real: tuple[RealFlights, ...]
     odometry: tuple[OdometryErrors, ...]
 
 
@@ -163,8 +150,8 @@ def cell(rows: list[Row]) -> Cell:
         first_lap=SampleStatistics.of(o.lap_s[0] if o.lap_s else None for o in done),
         flying_lap=SampleStatistics.of(min(o.lap_s[1:], default=None) for o in done),
         fastest_lap=min((lap for o in done for lap in o.lap_s), default=None),
-        to_plan=SampleStatistics.of(_ratio(o.race_s, o.planned_s) for o in done),
-        to_bound=SampleStatistics.of(_ratio(o.race_s, o.bound_s) for o in done),
+        to_plan=SampleStatistics.of(o.race_s / o.planned_s for o in done if o.race_s and o.planned_s),
+        to_bound=SampleStatistics.of(o.race_s / o.bound_s for o in done if o.race_s and o.bound_s),
         margin=SampleStatistics.of(m for o in all_flown for m in o.margin_m),
         at_gates_p95=float(np.percentile(errors, 95)) if errors else None,
         tracking=SampleStatistics.of(o.tracking_m for o in all_flown),
@@ -177,10 +164,6 @@ def cell(rows: list[Row]) -> Cell:
         flown_s=sum(o.flown_s for o in all_flown),
         cpu_s=sum(o.cpu_s for o in all_flown),
     )
-
-
-def _ratio(flown: float | None, reference: float | None) -> float | None:
-    return flown / reference if flown is not None and reference else None
 
 
 @dataclass(frozen=True)
@@ -243,7 +226,7 @@ def blocks(found: list[Cell]) -> list[Block]:
         c = one.configuration
         if ":" not in c.world:
             groups[c.track, c.vehicle, c.laps, c.world].append(one)
-    return [block for group in groups.values() for block in (_block(group), *_real(group[0].configuration.track))]
+    return list(map(_block, groups.values()))
 
 
 def _block(group: list[Cell]) -> Block:
@@ -275,23 +258,8 @@ def _causes(c: Cell) -> str:
     return "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
 
 
-def _real(track: str) -> list[Block]:
-    """Return the flights on the real track, if there were any."""
-    head = ["pilot", "lap s, median", "three laps s, median", "best race s"]
-    rows = [
-        [f"{f.pilot} ({f.source})", f"{f.lap_s:.2f}", f"{f.three_laps_s:.2f}", f"{f.best_race_s:.3f}"]
-        for f in published().real
-        if f.track == track
-    ]
-    return [Block(f"{track}, published real flights", head, rows)] if rows else []
-
-
 def markdown(found: list[Cell]) -> str:
-    texts = [block.markdown for block in blocks(found)]
-    flown, cpu = sum(c.flown_s for c in found), sum(c.cpu_s for c in found)
-    if cpu:
-        texts.append(f"{sum(c.flights for c in found)} flights, {flown / cpu:.1f} simulated seconds per core-second.\n")
-    return "\n".join(texts)
+    return "\n".join(block.markdown for block in blocks(found))
 
 
 def by_world(found: list[Cell]) -> list[list[Cell]]:
@@ -316,8 +284,7 @@ def world_blocks(found: list[Cell]) -> list[Block]:
 
 def _in_world(c: Cell, nominal_s: float | None) -> list[str]:
     race_s = c.race.median if c.race else None
-    cost = _ratio(race_s, nominal_s)
-    slower = "-" if cost is None else f"{100 * (cost - 1):+.1f} %"
+    slower = f"{100 * (race_s / nominal_s - 1):+.1f} %" if race_s and nominal_s else "-"
     margin, nees = c.margin.least if c.margin else None, c.nees.mean if c.nees else None
     world = c.configuration.world.removeprefix(f"{UNKNOWN}:").replace(NOMINAL, "as believed")
     figures = _number(margin, ".2f"), _number(c.at_gates_p95, ".2f"), _number(nees, ".1f")
@@ -354,34 +321,22 @@ def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[s
         c = row.case
         world = c.world if c.world != NOMINAL else "as believed"
         by_name.setdefault(f"{c.setting}: {c.flown_by}, {world}", []).append(row)
-    lost: list[dict[str, Any]] = []
-    margins: list[dict[str, Any]] = []
+    lost, margins = list[dict[str, Any]](), list[dict[str, Any]]()
     for name, some in by_name.items():
         passed = [(gate, m) for r in some for gate, m in enumerate(r.outcome.margin_m)]
         margins.append(_box(name, [f"gate {g}" for g, _ in passed], [m for _, m in passed]))
         legs = [(leg, s) for r in some for leg, s in enumerate(lost_s(r))]
         lost.append(_box(name, [f"leg {leg}" for leg, _ in legs], [s for _, s in legs]))
-    axis = {"title": {"text": "margin [m]"}, "rangemode": "tozero"}
+    axis, delay = {"title": {"text": "margin [m]"}, "rangemode": "tozero"}, {"title": {"text": "delay [s]"}}
     return [
         {"title": f"{course}: paths", "data": _paths(by_name, gates), "layout": SCENE},
         {"title": f"{course}: margin at each gate", "data": margins, "layout": GROUPED | {"yaxis": axis}},
-        {
-            "title": f"{course}: time lost on each leg against the plan",
-            "data": lost,
-            "layout": GROUPED | {"yaxis": {"title": {"text": "delay against the plan [s]"}}},
-        },
+        {"title": f"{course}: time lost on each leg", "data": lost, "layout": GROUPED | {"yaxis": delay}},
     ]
 
 
 GROUPED = {"boxmode": "group", "legend": {"orientation": "h", "y": -0.15, "yanchor": "top"}}
-COLOUR_BAR = {
-    "title": {"text": "speed [m/s]"},
-    "orientation": "h",
-    "y": 1,
-    "yanchor": "bottom",
-    "thickness": 12,
-    "len": 0.7,
-}
+COLOUR_BAR = {"title": {"text": "speed [m/s]"}, "orientation": "h", "y": 1, "yanchor": "bottom", "len": 0.7}
 SCENE = {
     "height": 650,
     "margin": {"t": 20, "r": 0, "b": 0, "l": 0},

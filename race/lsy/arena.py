@@ -131,7 +131,6 @@ class Arena:
         return position, rotation().from_quat(quaternion).as_matrix(), velocity, rates
 
     def observe(self) -> list[Observation]:
-        """Return what each drone is told."""
         return [
             Observation(ref.t, p, R, v, w, ref.target, ref.places, ref.gates_seen.copy(), ref.poles_seen.copy())
             for ref, p, R, v, w in zip(self.referees, *self._state(), strict=True)

@@ -112,7 +112,6 @@ class Race:
 
 
 def draw(level: int, seed: int) -> Race:
-    """Draw the race of a level and a seed."""
     r, rng = rules(), np.random.default_rng([level, seed])
     told = _nominal(r) if level < r.layout_from else _laid_out(r, rng)
     true = told if level < r.places_from else _moved(r, told, rng)

@@ -164,7 +164,6 @@ class Learner:
         self.steps += HORIZON * self._races.num_envs
 
     def report(self) -> dict[str, float]:
-        """Add a row to the curve, and return it."""
         self.curve.append({"steps": self.steps, **self.statistics.row()})
         return self.curve[-1]
 

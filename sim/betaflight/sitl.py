@@ -321,8 +321,6 @@ NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes
 
 
 class ReportedArming:
-    """Arming state as reported by the firmware."""
-
     def __init__(self) -> None:
         self.armed, self.disabled = False, DisableFlag.BOOT_GRACE_TIME
         self.disarmed_by = DisableFlag(0)  # what stood against arming when it last disarmed

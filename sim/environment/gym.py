@@ -69,7 +69,6 @@ class GymRace(gymnasium.Env[Array, Array]):
         self.observation_space, self.action_space = OBSERVATIONS, ACTIONS
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
-        """Begin new episodes; with a seed, the stored start states are discarded too."""
         observation, info = self._races.reset(seed=seed)
         self._np_random, self._np_random_seed = self._races.np_random, self._races.np_random_seed
         return observation[0], {"state": info["state"][0]}
@@ -90,5 +89,4 @@ def make_race(track: str = "vq1", vehicle: str = "dcl", **more: Any) -> GymRace:
 
 
 def make_races(num_envs: int, track: str = "vq1", vehicle: str = "dcl", **more: Any) -> GymRacing:
-    """Return `num_envs` races at once, as `make_race`."""
     return GymRacing(load_vehicle(vehicle), load_track(track), num_envs, **more)

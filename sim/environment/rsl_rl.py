@@ -31,7 +31,6 @@ class RslRaces(VecEnv):
         self.cfg: dict[str, Any] = {}
 
     def get_observations(self) -> TensorDict:
-        """Return what actor and critic observe now."""
         truth = [each.truth() for each in self._environments]
         return TensorDict({"seen": _tensor(self._seen), "truth": _tensor(truth)}, [self.num_envs])
 

@@ -24,8 +24,6 @@ SIGNS = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])
 
 
 class ColliderKind(enum.StrEnum):
-    """Kind of a collider."""
-
     BOUNDS = "bounds"
     GATE = "gate"
     OBSTACLE = "obstacle"
@@ -97,7 +95,6 @@ class Colliders:
         return tuple(Contact(t, *self.things[i], float(impulses[i])) for i in np.flatnonzero(impulses))
 
     def touched(self, body: Body, p_wb: Array, q_wb: Array) -> list[tuple[ColliderKind, int]]:
-        """Return the objects that a body at this pose overlaps."""
         x, solids = np.concatenate([p_wb, q_wb]), self.solids
         hit = [i for i in range(len(solids.half)) if contact_with(x, solids, i, body)[0] > 0]
         return sorted({self.things[solids.thing[i]] for i in hit})

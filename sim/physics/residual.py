@@ -25,7 +25,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
 from gate_racer.sim.physics.plants import Setting, make_plant
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.rotation import Array, Indices, exp, product, rotate
+from gate_racer.vehicle.rotation import Array, Indices, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
 WAVES = 1024  # random Fourier features of each part of a sample (chosen)
@@ -155,15 +155,6 @@ JITTER = 0.02  # share of the variance of `of_size` that is white from sample to
 SAMPLES = 300  # samples of all flights to which the Gaussian processes are fitted; the paper's last 50 s
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """Observed state that is passed to a controller; world NED."""
-
-    p_wb: Array
-    q_wb: Array
-    v_w: Array
-
-
 def passes(x: Array, flight: Indices) -> Indices:
     """Return the pass number (n,) of states (n, >= 10) of flights (n,); a pass ends where a flight revisits a place.
 
@@ -211,12 +202,13 @@ class ObservationModel:
         """Store true states (n, >= 10), errors (n, 9), passes (n,) counted from 0, and one kernel per column of the errors.
         Raises ValueError where shapes do not match, or a value is not finite."""
         n, kinds = len(x), [np.shape(kernel.lengths) for kernel in kernels]
-        if np.shape(errors) != (n, ERRORS) or np.shape(flight) != (n,) or kinds != [(15,)] * ERRORS or n < 2:
+        shaped = np.shape(errors) == (n, ERRORS) and np.shape(flight) == (n,) and kinds == [(15,)] * ERRORS and n > 1
+        if not (
+            shaped and np.isfinite(x).all() and np.isfinite(errors).all() and 0 <= flight.min() <= flight.max() < n
+        ):
             raise ValueError(
-                f"expected 2 or more states (n, 10), errors (n, {ERRORS}), flights (n,) and {ERRORS} kernels of 15"
+                f"expected 2 or more finite states and errors (n, {ERRORS}), flights 0 to n - 1, and kernels"
             )
-        if not (np.isfinite(x).all() and np.isfinite(errors).all() and 0 <= flight.min() <= flight.max() < n):
-            raise ValueError(f"{n} states: expected finite states and errors, and flights from 0 to {n - 1}")
         z = features(x)
         self._scaler, self._targets = Scaler.of(z), Scaler.of(errors)
         self._z = self._scaler(z)
@@ -280,11 +272,6 @@ class Realisation:
         z = self._scaler(features(x))
         drawn = np.column_stack([draw(z) for draw in self._draws])
         return self._targets.mean + self._targets.spread * drawn
-
-    def observe(self, x: Array) -> Observation:
-        """Return the observation of a state x (>= 10,) as RATES_X."""
-        error = self.errors(x)[0]
-        return Observation(x[P] + error[:3], np.array(product(exp(error[6:9]), x[Q])), x[V] + error[3:6])
 
 
 NEIGHBOURS = 5  # nearest samples averaged, as in the paper

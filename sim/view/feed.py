@@ -127,7 +127,6 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> No
 
 
 def _send(coming: "queue.SimpleQueue[tuple[float, Drawn]]") -> None:
-    """Send images in order, each at its due time."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
         while True:
             due, drawn = coming.get()

@@ -14,6 +14,7 @@ image, or whose centre is occluded by a frame, an obstacle or another rival, is 
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +61,22 @@ class CornerNoise:
         if n < 2 or sizes != {n} or list(self.side_px) != sorted(set(self.side_px)):
             raise ValueError("side_px must hold two or more increasing values, and all columns must have its length")
 
+    @cached_property
+    def _table(self) -> tuple[Array, Array, tuple[str, ...]]:
+        """Logarithm of the sizes, one row of statistics per size, and their names."""
+        names = tuple(one.name for one in fields(self) if one.name not in ("source", "side_px"))
+        return np.log(self.side_px), np.array([getattr(self, name) for name in names]).T, names
+
+    def at(self, side_px: float) -> dict[str, float]:
+        """Return the statistics at a size, by name."""
+        log_sides, rows, names = self._table
+        place = np.interp(np.log(side_px), log_sides, np.arange(len(rows), dtype=float))
+        k = min(int(place), len(rows) - 2)
+        return dict(zip(names, (rows[k] + (place - k) * (rows[k + 1] - rows[k])).tolist(), strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class SeenGate:
-    """Opening as reported by a detector."""
-
     corners_px: Array  # (4, 2), clockwise in the image, from the one nearest to its top left
     measured: np.ndarray  # (4,) bool: side from this corner to the next is measured, not extrapolated
     visible: np.ndarray  # (4,) bool: corner in the image, between measured sides
@@ -114,9 +126,6 @@ class ProjectedCamera:
         self._readout_s = style.readout_s
         self._low = np.array([solid.low_m for solid in track.obstacles]).reshape(-1, 3)
         self._high = np.array([solid.high_m for solid in track.obstacles]).reshape(-1, 3)
-        self._names = tuple(name.name for name in fields(CornerNoise) if name.name not in ("source", "side_px"))
-        self._table = np.array([getattr(self.noise, name) for name in self._names]).T  # one row per size
-        self._log_side, self._rows = np.log(self.noise.side_px), np.arange(len(self._table), dtype=float)
 
     def see(
         self,
@@ -135,7 +144,7 @@ class ProjectedCamera:
         found = []
         columns = seen.corners_px, seen.measured, seen.visible, seen.side_px
         for corners_px, measured, visible, side in zip(*columns, strict=True):
-            noise = self._at(side)
+            noise = self.noise.at(side)
             chance, gross = rng.random(2)
             errors = rng.standard_normal((5, 2))
             if chance > noise["found" if visible.all() else "cut_found"]:
@@ -147,13 +156,6 @@ class ProjectedCamera:
                 shifted += _slid(corners_px, np.where(measured, 0.0, GUESS * rng.standard_normal(4)))
             found.append(SeenGate(shifted, measured, visible, noise["sigma_px"], noise["score"]))
         return sorted(found, key=lambda gate: -gate.score)
-
-    def _at(self, side_px: float) -> dict[str, float]:
-        """Return the statistics at a size, by name."""
-        place = np.interp(np.log(side_px), self._log_side, self._rows)
-        k = min(int(place), len(self._table) - 2)
-        row = self._table[k] + (place - k) * (self._table[k + 1] - self._table[k])
-        return dict(zip(self._names, row.tolist(), strict=True))
 
     def visible(self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL) -> Visible:
         """Return the openings at least partly in view, large enough, not too oblique and not occluded by gates or obstacles."""
@@ -263,8 +265,6 @@ CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in
 
 @dataclass(frozen=True, slots=True)
 class SeenRival:
-    """Rival as reported by a detector."""
-
     box_px: Array  # (4,) left, top, right and bottom of the outline, clipped to the image
     sigma_px: float  # standard deviation of each side
     cut: tuple[bool, bool, bool, bool]  # sides that are cut by the image's border
@@ -296,11 +296,11 @@ class RivalOutlines:
             whole_px = outline_px[2:] - outline_px[:2]
             if side_px < self._noise.side_px[0] or np.prod((box_px[2:] - box_px[:2]) / whole_px) < LEAST_SHARE:
                 continue
-            if chance < self._at(self._noise.found, side_px):
+            noise = self._noise.at(side_px)
+            if chance < noise["found"]:
                 left, top, right, bottom = (cut := outline_px != box_px).tolist()
                 box_px += np.where(cut, 0.0, errors_px)
-                score = self._at(self._noise.score, side_px)
-                found.append(SeenRival(box_px, EDGE_PX, (left, top, right, bottom), score))
+                found.append(SeenRival(box_px, EDGE_PX, (left, top, right, bottom), noise["score"]))
         return found
 
     def _outline(self, rival: Rival, eye_w: Array, R_wc: Array) -> Array | None:
@@ -323,10 +323,6 @@ class RivalOutlines:
             if 0 < share < 1 and np.linalg.norm(eye_w + share * sight - other.p_wb) < other.radius_m:
                 return True
         return False
-
-    def _at(self, column: Sequence[float], side_px: float) -> float:
-        """Return a column of the detection statistics, interpolated at a size."""
-        return float(np.interp(np.log(side_px), np.log(self._noise.side_px), column))
 
 
 # Openings of the rendered gates, and ground-truth labels: image positions and visibility of their corners. An opening is the

@@ -14,26 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate_racer.common.errors import UserError
+from gate_racer.link.rflysim import request as kinds
 from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.request import (
-    DEPTH,
-    DEPTH_CLOUD,
-    FISHEYE,
-    GIMBAL,
-    GREY,
-    IDENTITY,
-    INFRARED,
-    INFRARED_GREY,
-    LIDAR,
-    LIDAR_WORLD,
-    MID40,
-    MID360,
-    RANGE,
-    RGB,
-    SEGMENTATION,
-    SensorRequest,
-)
+from gate_racer.link.rflysim.request import IDENTITY, SensorRequest
 from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast
@@ -68,7 +52,6 @@ class Mount:
 
 
 def mount_of(request: SensorRequest) -> Mount:
-    """Return the mount of a request."""
     q_bs = from_euler(*map(math.radians, mount_deg(request)))
     return Mount(np.array(request.position_m), q_bs, request.mount_type)
 
@@ -122,7 +105,7 @@ FRD_TO_FLU = np.array([1.0, -1.0, -1.0])
 RANGE_M = 100.0  # m, range where the request has none
 SEEN_M = 400.0  # m, range of a segmentation camera: that of the rendered ones
 # Their data sheets; left, right, low, high.
-CONES_DEG = {MID40: (-19.2, 19.2, -19.2, 19.2), MID360: (-180.0, 180.0, -7.0, 52.0)}
+CONES_DEG = {kinds.MID40: (-19.2, 19.2, -19.2, 19.2), kinds.MID360: (-180.0, 180.0, -7.0, 52.0)}
 
 
 class Sense(ABC):
@@ -162,11 +145,11 @@ class Scanner(Sense):
 
     def __init__(self, request: SensorRequest, around: Surroundings):
         super().__init__(request, around)
-        self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
+        self._range_m = (request.other[1] if request.type_id == kinds.DEPTH else request.other[0]) or RANGE_M
         self._rays, count = np.zeros((0, 3)), request.width_px * request.height_px
-        if request.type_id in (DEPTH, DEPTH_CLOUD):
+        if request.type_id in (kinds.DEPTH, kinds.DEPTH_CLOUD):
             widest = max(request.width_px, request.height_px)
-            step = 1 if request.type_id == DEPTH else round(min(max(request.other[1], 1.0), widest))
+            step = 1 if request.type_id == kinds.DEPTH else round(min(max(request.other[1], 1.0), widest))
             self._rays = _pixel_rays(request, step)
         elif not 0 < count <= MOST_RAYS:
             raise UserError(f"sensor {request.seq_id}: DataWidth x DataHeight: {count} rays, expected 1 to {MOST_RAYS}")
@@ -176,17 +159,17 @@ class Scanner(Sense):
         rays = self._rays if len(self._rays) else _lidar_rays(request, exposure.id)
         R_ws = matrix(at.q_wb)
         distance, box = cast(self._around.solids, at.p_wb, rays @ R_ws.T, self._range_m)
-        if request.type_id == DEPTH:
+        if request.type_id == kinds.DEPTH:
             depth = (distance * rays[:, 0]).reshape(request.height_px, request.width_px)
             depth[depth < request.other[0]] = np.inf  # below the sensor's minimum range
             return encode_payload(depth_counts(depth, request), request.mode)
         hit = box != NOTHING
         points_s = rays[hit] * distance[hit, None]
-        points = at.p_wb + points_s @ R_ws.T if request.type_id == LIDAR_WORLD else points_s * FRD_TO_FLU
-        labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
+        points = at.p_wb + points_s @ R_ws.T if request.type_id == kinds.LIDAR_WORLD else points_s * FRD_TO_FLU
+        labelled = request.type_id != kinds.DEPTH_CLOUD and request.send[7] == 1
         segments = self._around.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = as_vector(exposure.p_wb), to_euler(exposure.q_wb)
-        axes = WORLD if request.type_id == LIDAR_WORLD else LOCAL
+        axes = WORLD if request.type_id == kinds.LIDAR_WORLD else LOCAL
         return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes))
 
 
@@ -298,7 +281,7 @@ class Fisheye(DrawnCamera):
         return encode_payload(image, self._request.mode, self._quality)
 
 
-LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the spectrum for each value of `GimbalOrder.light`
+LIGHTS = kinds.RGB, kinds.INFRARED, kinds.INFRARED_GREY  # TypeID of the spectrum for each value of `GimbalOrder.light`
 LEAST_FOV_DEG = 1.0  # lower limit of the field of view under zoom (chosen)
 MOST_RATE_DEG_S = 720.0  # deg/s, rate limit where the request has none (chosen)
 PITCH, YAW = 1, 2  # indices in roll, pitch, yaw
@@ -312,7 +295,7 @@ class Gimbal(DrawnCamera):
         self._euler, self._fov_deg = list(self._rest), request.fov_deg
         self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), max(request.other[4], 1.0)
         super().__init__(request, around, replace(request, fov_deg=self._seen_deg))
-        self._ranging, self._light, self._t = False, RGB, -math.inf
+        self._ranging, self._light, self._t = False, kinds.RGB, -math.inf
 
     @property
     def _seen_deg(self) -> float:
@@ -351,7 +334,6 @@ class Gimbal(DrawnCamera):
         return super().payload(exposure)
 
     def state(self, exposure: Exposure) -> GimbalState:
-        """Return the reported state at an exposure."""
         camera, roll_pitch_yaw = self._camera.camera, (self._euler[0], self._euler[PITCH], self._euler[YAW])
         q = from_euler(*map(math.radians, roll_pitch_yaw)).tolist()
         return GimbalState(
@@ -375,12 +357,14 @@ class Gimbal(DrawnCamera):
 
 MOST_SIDE_PX = 2048  # largest side of an image (chosen)
 SENSES: dict[int, Callable[[SensorRequest, Surroundings], Sense]] = {
-    **dict.fromkeys((RGB, GREY, INFRARED_GREY, INFRARED), DrawnCamera),
-    **dict.fromkeys((DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360), Scanner),
-    FISHEYE: Fisheye,
-    GIMBAL: Gimbal,
-    SEGMENTATION: Segmenter,
-    RANGE: Rangefinder,
+    **dict.fromkeys((kinds.RGB, kinds.GREY, kinds.INFRARED_GREY, kinds.INFRARED), DrawnCamera),
+    **dict.fromkeys(
+        (kinds.DEPTH, kinds.DEPTH_CLOUD, kinds.LIDAR, kinds.LIDAR_WORLD, kinds.MID40, kinds.MID360), Scanner
+    ),
+    kinds.FISHEYE: Fisheye,
+    kinds.GIMBAL: Gimbal,
+    kinds.SEGMENTATION: Segmenter,
+    kinds.RANGE: Rangefinder,
 }
 
 

@@ -9,18 +9,8 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link import px4
 from gate_racer.link.messages import ARM_COMMAND, MODE_COMMAND, Arm, Attitude, Imu, LocalPosition, Outgoing, StatusText
-from gate_racer.link.px4 import (
-    AUTO_MODES,
-    CUSTOM,
-    FORCE,
-    LAND,
-    MAIN_MODES,
-    OFFBOARD,
-    SET_MESSAGE_INTERVAL,
-    custom_mode,
-    text_packets,
-)
 from gate_racer.link.server import COMMANDS, SETPOINTS, GroundStationServices
 from gate_racer.sim.simulator import Simulator
 
@@ -47,7 +37,7 @@ class Px4Services(GroundStationServices):
         rules = simulator.profile.offboard
         assert rules is not None
         self._simulator, self._rules = simulator, rules
-        self.mode = custom_mode(*HOLD)
+        self.mode = px4.custom_mode(*HOLD)
         self._since = self._last = -SLOWEST_S  # s, start and last time of the set-point stream
         self._every_s = {kind: 1 / hz for kind, hz in DEFAULT_HZ.items()}
         self._due = dict.fromkeys(DEFAULT_HZ, 0.0)
@@ -55,7 +45,7 @@ class Px4Services(GroundStationServices):
 
     @property
     def offboard(self) -> bool:
-        return self.mode == custom_mode(*OFFBOARD)
+        return self.mode == px4.custom_mode(*px4.OFFBOARD)
 
     def tick(self, telemetry: list[Outgoing]) -> list[Outgoing]:
         """Return the telemetry of the streams that are due; switch from OFFBOARD to landing when set-points stop."""
@@ -63,8 +53,8 @@ class Px4Services(GroundStationServices):
         if self.offboard and t - self._last > self._rules.loss_s:
             if self._simulator.armed:
                 self._say("Failsafe activated: no offboard control signal")
-            self._enter(LAND)
-        if self._simulator.armed and self.mode == custom_mode(*LAND) and self._simulator.landed:
+            self._enter(px4.LAND)
+        if self._simulator.armed and self.mode == px4.custom_mode(*px4.LAND) and self._simulator.landed:
             self._simulator.command(Arm(False))
         return [*filter(self._passes, telemetry), *self._texts()]
 
@@ -83,7 +73,7 @@ class Px4Services(GroundStationServices):
             if self._may_arm() if message.param1 == 1.0 else self._may_disarm(message.param2):
                 return None
             result = REJECTED
-        elif message.command == SET_MESSAGE_INTERVAL:
+        elif message.command == px4.SET_MESSAGE_INTERVAL:
             result = self._set_interval(message.param1, message.param2)
         else:
             return super().answers(message)
@@ -105,12 +95,12 @@ class Px4Services(GroundStationServices):
         return self.offboard and self._simulator.armed
 
     def _change_mode(self, base: float, main: float, sub: float) -> int:
-        known = main in MAIN_MODES and (main != LAND[0] or sub in AUTO_MODES)
-        if not 0 <= base <= 0xFF or not int(base) & CUSTOM or not known or not 0 <= sub <= 0xFF:
+        known = main in px4.MAIN_MODES and (main != px4.LAND[0] or sub in px4.AUTO_MODES)
+        if not 0 <= base <= 0xFF or not int(base) & px4.CUSTOM or not known or not 0 <= sub <= 0xFF:
             return DENIED
         t = self._simulator.t
         streamed = t - self._last <= self._rules.loss_s and t - self._since >= self._rules.stream_s
-        if (main, sub) == OFFBOARD and not streamed:
+        if (main, sub) == px4.OFFBOARD and not streamed:
             self._say("Switching to mode 'Offboard' is currently not possible")
             return REJECTED
         self._enter((int(main), int(sub)))
@@ -118,9 +108,9 @@ class Px4Services(GroundStationServices):
 
     def _enter(self, mode: tuple[int, int]) -> None:
         """Change the mode; outside OFFBOARD a flying vehicle holds its position, or descends to land."""
-        self.mode = custom_mode(*mode)
-        if self._simulator.armed and not self._simulator.landed and mode != OFFBOARD:
-            self._simulator.halt(DESCENT_M_S if mode == LAND else 0.0)
+        self.mode = px4.custom_mode(*mode)
+        if self._simulator.armed and not self._simulator.landed and mode != px4.OFFBOARD:
+            self._simulator.halt(DESCENT_M_S if mode == px4.LAND else 0.0)
 
     def _may_arm(self) -> bool:
         if self._simulator.t >= BOOT_S:
@@ -130,7 +120,7 @@ class Px4Services(GroundStationServices):
         return False
 
     def _may_disarm(self, force: float) -> bool:
-        if force == FORCE or self._simulator.landed or not self._simulator.armed:
+        if force == px4.FORCE or self._simulator.landed or not self._simulator.armed:
             return True
         self._say("Disarming denied: not landed")
         return False
@@ -151,4 +141,4 @@ class Px4Services(GroundStationServices):
         return news
 
     def _packets(self) -> list[Any]:
-        return [packet for text in self._texts() for packet in text_packets(text.text, text.severity)]
+        return [packet for text in self._texts() for packet in px4.text_packets(text.text, text.severity)]

@@ -23,7 +23,7 @@ from gate_racer.link.rflysim.request import (
     reply_host,
 )
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, FirstReporter, Payload, fragments
-from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
+from gate_racer.link.sockets import Address, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
 from gate_racer.sim.view.style import RenderingStyle
@@ -122,20 +122,6 @@ def _require_own(address: tuple[int, ...], sender: str, where: str) -> None:
         raise UserError(f"{where}: must be 0.0.0.0 or that of the sender, {sender}, found {host}: {why}")
 
 
-def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
-    """Open CopterSim's IMU service; None, with a message on stderr, where another program has the default port.
-
-    Raises LinkError where the port is in use and was `chosen` by the user.
-    """
-    try:
-        return CopterSimImu(own, profile)
-    except LinkError as error:
-        if chosen:
-            raise
-        remark(f"{error}: CopterSim's IMU is not simulated (rflysim://HOST:PORT?imu=PORT names another)")
-        return None
-
-
 MOST_SENSORS = 8  # largest number of sensors (chosen)
 HEARTBEAT_HZ = 1.0  # Hz, rate of CopterSim's heartbeats
 LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes of a chunk; a UDP datagram holds 65507
@@ -143,8 +129,6 @@ LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes of a chunk; a UDP datagram holds 
 
 @dataclass(slots=True)
 class Sensor:
-    """Sensor requested by a client."""
-
     request: SensorRequest
     ordered: SensorRequest  # last command to a gimbal, or its initial request
     sense: Sense
@@ -245,11 +229,15 @@ class RflySimOutlet(RequestPort):
         for sensor in self._sensors.values():
             if sensor.client == sender:
                 sensor.requested = self._clock()
-        self._require(request)
+        where = f"sensor {request.seq_id}"
+        if wrong := fault(request):
+            raise UserError(f"{where}: {wrong}")
+        if request.mount_type not in (ON_GROUND, ON_SENSOR) and request.copter != self._copter:
+            raise UserError(f"{where}: TargetCopter {request.copter}: the simulated vehicle is copter {self._copter}")
         if request.mask is not None:
             self._order(request)
             return
-        _require_own(request.send[1:5], sender[0], f"sensor {request.seq_id}: SendProtocol: its address")
+        _require_own(request.send[1:5], sender[0], f"{where}: SendProtocol: its address")
         target = sender[0], request.port
         same = (s for s in self._sensors.values() if (s.request.seq_id, s.client) == (request.seq_id, sender))
         known = self._sensors.get(target) or next(same, None)  # the latter moves to another port
@@ -257,21 +245,13 @@ class RflySimOutlet(RequestPort):
             known.client, known.requested = sender, self._clock()
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
-            raise UserError(f"sensor {request.seq_id}: at most {MOST_SENSORS} sensors are possible")
+            raise UserError(f"{where}: at most {MOST_SENSORS} sensors are possible")
         sense = open_sense(request, self._around)
         if known is not None:
             self._drop(known)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
         sent = known.sent if known is not None else 0  # frame numbers continue, or the client would discard them as old
         self._sensors[target] = Sensor(request, request, sense, beat, sender, target, self._clock(), sent)
-
-    def _require(self, request: SensorRequest) -> None:
-        """Check that a request can be served. Raises UserError otherwise."""
-        where = f"sensor {request.seq_id}"
-        if wrong := fault(request):
-            raise UserError(f"{where}: {wrong}")
-        if request.mount_type not in (ON_GROUND, ON_SENSOR) and request.copter != self._copter:
-            raise UserError(f"{where}: TargetCopter {request.copter}: the simulated vehicle is copter {self._copter}")
 
     def _order(self, request: SensorRequest) -> None:
         """Forward a command to every gimbal with its SeqID. Raises UserError where it cannot be executed."""

@@ -102,8 +102,6 @@ class Factor:
 
 @dataclass(frozen=True)
 class WorldFile:
-    """Schema of a world's file."""
-
     name: str
     source: str = ""
     world: Deviations = AS_BELIEVED

@@ -37,17 +37,14 @@ class Section(Limited):
         if self.CHAIN:
             share, burst = getattr(self, self.CHAIN), getattr(self, f"{self.CHAIN}_frames")
             if not 0 <= share < 1 or burst < 1 or share > burst / (1 + burst):
-                raise ValueError(
-                    f"{self.CHAIN} needs 0 <= share < 1, bursts of 1 or more, share <= burst / (1 + burst)"
-                )
+                what = "0 <= share < 1, bursts of 1 or more, share <= burst / (1 + burst)"
+                raise ValueError(f"{self.CHAIN} needs {what}")
 
 
 @dataclass(frozen=True)
 class PlantDeviation(Section):
     thrust_scale: float = limited(1.0, positive=True)
-    throttle_exponent: float = limited(
-        1.0, positive=True
-    )  # the modelled thrust curve is evaluated at throttle ** exponent
+    throttle_exponent: float = limited(1.0, positive=True)  # the thrust curve is evaluated at throttle ** exponent
     drag_scale: float = limited(1.0, positive=True)
     drag_linear_1_s: float = 0.0  # added on every axis
     thrust_lag_scale: float = limited(1.0, positive=True)
@@ -95,9 +92,7 @@ class LinkDeviation(Section):
     video_offset_s: float = 0.0  # stamps of frames minus their exposure
     video_drift_ppm: float = 0.0
     video_latency_s: float = 0.0  # mean
-    video_jitter_s: float = limited(
-        0.0, least=0.0
-    )  # standard deviation of the latency, a first-order Gauss-Markov process
+    video_jitter_s: float = limited(0.0, least=0.0)  # standard deviation of the latency, a Gauss-Markov process
     video_jitter_tau_s: float = limited(1.0, positive=True)  # correlation time of that process
     frame_loss: float = 0.0  # fraction of the frames lost
     frame_loss_frames: float = 1.0  # mean length of a burst of losses, frames
@@ -128,9 +123,7 @@ class AirDeviation(Section):
     wind_north_m_s: float = 0.0  # velocity of the air over ground
     wind_east_m_s: float = 0.0
     gust_m_s: float = limited(0.0, least=0.0)  # standard deviation along the wind
-    gust_height_m: float = limited(
-        6.0, positive=True
-    )  # height above ground that sets the length scales of the turbulence
+    gust_height_m: float = limited(6.0, positive=True)  # above ground, which sets the turbulence's length scales
 
 
 @dataclass(frozen=True)
@@ -150,8 +143,6 @@ class ViewDeviation(Section):
 
 @dataclass(frozen=True)
 class Deviations:
-    """All sections of a world's file."""
-
     plant: PlantDeviation = PlantDeviation()
     camera: CameraDeviation = CameraDeviation()
     imu: ImuDeviation = ImuDeviation()
@@ -318,10 +309,10 @@ def true_track(name: str, track: Track, deviations: Deviations) -> Track:
     """Return the track with true gates, obstacles and pad. Raises UserError where a list lacks one entry per gate."""
     course, pad = deviations.course, deviations.pad
     for what in ("gate_moved_m", "gate_turned_deg"):
-        if len(getattr(course, what)) not in (0, len(track.gates)):
+        given, gates = len(getattr(course, what)), len(track.gates)
+        if given not in (0, gates):
             raise UserError(
-                f"world {name}: course.{what} has {len(getattr(course, what))} entries,"
-                f" the track {track.name} has {len(track.gates)} gates"
+                f"world {name}: course.{what} has {given} entries, the track {track.name} has {gates} gates"
             )
     if deviations.course == AS_BELIEVED.course and pad == AS_BELIEVED.pad:
         return track
@@ -331,7 +322,7 @@ def true_track(name: str, track: Track, deviations: Deviations) -> Track:
     def placed(point: Vector, moved: Vector = ZERO) -> Vector:
         return as_vector(origin + (np.array(point) - origin) * course.scale + moved)
 
-    gates = tuple(
+    true = tuple(
         replace(gate, centre_m=placed(gate.centre_m, by), yaw_deg=gate.yaw_deg + yaw, pitch_deg=gate.pitch_deg + pitch)
         for gate, by, (yaw, pitch) in zip(
             track.gates, course.gate_moved_m or still, course.gate_turned_deg or straight, strict=True
@@ -340,4 +331,4 @@ def true_track(name: str, track: Track, deviations: Deviations) -> Track:
     obstacles = tuple(Obstacle(placed(box.low_m), placed(box.high_m)) for box in track.obstacles)
     turned = start.yaw_deg + pad.yaw_deg, start.pitch_deg + pad.pitch_deg, start.roll_deg + pad.roll_deg
     start = Start(as_vector(origin + pad.moved_m), *turned)
-    return replace(track, gates=gates, obstacles=obstacles, start=start)
+    return replace(track, gates=true, obstacles=obstacles, start=start)

@@ -13,8 +13,8 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, AttitudeTarget, Collision, Imu, RivalState
 from gate_racer.link.sockets import bind_udp
 from gate_racer.race.race_sim import parser
-from gate_racer.race.serving import run
-from gate_racer.sim.multi_vehicle import Commentator, MultiVehicleRace, MultiVehicleSetup, standings, write_standings
+from gate_racer.race.serving import MultiVehicleNarrator, run
+from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, standings
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
@@ -140,10 +140,10 @@ def test_a_wake_presses_down_the_vehicle_below_if_asked_for(vq1, dcl):
     for radius in (0.0, 0.065):
         race = MultiVehicleRace(as_believed(vq1, swift), SPEC, 0, MultiVehicleSetup(pilots=2, rotor_radius_m=radius))
         for simulator, height in zip(race.simulators, (-5.0, -3.5), strict=True):
-            simulator._plant.place(np.array([-5.0, 0.0, height]), LEVEL, np.zeros(3))
+            simulator.plant.place(np.array([-5.0, 0.0, height]), LEVEL, np.zeros(3))
         hold = swift.throttle.throttle(9.81)
         for simulator in race.simulators:
-            simulator._plant.command(0.0, AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), hold))
+            simulator.plant.command(0.0, AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), hold))
         fly(race, 0.6)
         falls[radius] = race.simulators[1].truth.x[9]
     assert falls[0.065] > falls[0.0] + 0.3, "it sinks in the downwash"
@@ -273,7 +273,7 @@ def test_vehicles_that_touch_are_counted_once_and_race_on(race):
     fly(two, 0.1)
     towards = [simulator.truth.p_wb * [0, 1, 0] for simulator in two.simulators]
     for simulator, aside in zip(two.simulators, (towards[1] - towards[0], towards[0] - towards[1]), strict=True):
-        simulator._plant.place(simulator.truth.p_wb - [0, 0, 5.0], LEVEL, 4 * aside)
+        simulator.plant.place(simulator.truth.p_wb - [0, 0, 5.0], LEVEL, 4 * aside)
     two._observe()
     sent = fly(two, 0.3)
     assert [two.contacts(k) for k in (0, 1)] == [1, 1] and two.encounters[0].approach_m_s == pytest.approx(
@@ -283,20 +283,19 @@ def test_vehicles_that_touch_are_counted_once_and_race_on(race):
     assert all(simulator.referee.race.status is RunStatus.RUNNING for simulator in two.simulators)
 
 
-def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path):
+def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path, capsys):
     three = race(pilots=3)
-    commentator = Commentator(three)
+    narrate = MultiVehicleNarrator(three, tmp_path / "race.json")
     for simulator, times in zip(three.simulators, ([1.5, 2.9], [1.4], [1.6, 2.8]), strict=True):
         race = simulator.referee.race
-        race.status, race.go_t = RunStatus.RUNNING, 1.0
+        race.status, race.go_t = RunStatus.CRASHED, 1.0
         race.gate_times_s, race.gate_margins_m = times, [0.3] * len(times)
-    three.simulators[1].referee.race.status = RunStatus.CRASHED
     order = standings(three)
     assert [standing.pilot for standing in order] == [3, 1, 2] and [standing.rank for standing in order] == [1, 2, 3]
-    news = commentator.news()
-    assert any("pilot 2 crashed" in line for line in news) and sum("gate" in line for line in news) == 5
-    assert commentator.news() == [], "nothing is told twice"
-    write_standings(tmp_path / "race.json", three)
+    narrate(0.0)
+    told = capsys.readouterr().out.splitlines()
+    assert any("pilot 2 crashed" in line for line in told) and sum("gate " in line for line in told) == 5
+    assert narrate.news() == [], "nothing is told twice"
     assert [one["pilot"] for one in json.loads((tmp_path / "race.json").read_text())["standings"]] == [3, 1, 2]
 
 

@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from gate_racer.sim.physics import residual as gaussian_process
 from gate_racer.sim.physics.residual import Draw, Kernel, ObservationModel, passes
-from gate_racer.vehicle.rotation import conjugate, from_euler, log, matrix, product
+from gate_racer.vehicle.rotation import from_euler, matrix
 
 SIZES = np.repeat([0.01, 0.1, 0.3], 3)  # m, m/s, rad: a column of errors each
 SEEDS = 20
@@ -134,15 +134,6 @@ def test_draws_match_the_posterior_of_scikit_learn():
 
 def features_of(x):
     return np.array([[*row[:3], *row[7:10], *matrix(row[3:7]).ravel()] for row in x])
-
-
-def test_an_observation_is_the_truth_and_its_error(own):
-    _, x = lap(7)
-    one = own.model.sample(np.random.default_rng(1))
-    seen, error = one.observe(x[2]), one.errors(x)[2]
-    assert seen.p_wb - x[2, :3] == pytest.approx(error[:3]) and seen.v_w - x[2, 7:10] == pytest.approx(error[3:6])
-    assert log(product(seen.q_wb, conjugate(x[2, 3:7]))) == pytest.approx(error[6:9])
-    assert np.linalg.norm(seen.q_wb) == pytest.approx(1)
 
 
 def test_arrays_make_the_same_model_and_others_none(own):
