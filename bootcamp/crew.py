@@ -60,6 +60,19 @@ class ProgramOutcome:
     traceback: str = ""
 
 
+@dataclass
+class Member:
+    """A worker of the crew, and what it is to be sent."""
+
+    worker: Worker
+    inbox: deque[bytes]
+    connected: bool = True
+    idle: bool = False
+    ending: bool = False  # whether the sentinel follows its last item
+    busy_t: float | None = None  # s, monotonic time since which it has been busy
+    replaced: int = 0  # items of its own that newer ones have replaced
+
+
 class Crew:
     """Workers of one flight. Use once, from the main thread."""
 
@@ -72,27 +85,20 @@ class Crew:
     ):
         """Start the workers; `printed` receives what the program's workers print, in a thread, `view` the images."""
         context, self._judge = process_context(), Judge(job.scenario)
-        # Workers that get the newest item, and never an older one.
-        newest = {"display", *(FUNCTIONS if job.realtime else ())}
-        self._inboxes = {name: deque[bytes](maxlen=1 if name in newest else None) for name in STAGES}
-        self._replaced = Counter[str]()  # items that were replaced by newer ones, by the worker that has put them
-        self._idle, self._ending = set[str](), set[str]()
-        self._busy = dict[str, float]()  # s, monotonic time since which each worker has been busy
+        newest = {"display", *(FUNCTIONS if job.realtime else ())}  # which never get an older item
         # In real time a step begins when it is due (s, monotonic time), with a command or without.
         self._realtime, self._step_s, self._due = job.realtime, job.scenario.world.step_s, 0.0
-        # One that sends to a worker which does not read holds up no other.
-        self._posts = ThreadPoolExecutor(len(STAGES))
+        self._posts = ThreadPoolExecutor(len(STAGES))  # a worker that does not read holds up no other
         self._patience_s, self._view = patience_s, view
-        self._workers = dict[str, Worker]()
+        self._members = dict[str, Member]()
         with shielded():
             for name, stage in STAGES.items():
                 if name in FUNCTIONS:
                     worker: Worker = Cell(job.program, stage, job, name=name, tell=partial(printed, name))
                 else:
                     worker = Worker(own_work, job.program, stage, job, name=name, context=context)
-                self._workers[name] = worker
-        self._lines = {name: worker.pipe for name, worker in self._workers.items()}
-        self.processes = {name: worker.process for name, worker in self._workers.items()}
+                self._members[name] = Member(worker, deque(maxlen=1 if name in newest else None))
+        self.processes = {name: one.worker.process for name, one in self._members.items()}
         self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
 
@@ -101,7 +107,7 @@ class Crew:
         handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             while not self._over:
-                wait_s = self._due - time.monotonic() if "simulation" in self._idle else LOOK_S
+                wait_s = self._due - time.monotonic() if self._members["simulation"].idle else LOOK_S
                 self._receive(tell, wait_s if 0 < wait_s < LOOK_S else LOOK_S)
                 self._look_around()
         finally:
@@ -121,16 +127,14 @@ class Crew:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
 
     def _receive(self, tell: Callable[[Report], None], timeout_s: float) -> None:
-        ready = wait(list(self._lines.values()), timeout_s)
-        for name in [name for name, line in self._lines.items() if line in ready]:
+        ready = wait([one.worker.pipe for one in self._members.values() if one.connected], timeout_s)
+        for name, one in self._members.items():
+            worker = one.worker
             try:
-                while self._lines[name].poll():
-                    self._take(name, self._lines[name].recv_bytes(), tell)
+                while worker.pipe in ready and worker.pipe.poll():
+                    self._take(name, worker.pipe.recv_bytes(), tell)
             except (EOFError, OSError):  # it has ended, perhaps within a message
-                self._lines.pop(name)
-                self._idle.discard(name)
-                self._busy.pop(name, None)
-                worker = self._workers[name]
+                one.connected, one.idle, one.busy_t = False, False, None
                 worker.process.join(GRACE_S)
                 if name not in self.outcome.counters and name not in BESIDE:
                     how = f": {worker.how_it_ended()}" if isinstance(worker, Cell) else ""
@@ -144,7 +148,7 @@ class Crew:
         """Process a message of a worker, and pass its answer on."""
         if data == STARTED:
             if name in FUNCTIONS:  # it loads the program, which may never end
-                self._busy[name] = time.monotonic()
+                self._members[name].busy_t = time.monotonic()
             return
         match message := unpacked(data):
             case Counts():
@@ -155,15 +159,15 @@ class Crew:
                 if name not in BESIDE:
                     self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {one_line(str(message.cause))}")
             case _:
-                self._busy.pop(name, None)
-                self._idle.add(name)
+                one = self._members[name]
+                one.busy_t, one.idle = None, True
                 if name == "simulation":
                     self._observe(message.report, message.command, tell)
                 elif name == "display" and message is not None and self._view is not None:
                     self._view.show(message)
                 for sink in NEXT[name] if message is not None else ():
-                    inbox = self._inboxes[sink]
-                    self._replaced[name] += len(inbox) == inbox.maxlen
+                    inbox = self._members[sink].inbox
+                    one.replaced += len(inbox) == inbox.maxlen
                     inbox.append(data)
                 for receiver in (name, *NEXT[name]):
                     self._deliver(receiver)
@@ -180,31 +184,30 @@ class Crew:
 
     def _deliver(self, name: str) -> None:
         """Send an idle worker the next item, or after the last one the sentinel. After the end nothing is flown any more."""
-        if name not in self._idle:
-            return
-        inbox, flies = self._inboxes[name], name == "simulation"
+        one, flies = self._members[name], name == "simulation"
         due = not flies or (not self._over and time.monotonic() >= self._due)
-        if inbox and due:
-            data = inbox.popleft()
-        elif name in self._ending:
+        if not one.idle:
+            return
+        if one.inbox and due:
+            data = one.inbox.popleft()
+        elif one.ending:
             data = SENTINEL
         elif flies and due and self._realtime:
             data = NO_COMMAND
         else:
             return
-        self._idle.remove(name)
-        if data != SENTINEL:
-            self._busy[name] = time.monotonic()
-        self._posts.submit(self._lines[name].send_bytes, data)
+        one.idle, one.busy_t = False, time.monotonic() if data != SENTINEL else None
+        self._posts.submit(one.worker.pipe.send_bytes, data)
 
     def _look_around(self) -> None:
         """Check for an interrupt, for a step that is due, and for workers that are alive but do not respond."""
         if self._interrupted:
             self._end(ProgramEnd.ABORTED, "interrupted")
         self._deliver("simulation")
-        for name, since in list(self._busy.items()):
-            if time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
-                worker, told = self._workers[name], f"busy with one item for {self._patience_s:g} s"
+        for name, one in self._members.items():
+            worker, told = one.worker, f"busy with one item for {self._patience_s:g} s"
+            long = one.busy_t is not None and time.monotonic() - one.busy_t > self._patience_s
+            if long and worker.process.is_alive():
                 if isinstance(worker, Cell):
                     told = f"{worker.stop_hung() or f'in `{FUNCTIONS[name]}`'}: {told}"
                 else:
@@ -212,14 +215,14 @@ class Crew:
                     worker.process.join()
                 self.outcome.terminated.append(name)
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung {told}")
-        if not self._realtime and self._idle >= STAGES.keys() - set(BESIDE):
+        if not self._realtime and all(one.idle for name, one in self._members.items() if name not in BESIDE):
             self._end(ProgramEnd.WORKER_DIED, "all workers are idle: an answer was lost")
 
     def _close(self, tell: Callable[[Report], None]) -> None:
         """Shut down in the order of the ring: send each worker the sentinel after its writer's items, and wait for its end."""
         self._over = True
         for name, process in self.processes.items():
-            self._ending.add(name)
+            self._members[name].ending = True
             self._deliver(name)
             until = time.monotonic() + (FILM_S if name in BESIDE else GRACE_S)
             while process.is_alive() and time.monotonic() < until:
@@ -230,10 +233,10 @@ class Crew:
                 process.kill()
             process.join()
             self._receive(tell, 0.0)
-        for name, worker in self._workers.items():
-            worker.close(0.0)
+        for name, one in self._members.items():
+            one.worker.close(0.0)
             if name in self.outcome.counters:
-                self.outcome.counters[name]["replaced by newer"] = self._replaced[name]
+                self.outcome.counters[name]["replaced by newer"] = one.replaced
         self._posts.shutdown()
 
     def verdict(self) -> Judgement:

@@ -20,19 +20,7 @@ from typing import cast
 import cv2
 
 from gate_racer.bootcamp.api import Report
-from gate_racer.bootcamp.cell import (
-    LOAD_S,
-    MEMORY_BYTES,
-    SENTINEL,
-    Cell,
-    Counts,
-    Desk,
-    Failed,
-    confine,
-    counts,
-    process_context,
-    unpacked,
-)
+from gate_racer.bootcamp.cell import LOAD_S, MEMORY_BYTES, Cell, Desk, Failed, confine, process_context, unpacked
 from gate_racer.bootcamp.crew import PATIENCE_S
 from gate_racer.bootcamp.display import jpeg_of, landing_image
 from gate_racer.bootcamp.drone import Drone
@@ -111,14 +99,6 @@ class CellPlayer:
         self._left_s -= time.monotonic() - began
         return answer if isinstance(answer, Answer | Failed) else Failed("the program sent what is no answer")
 
-    def found(self) -> Counter[str]:
-        """Return the number of each mistake in boxes and places."""
-        with contextlib.suppress(OSError):
-            self._cell.pipe.send_bytes(SENTINEL)
-            if isinstance(told := self._receive(self._limits.step_s), Counts):
-                return counts(told.mistakes)
-        return Counter()
-
     def close(self) -> None:
         self._cell.close(0.0)
 
@@ -144,7 +124,7 @@ class CellPlayer:
 
 def _play(desk: Desk, path: Path, scenario: Scenario) -> None:
     """Answer reports, in the program's process."""
-    player = Player(path, scenario, desk.mistakes)
+    player = Player(path, scenario)
     desk.answer(player.looks)
     for asked in desk:
         desk.answer(player.answer(*asked))

@@ -51,12 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
         programs = programs[1:]
         if len(programs) != 1 or not programs[0].is_dir():
             raise UserError("grade: give a folder of programs, e.g. bootcamp grade programs/")
-    folder = programs[0] if len(programs) == 1 and programs[0].is_dir() else None
-    if folder is not None:
-        programs = programs_in(folder)
-        if not programs:
-            raise UserError(f"{folder}: holds no programs (*.py)")
-        return _grade(settings, programs, world, json, folder.resolve().name)
+    if len(programs) == 1 and programs[0].is_dir():
+        if not (found := programs_in(programs[0])):
+            raise UserError(f"{programs[0]}: holds no programs (*.py)")
+        return _grade(settings, found, world, json, programs[0].resolve().name)
     if settings.grade is not None:
         return _grade(settings, programs, world, json, "")
     if len(programs) > 1:
@@ -73,10 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
     stem = settings.logs / f"{programs[0].stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
     job = Job(programs[0], scenario, settings.realtime, bool(settings.browser), stem)
-    with contextlib.ExitStack() as stack:
-        view = (
-            stack.enter_context(contextlib.closing(BrowserView(settings.browser, stem.name))) if job.browser else None
-        )
+    served = contextlib.closing(BrowserView(settings.browser, stem.name)) if job.browser else contextlib.nullcontext()
+    with served as view:
         print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
         if view is not None:
             remark(f"open {view.url} in a browser: the flight then begins, and is repeated until you close the page")
@@ -151,7 +147,6 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
     first, count = settings.seed or 0, settings.grade or (CLASS_SEEDS if class_ else SEEDS)
     for line in hint_lines(programs):
         remark(line)
-    exams = list[Exam]()
 
     def scenarios(path: Path) -> list[Scenario] | UserError:
         try:
@@ -162,6 +157,7 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
 
     with no_survivors(), ThreadPoolExecutor(os.cpu_count()) as pool:
         drawn = list(pool.map(scenarios, programs))
+    exams = list[Exam]()
     for path, those in zip(programs, drawn, strict=True):
         if isinstance(those, UserError):
             if len(programs) == 1:

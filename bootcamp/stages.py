@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
-from gate_racer.bootcamp.cell import Desk, Failed
+from gate_racer.bootcamp.cell import Desk, Failed, counts
 from gate_racer.bootcamp.display import compose, jpeg_of, landing_image, screenshot
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
@@ -187,31 +187,27 @@ class Answer(NamedTuple):
     boxes: list[Box]  # empty if the program does not use images
     pads: list[Location]
     command: Command | Unreadable
+    mistakes: dict[str, int]  # in boxes and places, by a text with {} for their number
 
 
 class Player:
     """Program that answers reports. As with workers, detection, geolocation and decision each have their own globals."""
 
-    def __init__(self, path: Path, scenario: Scenario, mistakes: Counter[str] | None = None):
+    def __init__(self, path: Path, scenario: Scenario):
         """Load the program. Raises UserError if it cannot be loaded."""
         self._detector, self._geolocator, self._decider = (load_program(path) for _ in range(3))
-        self._path, self._scenario, self.mistakes = path, scenario, Counter[str]() if mistakes is None else mistakes
-        self.looks = self._decider.looks
+        self._path, self._scenario, self.looks = path, scenario, self._decider.looks
 
     def answer(self, report: Report, image: Image | None) -> Answer | Failed:
         """Return the answer to a report, or what the program raises; `image` only if the program `looks`."""
-        boxes, pads = list[Box](), list[Location]()
+        boxes, pads, mistakes = list[Box](), list[Location](), Counter[str]()
         try:
             if image is not None:
-                boxes = detected(self._detector, image, report, self._scenario, self.mistakes)
-                pads = located(self._geolocator, boxes, report, self._scenario, self.mistakes)
-            return Answer(boxes, pads, self._decider.command(report, pads))
+                boxes = detected(self._detector, image, report, self._scenario, mistakes)
+                pads = located(self._geolocator, boxes, report, self._scenario, mistakes)
+            return Answer(boxes, pads, self._decider.command(report, pads), dict(+mistakes))
         except BaseException as error:  # a program may well call exit()
             return Failed(error_in_flight(error, self._path), traceback_text(error))
-
-    def found(self) -> Counter[str]:
-        """Return the number of each mistake in boxes and places."""
-        return self.mistakes
 
 
 class Answering(Protocol):
@@ -220,14 +216,13 @@ class Answering(Protocol):
     looks: bool
 
     def answer(self, report: Report, image: Image | None) -> Answer | Failed: ...
-    def found(self) -> Counter[str]: ...
 
 
 def fly_alone(
     player: Answering, scenario: Scenario, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None
 ) -> Flight:
     """Fly a program; `look` receives each step together with its command."""
-    drone, judge = Drone(scenario), Judge(scenario)
+    drone, judge, mistakes = Drone(scenario), Judge(scenario), Counter[str]()
     report, warning, camera = drone.report(), "", cache(partial(GroundCamera, scenario))
 
     def step_of(report: Report) -> SoloStep:
@@ -241,10 +236,11 @@ def fly_alone(
         if isinstance(answer, Failed):
             over = ProgramEnd.WORKER_ERROR, answer.cause
             break
-        step.boxes, step.pads, step.command = answer
+        step.boxes, step.pads, step.command, found = answer
+        mistakes += counts(found)
         look(step, drone)
         report = drone.step(step.command)
         warning = report.warning or warning
         judge.see(report, step.command)
     look(step_of(report), drone)
-    return Flight(over[0], judge.verdict(*over, player.found()), report, warning)
+    return Flight(over[0], judge.verdict(*over, mistakes), report, warning)

@@ -35,9 +35,7 @@ class Referee:
 
     def __init__(self, race: Race):
         self._rules: Rules = rules()
-        self._race = race
-        self._solids = Solids(race.true)
-        self._last = race.start
+        self._race, self._solids, self._last = race, Solids(race.true), race.start
         self.target, self.t, self.status = 0, 0.0, ""
         known = race.told is race.true  # by the level's rules, which the racer knows
         self.gates_seen = np.full(len(race.true.centres), known)
@@ -117,11 +115,8 @@ class Arena:
         )
         mass = np.asarray(params.mass) + np.array([race.mass_offset for race in races]).reshape(-1, 1, 1)
         inertia = np.asarray(params.J) + np.array([[np.diag(race.inertia_offset)] for race in races])
-        params = params.replace(
-            mass=mass.astype(np.float32),
-            J=inertia.astype(np.float32),
-            J_inv=np.linalg.inv(inertia).astype(np.float32),
-        )
+        changed = {"mass": mass, "J": inertia, "J_inv": np.linalg.inv(inertia)}
+        params = params.replace(**{name: array.astype(np.float32) for name, array in changed.items()})
         self._sim.data = data.replace(states=states, params=params)
 
     def _state(self) -> tuple[Array, Array, Array, Array]:

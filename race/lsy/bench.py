@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = [(arguments.level, seeds[i::workers], arguments.checkout) for i in range(workers)]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         results = sorted((r for part in pool.map(fly, *zip(*jobs, strict=True)) for r in part), key=lambda r: r.seed)
-    about = summary(results)
     print(table(arguments.level, results))
-    where = str(arguments.checkout) if arguments.checkout else "crazyflow"
-    write_json(
-        arguments.json, {"level": arguments.level, "in": where, **about, "flights": [asdict(r) for r in results]}
-    )
+    about = {"level": arguments.level, "in": str(arguments.checkout or "crazyflow"), **summary(results)}
+    write_json(arguments.json, about | {"flights": results})
     return 0
 
 
@@ -76,13 +73,9 @@ def summary(results: list[Result]) -> dict[str, float | None]:
 
 def table(level: int, results: list[Result]) -> str:
     """Return the result as Markdown, and a line for each flight that did not finish."""
-    s = summary(results)
-
-    def shown(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    cells = [str(level), f"{s['completion']:.0%} of {len(results)}", shown(s["mean_s"], ".3f")]
-    cells += [shown(s["worst_s"], ".2f"), shown(s["score_s"], ".3f"), shown(s["clearance_m"], ".3f")]
+    s, names = summary(results), ("mean_s", "worst_s", "score_s", "clearance_m")
+    figures = ["-" if s[name] is None else f"{s[name]:.3f}" for name in names]
+    cells = [str(level), f"{s['completion']:.0%} of {len(results)}", *figures]
     head = ["level", "finished", "mean s", "worst s", "score s", "least clearance m"]
     lost = [r for r in results if r.status != FINISHED]
     said = [f"seed {r.seed}: {r.status} at {r.time_s:.2f} s after {r.gates} gates" for r in lost]
@@ -101,13 +94,9 @@ def fly(level: int, seeds: list[int], checkout: Path | None) -> list[Result]:
 
 def _in_arena(level: int, seeds: list[int]) -> list[Result]:
     arena, solver = Arena([draw(level, seed) for seed in seeds]), Solver()
-    flyers = [Flyer(solver=solver) for _ in seeds]
-    commands, second = np.zeros((len(seeds), 4)), 0
+    flyers, commands = [Flyer(solver=solver) for _ in seeds], np.zeros((len(seeds), 4))
     while going := [i for i, referee in enumerate(arena.referees) if not referee.status]:
         observations = arena.observe()
-        if observations[going[0]].t >= second:
-            remark(f"level {level}, seeds {seeds[0]} to {seeds[-1]}: {second} s, {len(going)} flying")
-            second += 1
         for i in going:
             commands[i] = flyers[i].step(observations[i])
         arena.step(commands)

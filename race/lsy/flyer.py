@@ -94,17 +94,14 @@ def legs_left(first: int, gates: int, done: int) -> list[Leg]:
     ends = [(g, a) for g in range(first, gates) for a in (-THROUGH_M, THROUGH_M)]
     ends[-1] = (gates - 1, FINISH_M)
     ends = ends[done:]
-    short = [a > 0 for _, a in ends]
-    few = 2 if len(ends) > 1 else STEPS - 1
-    free = STEPS - 1 - few * sum(short)
-    long = len(ends) - sum(short)
-    legs, given = [], 0
-    for (g, a), is_short in zip(ends, short, strict=True):
-        steps = few if is_short else (free * (given + 1)) // long - (free * given) // long
-        given += not is_short
-        legs.append(Leg(g, a, steps))
-    if long == 0:
-        legs[0] = Leg(legs[0].gate, legs[0].ahead, STEPS - 1 - sum(leg.steps for leg in legs[1:]))
+    short = sum(a > 0 for _, a in ends)
+    if short == len(ends):  # one, in the last opening
+        return [Leg(*ends[0], STEPS - 1)]
+    legs, given, free, long = list[Leg](), 0, STEPS - 1 - 2 * short, len(ends) - short
+    for gate, ahead in ends:
+        steps = 2 if ahead > 0 else (free * (given + 1)) // long - (free * given) // long
+        given += ahead < 0
+        legs.append(Leg(gate, ahead, steps))
     return legs
 
 
@@ -123,9 +120,8 @@ class Flyer:
 
     @property
     def planned(self) -> Iterate:
-        """The flight over the rest of the course, as of the last step."""
-        if self._flight is None:
-            raise ValueError("nothing is planned before the first step")
+        """The flight over the rest of the course, as of the last step, before which there is none."""
+        assert self._flight is not None
         return self._flight
 
     def step(self, o: Observation) -> Array:
@@ -159,9 +155,8 @@ class Flyer:
         The loop gives yaw errors more of the rotors' range than all else, and commands of roll and pitch at once are such
         errors; the shortest turn is none.
         """
-        assert self._flight is not None
-        thrust = float(self._flight.u[0, FC]) * drone().mass_kg
-        tilt = tilt_for(self._spin, self._flight.x[1, RATES], thrust, rules().control_s)
+        thrust = float(self.planned.u[0, FC]) * drone().mass_kg
+        tilt = tilt_for(self._spin, self.planned.x[1, RATES], thrust, rules().control_s)
         aimed = o.rotation @ tilted(tilt[None])[0]
         yaw = float(np.arctan2(aimed[1, 0], aimed[0, 0]))
         aimed = rotation().from_euler("z", -np.clip(yaw, -YAW_STEP, YAW_STEP)).as_matrix() @ aimed
@@ -170,19 +165,17 @@ class Flyer:
 
     def _seek(self, x0: Array, o: Observation, solves: int) -> None:
         """Take the best of the present flight and of those from other guesses."""
-        assert self._flight is not None
-        ahead = self._goal(self._legs[0], o.places) - o.position
+        present, first = self.planned, self._legs[0]
+        goal = self._goal(first, o.places)
+        ahead, up = goal - o.position, np.array([0.0, 0.0, 1.0])
         aside = np.array([-ahead[1], ahead[0], 0.0]) / max(float(np.linalg.norm(ahead[:2])), 1e-3)
-        up = np.array([0.0, 0.0, 1.0])
-        present = self._flight
-        bent = [_bent(present, self._legs[0].steps, DETOUR_M * n) for n in (aside, -aside, up, -up)]
-        found = [present]
-        via = self._goal(self._legs[0], o.places) - RETREAT_M * o.places.rotations[self._legs[0].gate][:, 0]
+        bent = [_bent(present, first.steps, DETOUR_M * n) for n in (aside, -aside, up, -up)]
+        via, found = goal - RETREAT_M * o.places.rotations[first.gate][:, 0], [present]
         for guess in (*bent, self._guess(x0, o.places), self._guess(x0, o.places, via)):
             self._flight = guess
             for _ in range(solves):
                 self._iterate(x0, o)
-            found.append(self._flight)
+            found.append(self.planned)
         self._flight = min(found, key=lambda flight: flight.times[-1] + TOUCH_S_M * self._touch_m(flight, o))
 
     def _touch_m(self, flight: Iterate, o: Observation) -> float:
@@ -230,9 +223,7 @@ class Flyer:
             path = np.stack([np.interp(at, along, corner) for corner in corners.T], axis=1)
             x[k : k + leg.steps + 1, P] = path
             x[k : k + leg.steps + 1, V] = np.diff(path, axis=0, append=2 * path[-1:] - path[-2:-1]) / dt
-            x[k : k + leg.steps, DT] = dt
-            u[k - 1, DT_NEXT] = dt
-            u[k : k + leg.steps, DT_NEXT] = dt
+            x[k : k + leg.steps, DT] = u[k - 1 : k + leg.steps, DT_NEXT] = dt
             k += leg.steps
         x[-1, DT] = x[-2, DT]
         x[0] = x0
@@ -243,27 +234,18 @@ class Flyer:
 
     def _advance(self, o: Observation) -> None:
         """Move the last iterate on by one control step, onto the mesh of the legs that are left."""
-        flight, step_s = self._flight, rules().control_s
-        assert flight is not None
+        flight, step_s = self.planned, rules().control_s
         counts = np.cumsum([1] + [leg.steps for leg in self._legs])
-        t = flight.times
-        ends = t[counts[1:]] - step_s
-        legs = [
-            (leg, end)
-            for leg, end in zip(self._legs, ends, strict=True)
-            if end > 1.5 * step_s and not self._behind(leg, o)
-        ]
-        if not legs:
-            legs = [(self._legs[-1], max(ends[-1], 2 * step_s))]
+        ends = flight.times[counts[1:]] - step_s
+        left = [(leg, end) for leg, end in zip(self._legs, ends, strict=True) if end > 1.5 * step_s]
+        legs = [(leg, end) for leg, end in left if not self._behind(leg, o)]
+        legs = legs or [(self._legs[-1], max(ends[-1], 2 * step_s))]
         first = legs[0][0]
-        done = 1 if first.ahead > 0 else 0
-        gates = len(o.places.centres)
-        self._legs = legs_left(first.gate, gates, done)
+        self._legs = legs_left(first.gate, len(o.places.centres), int(first.ahead > 0))
         times, before = [0.0, step_s], step_s
         for leg, (_, end) in zip(self._legs, legs, strict=True):
             end = max(end, before + SHORTEST_S * leg.steps)
-            nodes = np.linspace(before, end, leg.steps + 1)
-            times += list(nodes[1:])
+            times += list(np.linspace(before, end, leg.steps + 1)[1:])
             before = end
         new = np.array(times)
         self._flight = _resampled(flight, new + step_s, np.diff(new))
@@ -274,15 +256,13 @@ class Flyer:
         return leg.gate < o.target and (leg.ahead < 0 or bool(along > leg.ahead))
 
     def _iterate(self, x0: Array, o: Observation) -> None:
-        flight = self._flight
-        assert flight is not None
+        flight = self.planned
         x, u = self._solver(flight.x, flight.u, x0, self._gain, *self._half_spaces(flight, o))
-        sane = np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M
-        if not sane:
-            self._flight = self._guess(x0, o.places)
-        else:
+        if np.isfinite(x).all() and np.isfinite(u).all() and np.abs(x[:, P]).max() < FARTHEST_M:
             x[:, DT] = np.clip(x[:, DT], SHORTEST_S, 2 * LONGEST_S)
             self._flight = Iterate(x, u)
+        else:
+            self._flight = self._guess(x0, o.places)
 
     def _half_spaces(self, flight: Iterate, o: Observation) -> tuple[Array, list[int]]:
         """Return the half-spaces (STEPS + 1, ROWS, 7) of the program about an iterate, and the nodes before the legs' ends."""
@@ -319,17 +299,13 @@ class Flyer:
 
     def _fill_window(self, rows: Array, R: Array, leg: Leg, o: Observation) -> None:
         """Set the first six half-spaces at the end of a leg: its plane, and the opening."""
-        centre, G = o.places.centres[leg.gate], o.places.rotations[leg.gate]
         seen = o.gates_seen[leg.gate]
-        n = G[:, 0]
-        at = centre @ n + leg.ahead
-        rows[0, :3], rows[0, 6] = n, 0.005 - at
-        rows[1, :3], rows[1, 6] = -n, 0.005 + at
-        for i, axis in ((2, G[:, 1]), (4, G[:, 2])):
-            half = OPENING_M / 2 - float(support(R, axis)) - MARGIN_M
-            half = max(half, 0.01) if seen else UNSEEN_HALF_M
-            rows[i, :3], rows[i, 6] = axis, half - centre @ axis
-            rows[i + 1, :3], rows[i + 1, 6] = -axis, half + centre @ axis
+        for i, axis in enumerate(o.places.rotations[leg.gate].T):
+            at = o.places.centres[leg.gate] @ axis + (leg.ahead if i == 0 else 0.0)
+            room = max(OPENING_M / 2 - float(support(R, axis)) - MARGIN_M, 0.01) if seen else UNSEEN_HALF_M
+            half = 0.005 if i == 0 else room
+            rows[2 * i, :3], rows[2 * i, 6] = axis, half - at
+            rows[2 * i + 1, :3], rows[2 * i + 1, 6] = -axis, half + at
         if not seen and _crowded(o)[leg.gate].any():
             rows[2:6] *= CROWDED_SHARE
 

@@ -118,15 +118,10 @@ def draw(level: int, seed: int) -> Race:
     start = np.array(r.start_m if level < r.layout_from else r.layout.start_m)
     if level < r.vehicle_from:
         return Race(seed, told, true, start, np.eye(3), 0.0, np.zeros(3))
-    return Race(
-        seed,
-        told,
-        true,
-        start + rng.uniform(r.start_low_m, r.start_high_m),
-        rotation().from_euler("xyz", _within(rng, r.start_rpy)).as_matrix(),
-        float(rng.uniform(-r.mass_kg, r.mass_kg)),
-        _within(rng, r.inertia_kg_m2),
-    )
+    start = start + rng.uniform(r.start_low_m, r.start_high_m)
+    turned = rotation().from_euler("xyz", _within(rng, r.start_rpy)).as_matrix()
+    mass_offset = float(rng.uniform(-r.mass_kg, r.mass_kg))
+    return Race(seed, told, true, start, turned, mass_offset, _within(rng, r.inertia_kg_m2))
 
 
 def _within(rng: np.random.Generator, half: Array | Box) -> Array:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from gate_racer.race.campaign.case import Case
 from gate_racer.race.campaign.choice import Choice, conditions_of
 from gate_racer.race.campaign.flight import attempt
 from gate_racer.sim.physics import registry
-from gate_racer.sim.physics.plants import make_plant
 from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -81,11 +79,3 @@ def test_a_plant_of_a_package_that_is_not_installed_is_one_line(name, monkeypatc
     for asked in (plant_setting, conditions_of):
         with pytest.raises(UserError, match=said):
             asked(name)
-
-
-def test_a_package_that_cannot_be_imported_is_one_line(dcl, vq1, monkeypatch):
-    monkeypatch.setattr(registry, "missing", lambda name: "")
-    monkeypatch.setitem(sys.modules, "rotorpy.vehicles.hummingbird_params", None)
-    with pytest.raises(UserError, match=r"part:RotorPy: cannot be made: ModuleNotFoundError") as refused:
-        make_plant(dcl, vq1.start, plant_setting("rotorpy"))
-    assert "\n" not in str(refused.value)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import threading
 
 import numpy as np
 import pytest
@@ -299,72 +298,29 @@ def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path,
     assert [one["pilot"] for one in json.loads((tmp_path / "race.json").read_text())["standings"]] == [3, 1, 2]
 
 
-# Over UDP: ports of their own, time that waits for every client, and options that make no sense.
+# Over UDP: time that waits for every client, and options that make no sense.
 
 
-class Client:
-    """Client on its own port that arms, then answers each IMU sample with the same set-point."""
-
-    def __init__(self, throttle):
-        self.ear = bind_udp("127.0.0.1", 0)
-        self.ear.settimeout(0.05)
-        self.codec, self.throttle, self.stamps = ClientCodec(SPEC), throttle, []
-        self.mute = False
-
-    def turn(self):
-        """One datagram; whether there was one."""
-        try:
-            datagram, sender = self.ear.recvfrom(65535)
-        except TimeoutError:
-            return False
-        for message in self.codec.decode(datagram):
-            if isinstance(message, Imu) and not self.mute:
-                if not self.stamps:
-                    self.ear.sendto(self.codec.encode(Arm(True), message.t), sender)
-                if message.t not in self.stamps:
-                    self.stamps.append(message.t)
-                target = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), self.throttle)
-                self.ear.sendto(self.codec.encode(target, message.t), sender)
-        return True
-
-
-@contextlib.contextmanager
-def racing(vq1, dcl, make):
-    """A race of two behind sockets, its server and its clients."""
-    race = MultiVehicleRace(as_believed(vq1, dcl), SPEC, 0, MultiVehicleSetup(pilots=2))
+def test_time_waits_for_every_client(race):
+    codec, two = ClientCodec(SPEC), race()
     with contextlib.ExitStack() as stack:
-        clients = [Client(0.0), Client(0.9)]
-        endpoints = []
-        for simulator, client in zip(race.simulators, clients, strict=True):
-            stack.callback(client.ear.close)
-            bound = stack.enter_context(bind_udp("127.0.0.1", 0))
-            endpoints.append(Endpoint(Station(simulator), bound, client.ear.getsockname()))
-        server = make(race, endpoints)
-        thread = threading.Thread(target=server.run, args=(True, lambda lag: None))
-        thread.start()
-        try:
-            yield race, clients
-        finally:
-            server.stopped = True
-            thread.join()
+        ears = [stack.enter_context(bind_udp("127.0.0.1", 0)) for _ in two.simulators]
+        socks = [stack.enter_context(bind_udp("127.0.0.1", 0)) for _ in two.simulators]
+        parts = zip(two.simulators, socks, ears, strict=True)
+        endpoints = [Endpoint(Station(simulator), bound, ear.getsockname()) for simulator, bound, ear in parts]
+        server = LockstepServer(two, endpoints, [None, None])
 
+        stood = []
 
-def test_time_waits_for_every_client(vq1, dcl):
-    with racing(vq1, dcl, lambda race, endpoints: LockstepServer(race, endpoints, [None, None])) as (race, clients):
-        while race.t < 0.6:
-            assert any([client.turn() for client in clients])
-        clients[1].mute = True
-        while clients[1].turn():
-            pass
-        for _ in range(10):  # time stands: the one that still answers moves nothing
-            clients[0].turn()
-        stood = race.t
-        for _ in range(5):
-            clients[0].turn()
-        assert race.t == stood
-        assert race.simulators[0].landed and not race.simulators[1].landed
-        go = {simulator.referee.race.go_t for simulator in race.simulators}
-        assert len(go) == 1 and None not in go
+        def report(_):
+            """Answer as both clients in the first pauses, then as the first one alone."""
+            for ear, bound in list(zip(ears, socks, strict=True))[: 2 if server.pauses < 4 else 1]:
+                ear.sendto(codec.hold(two.t), bound.getsockname())
+            stood.append(two.t)
+            server.stopped = server.pauses >= 6
+
+        server.run(False, report)
+    assert stood[0] < stood[-3] == stood[-1]
 
 
 @pytest.mark.parametrize(

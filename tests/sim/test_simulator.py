@@ -47,6 +47,8 @@ def test_it_stands_on_its_tilted_pad_and_feels_it(dcl, vq1):
 
 def test_it_lifts_off_when_thrust_carries_it_and_not_before(dcl, vq1):
     plant = RatesPlant(dcl, vq1.start)
+    fly(plant, hover(1.0), 1.0)
+    assert plant.on_pad and plant.x[13] == 0, "disarmed motors do not listen"
     plant.armed = True
     fly(plant, hover(0.2), 1.0)
     assert plant.on_pad
@@ -153,7 +155,6 @@ AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
     [
         ("through both", [square(5), square(10)], [(0, 0, 0), (12, 0, 0)], RunStatus.FINISHED, 2),
         ("into the frame", [square(5)], [(0, 1.0, 0), (8, 1.0, 0)], RunStatus.CRASHED, 0),
-        ("a wing at the edge", [square(5)], [(0, 0.68, 0), (8, 0.68, 0)], RunStatus.FINISHED, 1),
         ("around the first", [square(5), square(10)], AROUND, RunStatus.MISSED_GATE, 0),
         ("around two", [square(4), square(7), square(10)], AROUND_TWO, RunStatus.MISSED_GATE, 0),
         ("around all but two", [square(x) for x in (2, 4, 6, 8, 10)], AFTER_ONE, RunStatus.MISSED_GATE, 1),
@@ -167,9 +168,6 @@ AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
 )  # fmt: skip
 def test_the_referee_judges(dcl, name, gates, points, status, passed):
     race = run(dcl, course(*gates), points)
-    if name == "a wing at the edge":  # the crossing counts, and the body hits the frame as it passes
-        assert race.status is RunStatus.FINISHED or race.cause == "hit gate 0"
-        return
     assert race.status is status and len(race.gate_times_s) == passed, race
 
 
@@ -197,9 +195,3 @@ def test_the_accelerometer_feels_no_gravity_in_free_fall(dcl):
     plant = air(dcl)
     plant.advance(0.1)
     assert np.abs(plant.truth.accel_b).max() < 0.1
-
-
-def test_disarmed_motors_do_not_listen(dcl, vq1):
-    plant = RatesPlant(dcl, vq1.start)
-    fly(plant, hover(1.0), 1.0)
-    assert plant.on_pad and plant.x[13] == 0
