@@ -35,34 +35,8 @@ POLL_S = 0.05  # s until the server notices that it is to end (chosen)
 OPEN_S = 120.0  # s to wait for the page to be opened (chosen)
 KEPT_MAX = 1000  # greatest number of frames kept to repeat a flight (chosen)
 QUALITY = 85  # of 100, JPEG quality (chosen)
-SCRIPT = """
-  const image = document.images[0];
-  async function show() {
-    const answer = await fetch("live");
-    if (answer.status == 200) {
-      const url = URL.createObjectURL(await answer.blob());
-      image.onload = () => URL.revokeObjectURL(url);
-      image.src = url;
-    }
-    setTimeout(show, 40);
-  }
-  show();
-"""
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>$title</title>
-<style>
-  body { font: 15px/1.45 system-ui, sans-serif; background: #1e1e1e; color: #ddd }
-  body { margin: 1em auto; max-width: 1200px; padding: 0 1em }
-  img { width: 100%; height: auto }
-</style>
-<p>$title</p>
-<img alt="state of the drone, its path, and its camera image">
-<script>$script</script>
-</html>
-""")
+PAGE = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+SCRIPT = PAGE.template.partition("<script>")[2].partition("</script>")[0]
 POLICY = (
     "default-src 'none'; img-src blob:; connect-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
     f" script-src 'sha256-{base64.b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
@@ -75,7 +49,7 @@ class BrowserView:
     def __init__(self, address: str, title: str):
         """Start the server. Raises UserError if the address is invalid or in use."""
         host, port = parse_address(address, PORT)
-        self._page = PAGE.substitute(title=html.escape(title), script=SCRIPT).encode()
+        self._page = PAGE.substitute(title=html.escape(title)).encode()
         self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf
         self._kept, self._every, self._shown = list[bytes](), 1, 0  # frames to repeat, each how-manieth, and all
         view = self

@@ -232,10 +232,7 @@ def campaign(
     retry: bool = False,
 ) -> tuple[Store, list[Row]]:
     """Fly all cases that the folder's file does not contain; with `retry` those that failed as well. Raises UserError.
-
-    Returns:
-        The campaign's file, which may contain further cases, and the requested rows, in order.
-    """
+    Returns the campaign's file, which may contain further cases, and the requested rows, in order."""
     loaded = [load_track(track) for track in tracks]
     for choice in choices:
         _require(choice, loaded)

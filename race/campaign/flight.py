@@ -148,11 +148,8 @@ def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
 
 
 def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
-    """Return the first rule that applies.
-
-    Args:
-        off, lost: distances from the plan, NaN without one, and errors of the position relative to the next gate, m, at the end.
-    """
+    """Return the first rule that applies, given at the flight's end the distances `off` from the plan (m, NaN without one), and
+    the errors `lost` of the position relative to the next gate, m."""
     if outcome.finished:
         return ""
     if outcome.cause.startswith("no solution"):

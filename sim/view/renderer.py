@@ -92,14 +92,10 @@ class RenderedCamera(Closing):
     def __init__(
         self, track: Track, camera: Camera, style: RenderingStyle, seed: int, gates_only: bool = False
     ) -> None:
-        """Build the scene of `track`, without balls and invisible gates.
+        """Build the scene of `track`, without balls and invisible gates; `gates_only` on black.
 
-        Args:
-            seed: of the random parts of the style, and of the hall's furniture.
-            gates_only: render the gates alone, on black.
-
-        Raises:
-            CameraError: OpenGL 3.3 or the number of samples per pixel is not available.
+        `seed`: of the random parts of the style, and of the hall's furniture. Raises CameraError where OpenGL 3.3, or the number
+        of samples per pixel, is not available.
         """
         self.camera, self.style = camera, style.varied(seed)
         self._pinhole: Camera = camera

@@ -75,14 +75,15 @@ def test_which_commands_are_legal(state):
 def test_a_destination_is_reached_within_the_acceptance_radius_and_along_a_straight_line():
     drone = flown(Status.HALTED)
     start = drone.report().position
-    report, drift = drone.step(Go(30.0, -20.0)), 0.0
+    report, drift, fastest = drone.step(Go(30.0, -20.0)), 0.0, 0.0
     assert report.status is Status.MOVING and report.ignored == 0
     goal = Location(start.north + 30.0, start.east - 20.0)
     assert report.destination == pytest.approx(goal)
     while report.status is Status.MOVING:
         report = drone.step(Null())
-        drift = max(drift, report.drift)
+        drift, fastest = max(drift, report.drift), max(fastest, report.speed)
     assert report.position.distance(goal) < WORLD.acceptance_m and drift < 0.5
+    assert 4.5 < fastest <= WORLD.speed_m_s == 5.0, "as the document says"
     assert report.height == pytest.approx(WORLD.height_m, abs=WORLD.acceptance_m)
 
 
@@ -118,11 +119,11 @@ def test_halt_brakes_at_once_and_short_of_the_destination():
     assert report.position.distance(Location(10.0, 5.0)) > 1
 
 
-def test_halt_ends_a_descent():
+def test_halt_ends_a_descent_which_is_no_faster_than_the_limit():
     drone = flown(Status.HALTED)
     drone.step(Land())
     for _ in range(10):
-        drone.step(Null())
+        assert drone.step(Null()).speed <= WORLD.speed_m_s
     drone.step(Halt())
     assert WORLD.height_m - 15 < until(drone, Status.HALTED).height < WORLD.height_m - 2
 
@@ -133,20 +134,6 @@ def test_landing_ends_on_the_ground_and_time_goes_on_without_the_drone():
     assert report.height < 0.1 and report.speed < 0.02  # half the body's height: it stands
     later = drone.step(Null())
     assert replace(later, step=report.step, t=report.t, taken=report.taken) == report and later.step == report.step + 1
-
-
-def test_it_never_flies_faster_than_the_document_says():
-    drone, fastest = flown(Status.HALTED), 0.0
-    assert WORLD.speed_m_s == 5.0
-    drone.step(Go(25.0, 25.0))
-    for _ in range(40):
-        fastest = max(fastest, drone.step(Null()).speed)
-    drone.step(Halt())
-    until(drone, Status.HALTED)
-    drone.step(Land())
-    for _ in range(50):
-        fastest = max(fastest, drone.step(Null()).speed)
-    assert 4.5 < fastest <= 5.0
 
 
 def test_the_kinematic_drone_keeps_the_documents_rules():
@@ -218,30 +205,21 @@ def test_an_example_reaches_its_goal_and_its_log_replays_to_the_last_bit(task, t
 
 def test_a_program_is_taken_at_its_word_or_refused_in_one_line(tmp_path):
     file = tmp_path / "mine.py"
-    said = (
-        "Go(1, np.float32(2))",
-        "Go('1', 2)",
-        "'left'",
-        "None",
-        "Go(True, 0)",
-        "Go(10**400, 0)",
-        "Ugly()",
-        "Endless()",
-    )
+    said = "Go(1, np.float32(2)), Go('1', 2), 'left', None, Go(True, 0), Go(10**400, 0), Ugly(), Endless()"
     file.write_text(
         "import itertools\nimport numpy as np\nfrom gate_racer.bootcamp.api import *\n"
         "class Ugly:\n    def __repr__(self): return 1 / 0\n"
         "class Endless(Go):\n    north = property(lambda self: 1 / 0)\n    def __init__(self): pass\n"
-        f"ANSWERS = iter([{','.join(said)}])\n"
+        f"ANSWERS = iter([{said}])\n"
         "def decide(report, pads): return next(ANSWERS)\n"
-        "def detect(image): return [(1, 2, 3, 4), (3, 2, 1, 4), 'box', (0, 0, float('nan'), 1),\n"
+        "def detect(image): return [(1, 2, '3', 4), (3, 2, 1, 4), 'box', (0, 0, float('nan'), 1), (0, 0, 1.1e6, 9),\n"
         "    (0, 0, 10**400, 1), itertools.count()]\n"
     )
     program = load_program(file)
-    answers = [program.command(None, []) for _ in said]
+    answers = [program.command(None, []) for _ in range(8)]
     assert answers[0] == Go(1.0, 2.0) and all(isinstance(answer, Unreadable) for answer in answers[1:])
     dropped = Counter()
-    assert program.boxes(np.zeros((2, 2, 3), np.uint8), dropped) == [Box(1, 2, 3, 4)] and dropped.total() == 5
+    assert program.boxes(np.zeros((2, 2, 3), np.uint8), dropped) == [Box(1, 2, 3, 4)] and dropped.total() == 6
     assert "whose repr raises ZeroDivisionError" in answers[-2].text and "OverflowError" in answers[-3].text
     for text, line in [
         ("x = 1 +", r"mine.py:1: SyntaxError"),

@@ -27,8 +27,6 @@ ENDS = [
     ("x = bytearray(10**15)", "mine.py:4: MemoryError"),
     ("raise KeyboardInterrupt", "KeyboardInterrupt; Land() ends a flight, not an exit (in `<module>` at mine.py:4)"),
     ("class E(Exception):\n  def __str__(self): sys.exit(0)\nraise E", "mine.py:6: E"),
-    ("class E(Exception):\n  def __str__(self): raise self\nraise E", "mine.py:6: E"),
-    ("class E(Exception):\n  def __str__(self): return 5\nraise E", "mine.py:6: E"),
     ("raise ValueError('\\ud800' + 'x' * 10**7)", "mine.py:4: ValueError: ?xxx"),
 ]
 
@@ -52,19 +50,17 @@ def test_a_program_that_ends_itself_is_named(mine, statements, line):
     assert line in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "statements",
-    [SPINS, "atexit.register(time.sleep, 1000)", "sys.stdout.close(); sys.stderr.close()", "os.chdir('/'); sys.path.clear()",
-     "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import gate_racer.bootcamp.api\ngate_racer.bootcamp.api.Land = None"],
-)  # fmt: skip
-def test_a_programs_changes_of_its_process_do_not_reach_main(mine, statements):
+CHANGES = (
+    f"{SPINS}atexit.register(time.sleep, 1000)\nimport gate_racer.bootcamp.api\ngate_racer.bootcamp.api.Land = None\n"
+    "os.chdir('/'); sys.path.clear(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "décidé = 'größe ✓'\nsys.stdout.close(); sys.stderr.close()"
+)
+
+
+def test_a_programs_changes_of_its_process_do_not_reach_main_whatever_its_name(mine):
     before = Path.cwd(), list(sys.path), signal.getsignal(signal.SIGTERM)
-    assert scenario_of(mine(statements)) == "hear"
+    assert scenario_of(mine(CHANGES, "prög 🛸.py")) == "hear"
     assert (Path.cwd(), sys.path, signal.getsignal(signal.SIGTERM)) == before
-
-
-def test_a_name_may_be_of_any_letters(mine):
-    assert scenario_of(mine("décidé = 'größe ✓'", "prög 🛸.py")) == "hear"
 
 
 def test_threads_left_running_and_floods_of_output_end_with_the_flight(mine, tmp_path, capfd):
@@ -79,13 +75,8 @@ def test_threads_left_running_and_floods_of_output_end_with_the_flight(mine, tmp
     assert '"terminated": []' in report and "numbers that are not finite" in report
 
 
-def test_a_number_that_nothing_could_be_drawn_at_is_no_answer(mine):
-    program, most = load_program(mine("")), 1.1 * NUMBER_MAX
-    answers = [(0, 0, 9, 9), (0, 0, 9, 10**400), (0, 0, most, 9), (-9, -9, float("inf"), 9), (0, 0, "9", "9")]
-    boxed = Program(program.decide, lambda image: answers, lambda box, report: (box.left, most), "hear")
-    malformed = Counter()
-    boxes = boxed.boxes(None, malformed)
-    assert boxes == [Box(0, 0, 9, 9)] * 2 and malformed.total() == 3
-    assert boxed.places(boxes, None, malformed) == [] and malformed.total() == 5
-    near = Program(program.decide, program.detect, lambda box, report: (box.left, 2.0), "hear")
-    assert near.places(boxes[:1], None, malformed) == [Location(0.0, 2.0)]
+def test_a_place_that_nothing_could_be_drawn_at_is_no_answer(mine):
+    program, malformed = load_program(mine("")), Counter()
+    placed = Program(program.decide, program.detect, lambda box, report: (box.left, box.top), "hear")
+    boxes = [Box(0, 2, 9, 9), Box(0, 1.1 * NUMBER_MAX, 9, 9), Box(float("nan"), 0, 9, 9)]
+    assert placed.places(boxes, None, malformed) == [Location(0.0, 2.0)] and malformed.total() == 2

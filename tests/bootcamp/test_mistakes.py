@@ -36,11 +36,9 @@ def test_a_wrong_map_of_a_right_value_is_named_and_a_right_one_never():
     right = _seen(report, pad, 2.0)
     assert not box_mistakes(Box(*right), report, [pad], 2.0)
     left, top, right, bottom = right
-    for told, wrong in (
-        ("rows before", (top, left, bottom, right)),
-        ("upside", (left, 480 - bottom, right, 480 - top)),
-    ):
-        (mistake,) = box_mistakes(Box(*wrong), report, [pad], 2.0)
+    wrong = {"rows before": (top, left, bottom, right), "upside": (left, 480 - bottom, right, 480 - top)}
+    for told, box in wrong.items():
+        (mistake,) = box_mistakes(Box(*box), report, [pad], 2.0)
         assert told in mistake
     north_reversed = Location(-pad.north, pad.east)
     assert any("north has the wrong sign" in mistake for mistake in place_mistakes(north_reversed, report, [pad]))

@@ -56,10 +56,8 @@ def test_images_are_rendered_only_for_programs_that_read_them(mine, monkeypatch)
     monkeypatch.setattr(GroundCamera, "frame", lambda *given: drawn.append(given) or frame(*given))
 
     def flown(text):
-        told = []
-        flight = fly_alone(
-            Player(mine(text), scenario), scenario, lambda step, drone: told.append((step, drone.digest()))
-        )
+        told, player = [], Player(mine(text), scenario)
+        flight = fly_alone(player, scenario, lambda step, drone: told.append((step, drone.digest())))
         return flight, *zip(*told, strict=True)
 
     blind, unseen, same = flown(BLIND[0])

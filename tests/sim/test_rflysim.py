@@ -75,15 +75,6 @@ def test_all_sensors_of_a_config_answer_over_udp(outlet, vq1, tmp_path):
     assert len(report) == 4
 
 
-def test_a_release_ends_the_frames_until_a_new_request(outlet, vq1):
-    about = request(5, other=(50.0,))
-    with quiet(about, outlet=outlet) as receiver:
-        assert len(exchange(outlet, receiver, [at(vq1, number=n) for n in range(3)])) == 3
-    assert outlet.datagrams(at(vq1, number=4)) == []
-    with quiet(about, outlet=outlet) as receiver:
-        assert len(exchange(outlet, receiver, [at(vq1, number=5)])) == 1
-
-
 def test_a_changed_request_changes_the_frames_and_loses_none(outlet, vq1):
     about, reassembler, frames = request(3, mode=RAW), fragment_reassembler(), []
     changed = replace(about, width_px=32, height_px=18, euler=(0.0, 10.0, 0.0))
@@ -94,13 +85,15 @@ def test_a_changed_request_changes_the_frames_and_loses_none(outlet, vq1):
     assert [(frame.frame_id, len(frame.data)) for frame in frames] == [(k, 2304 if k < 4 else 576) for k in range(8)]
 
 
-def test_the_release_of_one_client_leaves_the_sensors_of_others(outlet, vq1):
+def test_the_release_of_one_client_leaves_the_sensors_of_others_and_ends_its_own(outlet, vq1):
     with quiet(request(5, 1, other=(50.0,)), outlet=outlet) as stays:
         with quiet(request(5, 2, other=(50.0,)), outlet=outlet) as goes:
             exchange(outlet, stays, [at(vq1, number=1)])
             assert len(goes.receive(0.1)) == 1
         assert len(exchange(outlet, stays, [at(vq1, n / 30, n) for n in range(2, 6)])) == 4
     assert outlet.datagrams(at(vq1, number=7)) == []
+    with quiet(request(5, 1, other=(50.0,)), outlet=outlet) as again:
+        assert len(exchange(outlet, again, [at(vq1, number=8)])) == 1
 
 
 def test_a_sensor_that_moves_to_another_port_leaves_the_old_one(outlet, vq1):
