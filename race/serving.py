@@ -5,7 +5,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -99,17 +99,21 @@ def race_mavlink(
         stop_on_signals(server)
         alone = partial(Narrator(json), race.simulators[0])
         server.run(settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
-        if isinstance(server, RealTimeServer):
-            remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
-        for k, feed in enumerate(feeds, 1):
-            if feed.trouble:
-                remark(feed.trouble if n == 1 else f"pilot {k}: {feed.trouble}")
         for endpoint in endpoints:
             for host, count in endpoint.foreign_datagrams.items():
                 remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
-        if server.stopped:
-            remark("stopped")
+        _conclude(server, feeds)
     return 0
+
+
+def _conclude(server: LockstepServer | RealTimeServer | BetaflightServer, feeds: Sequence[FeedProcess]) -> None:
+    if not isinstance(server, LockstepServer):
+        remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
+    for k, feed in enumerate(feeds, 1):
+        if feed.trouble:
+            remark(feed.trouble if len(feeds) == 1 else f"pilot {k}: {feed.trouble}")
+    if server.stopped:
+        remark("stopped")
 
 
 def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
@@ -252,11 +256,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
         )
         stop_on_signals(server)
         server.run(settings.once, partial(Narrator(json), station.simulator))
-        remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
-        if camera.trouble:
-            remark(camera.trouble)
-        if server.stopped:
-            remark("stopped")
+        _conclude(server, [camera])
         if sitl is not None and isinstance(station.controller, SitlController):
             if why := station.controller.arming.disarmed_by:
                 remark(f"the firmware disarmed: {why.name}")

@@ -142,14 +142,18 @@ def holm(found: list[Difference]) -> list[Difference]:
     return [replace(d, p=adjusted.get(id(d))) for d in found]
 
 
+HEAD = ["cell", "figure", "pairs", "mean of A", "mean of B", "B - A", "95 %", "p (Holm)", "verdict"]
+
+
+def cells(d: Difference) -> list[object]:
+    """Return the cells of a row of HEAD."""
+    means = (f"{d.a:.4f}", f"{d.b:.4f}", f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}")
+    return [d.cell, d.figure, d.pairs, *means, "-" if d.p is None else f"{d.p:.3g}", d.verdict]
+
+
 def table(varied: tuple[str, ...], found: list[Difference]) -> str:
-    rows = []
-    for d in found:
-        gap, p = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]", "-" if d.p is None else f"{d.p:.3g}"
-        rows.append([d.cell, d.figure, d.pairs, f"{d.a:.4f}", f"{d.b:.4f}", gap, p, d.verdict])
-    head = ["cell", "figure", "pairs", "A", "B", "B - A [95 %]", "p (Holm)", "verdict"]
     about = f"intended difference: {', '.join(varied) or 'only the program'}; B minus A on common seeds"
-    return f"{about}\n\n{markdown_table(head, rows)}"
+    return f"{about}\n\n{markdown_table(HEAD, map(cells, found))}"
 
 
 ALL = "all levels"
@@ -253,14 +257,6 @@ def as_html(entries: Sequence[Entry]) -> str:
     """Return the standings, and the tests between all pairs of rows, as sortable tables."""
     head, *rows = standing_rows(entries)
     parts = ["<h2>Standings</h2>", html_table(head, rows)]
-    tests = [
-        [a.name, b.name, d.cell, d.figure, d.pairs, f"{d.a:.4f}", f"{d.b:.4f}", f"{d.mean:+.4f}",
-         "" if d.p is None else f"{d.p:.3g}", d.verdict]
-        for a, b in combinations(entries, 2)
-        for d in paired(a, b)
-    ]  # fmt: skip
-    if tests:
-        figures = "pairs", "mean of A", "mean of B", "B - A", "p (Holm, of A and B)", "verdict"
-        columns = "A", "B", "level", "figure", *figures
-        parts += ["<h2>Paired tests between rows</h2>", html_table(columns, tests)]
+    if tests := [[a.name, b.name, *cells(d)] for a, b in combinations(entries, 2) for d in paired(a, b)]:
+        parts += ["<h2>Paired tests between rows</h2>", html_table(["A", "B", *HEAD], tests)]
     return "\n".join([*parts, "<p>A click on a column's head sorts by it.</p>"])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gate_racer.sim.physics.jit import inlined, njit
-from gate_racer.sim.physics.plant import P
+from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.physics.residual import ERRORS, ObservationModel
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import Track
@@ -187,12 +187,8 @@ def judge(x, before, hit, gate, action, last, course, scales, by, reward, crashe
         reward[i] = paid + by.crash * crashed[i]
 
 
-@njit
-def unmodelled(x, thrust, thrust_error, drag_error, linear, quadratic, out):
-    """Add the accelerations due to relative errors (N,) of thrust (N,), m/s^2, and of drag to `out` (N, 3), m/s^2, world."""
-    for i in range(len(x)):
-        q, v = (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (x[i, 7], x[i, 8], x[i, 9])
-        lift = rotate(q, (0.0, 0.0, -thrust_error[i] * thrust[i]))
-        air = drag(q, v, (linear[0], linear[1], linear[2]), quadratic)
-        for k in range(3):
-            out[i, k] += lift[k] + drag_error[i] * air[k]
+def unmodelled(x: Array, thrust: Array, thrust_error: Array, drag_error: Array, vehicle: Vehicle) -> Array:
+    """Return the accelerations (N, 3), m/s^2, world, by relative errors (N,) of thrust (N,), m/s^2, and of drag."""
+    q, v = x[:, Q].T, x[:, V].T
+    air = drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
+    return np.array(rotate(q, (0.0, 0.0, -thrust_error * thrust))).T + drag_error[:, None] * np.array(air).T

@@ -161,7 +161,6 @@ class RacingEnvironment:
         self._tables = ErrorTables(observation, options.realisations, rng) if observation else None
         self._course, self._scales = kernel.CourseArrays.of(track, vehicle), Scaling.of(track, vehicle)
         self._hover = self._scales.hover
-        self._linear = np.array(vehicle.drag_linear_1_s)
         delay = vehicle.command_delay_s * options.control_hz  # command delay in steps
         late = math.ceil(delay - 1e-6)  # steps after which a command acts for the whole step
         self._share = min(1.0 + delay - late, 1.0)  # fraction of a step before the next command takes effect
@@ -260,9 +259,8 @@ class RacingEnvironment:
         x, by = self.state, self.options.randomisation
         found = self._residual.many(x, thrust) if self._residual is not None else None
         if by.thrust or by.drag:
-            found = np.zeros((self.n, 3)) if found is None else found
-            errors = self._thrust_error, self._drag_error, self._linear, self._vehicle.drag_quadratic_1_m
-            kernel.unmodelled(x, thrust, *errors, found)
+            more = kernel.unmodelled(x, thrust, self._thrust_error, self._drag_error, self._vehicle)
+            return more if found is None else found + more
         return found
 
     def _observe(self, which: Indices) -> Array:
