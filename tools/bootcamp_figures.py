@@ -1,5 +1,7 @@
-"""`python -m gate_racer.bootcamp.figures [NAME ...]`: draw docs/NAME.png, such as bootcamp/2_go or bootcamp, or all figures, from
-flights of the solutions and of `pads.py`."""
+"""Draw docs/NAME.png, such as bootcamp/2_go or bootcamp, or all: python -m tools.bootcamp_figures [NAME ...]
+
+The figures are of flights of the solutions and of `pads.py`.
+"""
 
 import sys
 from dataclasses import replace
