@@ -233,10 +233,10 @@ def test_places_lie_side_by_side_around_the_track_s_start(vq1):
     assert place(vq1, 1, 1) is vq1 and parse_place("2/4:1.5") == (2, 4, 1.5)
 
 
-@pytest.mark.parametrize("text", ["", "2", "2/", "0/2", "3/2", "1/9", "1/2:0", "1/2:99"])
-def test_places_that_there_are_not_are_refused_in_a_line(vq1, text):
-    with pytest.raises(UserError, match=r"place|spacing"):
-        place(vq1, *parse_place(text))
+def test_places_that_there_are_not_are_refused_in_a_line(vq1):
+    for text in ("", "2", "2/", "0/2", "3/2", "1/9", "1/2:0", "1/2:99"):
+        with pytest.raises(UserError, match=r"place|spacing"):
+            place(vq1, *parse_place(text))
     with pytest.raises(UserError, match=r"nan m ahead: must be .* a finite lead"):
         place(vq1, 1, 2, 2.0, ahead_m=float("nan"))
 

@@ -109,23 +109,18 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
         assert len(points) > 500 and off_surface(around, points).max() < 1e-3
         np.testing.assert_allclose((*cloud.p_wb, *cloud.rpy), (*exposure.p_wb, *to_euler(exposure.q_wb)), rtol=1e-6)
         assert cloud.axes == LOCAL
-    world_cloud = sensed(request(21, other=(100.0, 1.0, -20.0, 20.0, -20.0, 20.0), euler=down))
-    assert (
-        world_cloud.axes == WORLD
-        and len(world_cloud.points) > 500
-        and off_surface(around, world_cloud.points).max() < 1e-3
-    )
+    in_world = sensed(request(21, other=(100.0, 1.0, -20.0, 20.0, -20.0, 20.0), euler=down))
+    assert in_world.axes == WORLD and len(in_world.points) > 500
+    assert off_surface(around, in_world.points).max() < 1e-3
     laser = sensed(request(5, other=(100.0,), euler=down))
     assert off_surface(around, np.array([laser.hit_w]))[0] < 1e-4
     assert laser.distance_m == pytest.approx(math.dist(laser.origin_w, laser.hit_w), rel=1e-5)
     about = request(2, mode=RAW, euler=down)
-    counts, camera = sensed(about), pinhole(about)
+    counts = sensed(about)
     depth = np.where(counts == NO_DEPTH, np.nan, counts * metres_per_count(about))
-    v, u = np.mgrid[: camera.height_px, : camera.width_px]
-    rays_c = np.stack([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, np.ones(u.shape)], -1)
-    points = exposure.p_wb + (rays_c * depth[..., None]) @ (R_wb @ R_bs @ camera.R_bc).T
-    seen = points[np.isfinite(depth)]
-    assert len(seen) > 500 and off_surface(around, seen).max() < 2e-3
+    points = exposure.p_wb + pixel_rays(pinhole(about), mount_of(about).seen(exposure)) * depth[..., None]
+    found = points[np.isfinite(depth)]
+    assert len(found) > 500 and off_surface(around, found).max() < 2e-3
 
 
 def test_a_mount_turns_and_carries_the_sensor(vq1):
@@ -258,14 +253,7 @@ def operator(vq1):
         yield made
 
 
-def test_a_gimbal_tells_attitude_view_and_intrinsics(operator):
-    state = operator.state()
-    assert (state.seq_id, state.euler, state.width_px, state.height_px) == (3, (0.0, 0.0, 0.0), WIDTH, HEIGHT)
-    assert state.fov_deg == pytest.approx(90.0) and state.fx_px == pytest.approx(WIDTH / 2)
-
-
 def test_it_turns_as_ordered_at_its_rates_and_within_its_limits(operator):
-    operator.state()
     assert operator.order(euler=(0.0, -30.0, 10.0)).euler == pytest.approx((0.0, -30.0, 10.0))
     operator.order(rates=(0.0, math.radians(30)))
     begin, end = operator.state().euler, operator.state(15).euler
@@ -275,8 +263,10 @@ def test_it_turns_as_ordered_at_its_rates_and_within_its_limits(operator):
     assert operator.order(centre=True).euler == (0.0, 0.0, 0.0)
 
 
-def test_it_zooms_and_ranges(operator, around):
-    operator.state()
+def test_it_tells_its_view_zooms_and_ranges(operator, around):
+    state = operator.state()
+    assert (state.seq_id, state.euler, state.width_px, state.height_px) == (3, (0.0, 0.0, 0.0), WIDTH, HEIGHT)
+    assert state.fov_deg == pytest.approx(90.0) and state.fx_px == pytest.approx(WIDTH / 2)
     assert operator.order(zoom=2.0).fx_px == pytest.approx(WIDTH)
     assert operator.state().range_m == 0.0
     state, exposure = operator.order(ranging=True), at(operator.track)
@@ -306,13 +296,8 @@ def test_orders_are_understood_in_both_numberings(vq1, masks, turned):
     """The SDK has bits for attitude and field of view: there an order of something else must not turn the gimbal."""
     with closing(Operator(vq1, masks)) as operator:
         operator.state()
-        assert operator.order(euler=(0.0, -30.0, 10.0)).euler == pytest.approx((0.0, -30.0, 10.0))
-        assert operator.order(fov_deg=60.0).fov_deg == pytest.approx(60.0)
-        assert operator.order(ranging=True, rates=(0.0, 0.1)).range_m > 0.0 and operator.state().rates[1] > 0.0
-        assert operator.order(zoom=2.0).fx_px > 0.9 * WIDTH
-        other = gimbal_request(operator.gimbal, GimbalOrder(centre=True), SDK306 if masks is DOCUMENT else DOCUMENT)
-        operator.wire.sendto(other.encode(), operator.outlet.address)
-        assert operator.state().fx_px > 0.9 * WIDTH, "an order by the other numbering is another order"
+        assert operator.order(fov_deg=60.0, ranging=True).fov_deg == pytest.approx(60.0)
+        assert operator.state().range_m > 0.0
         unasked = replace(operator.gimbal, mask=0, euler=(0.0, -20.0, 0.0), fov_deg=45.0)
         operator.wire.sendto(unasked.encode(), operator.outlet.address)
         assert (operator.state().euler[1] == pytest.approx(-20.0)) == turned
