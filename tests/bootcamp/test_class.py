@@ -33,14 +33,12 @@ FORGES = (  # an answer that runs code where it is read
     "        if isinstance(o, c.Connection) and o.writable and o.readable: o.send(Evil())\n    return Null()\n"
 )
 PROGRAMS = {  # text, and what its row says
-    "flies": (FLIES, "landed 0.00 m from the waypoint"),
-    "imports": ("import helper\ndecide = helper.decide\n", "landed 0.00 m from the waypoint"),
+    "flies": ("import helper\ndecide = helper.decide\n", "landed 0.00 m from the waypoint"),
     "patches": (PATCHES, "landed 10 m from the waypoint, at most 1 m are allowed"),
     "crashes": ("def decide(r, p): os.abort()\n", "the program crashed its process (SIGABRT) in `decide` at crashes.py:4"),
-    "floods": (FLIES.replace("    if", "    print('x' * 99, file=sys.stderr)\n    os.write(1, b'y' * 9999)\n    if", 1),
+    "floods": (STARTS + FLIES.replace("    if", "    print('x' * 99, file=sys.stderr)\n    os.write(1, b'y' * 9999)\n    if", 1),
                "landed 0.00"),
     "grows": ("kept = []\ndef decide(r, p): kept.append(bytearray(10**8))\n", "MemoryError"),
-    "starts": (STARTS + FLIES, "landed 0.00 m from the waypoint"),
     "bombs": (BOMB, "a program may have at most 32 processes at a time"),
     "forges": (FORGES, "the program sent what is no answer"),
     "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not done"),

@@ -231,7 +231,8 @@ def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
 
 def test_before_the_handover_arming_is_refused():
     companion = Companion().run(1.0)
-    companion.send(Arm()), companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.9))
+    companion.send(Arm())
+    companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.9))
     companion.run(1.2)  # booted and armed, but still in his hands
     assert [ack.accepted for ack in companion.of(Ack)] == [False]
     assert companion.station.controller.armed and companion.station.simulator.landed
