@@ -224,16 +224,12 @@ class Solids:
     def __init__(self, places: Places):
         import mujoco
 
-        self._mujoco, spec = mujoco, mujoco.MjSpec()
-        for R, centre in zip(places.rotations, places.centres, strict=True):
-            gate = spec.worldbody.add_body(pos=centre, quat=_wxyz(R))
-            for middle, half in (*FRAME, STAND):
-                gate.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, pos=middle, size=half)
-        for top in places.poles:
-            pos = top - (0.0, 0.0, POLE_M / 2)
-            spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_CAPSULE, pos=pos, size=(POLE_RADIUS_M, POLE_M / 2, 0.0))
+        self._mujoco, spec, boxes, kinds = mujoco, mujoco.MjSpec(), boxes_of(places), mujoco.mjtGeom
+        for centre, R, half, radius in zip(boxes.centres, boxes.rotations, boxes.half, boxes.radius, strict=True):
+            kind, size = (kinds.mjGEOM_CAPSULE, (radius, half[2], 0.0)) if radius else (kinds.mjGEOM_BOX, half)
+            spec.worldbody.add_geom(type=kind, pos=centre, quat=_wxyz(R), size=size)
         body = spec.worldbody.add_body(mocap=True)
-        body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=rules().body_half_m)
+        body.add_geom(type=kinds.mjGEOM_BOX, size=rules().body_half_m)
         self._model: Any = spec.compile()
         self._data: Any = mujoco.MjData(self._model)
         self._body = int(np.flatnonzero(self._model.body_mocapid >= 0)[0])
