@@ -84,7 +84,7 @@ class Crew:
         view: BrowserView | None = None,
     ):
         """Start the workers; `printed` receives what the program's workers print, in a thread, `view` the images."""
-        context, self._judge = process_context(), Judge(job.scenario)
+        context, self.judge = process_context(), Judge(job.scenario)
         newest = {"display", *(FUNCTIONS if job.realtime else ())}  # which never get an older item
         # In real time a step begins when it is due (s, monotonic time), with a command or without.
         self._realtime, self._step_s, self._due = job.realtime, job.scenario.world.step_s, 0.0
@@ -177,10 +177,10 @@ class Crew:
         if self._realtime:
             self._due = (self._due or time.monotonic()) + self._step_s
         self.outcome.report = report
-        self._judge.see(report, command)
+        self.judge.see(report, command)
         tell(report)
-        if self._judge.end is not None:
-            self._end(*self._judge.end)
+        if self.judge.end is not None:
+            self._end(*self.judge.end)
 
     def _deliver(self, name: str) -> None:
         """Send an idle worker the next item, or after the last one the sentinel. After the end nothing is flown any more."""
@@ -241,4 +241,4 @@ class Crew:
 
     def verdict(self) -> Judgement:
         """Return the verdict on the flight, after its end."""
-        return self._judge.verdict(self.outcome.end, self.outcome.cause, self.outcome.mistakes)
+        return self.judge.verdict(self.outcome.end, self.outcome.cause, self.outcome.mistakes)

@@ -65,7 +65,8 @@ class Judge:
         self._held_off = 0  # steps at rest off the destination
         self._commands, self._mistakes = Counter[str](), Counter[str]()
         self._kind, self._repeated = "", 0  # of the last warning
-        self._examples, self._ignored = dict[str, str](), Counter[str]()  # of warnings, by kind
+        self._examples = dict[str, str]()  # the first warning of each kind
+        self.warnings = Counter[str]()  # numbers of each kind, by its first one
 
     def see(self, report: Report, command: Command | Unreadable | None = None) -> None:
         """Process the report of one step, and the command that was carried out in it or ignored."""
@@ -78,22 +79,22 @@ class Judge:
         self._low = list(map(min, self._low, b))
         self._high = list(map(max, self._high, b))
         self._held_off += report.status is Status.MOVING and report.speed < STILL_M_S
+        self._count(report.warning, command)
         if command is not None:
             self._commands[type(command).__name__] += 1
-            self._count(report.warning, command)
             if isinstance(command, Go):
                 found = go_mistakes(command, a, self._targets(before))
                 self._mistakes.update(f"{{}} times Go: {mistake}" for mistake in found)
 
-    def _count(self, warning: str, command: Command | Unreadable) -> None:
-        """Count warnings of one kind, which differ by numbers only, since the last command that had an effect."""
-        kind = kind_of(warning)
+    def _count(self, warning: str, command: Command | Unreadable | None) -> None:
+        """Count warnings of one kind, which differ by numbers only, in all and since the last command that had an effect."""
+        kind = re.sub(r"-?\d[\d.e+-]*", "#", warning)
         if warning:
-            self._examples.setdefault(kind, f"ignored {{}} times: {warning}")
-            self._ignored[self._examples[kind]] += 1
+            self._examples.setdefault(kind, warning)
+            self.warnings[self._examples[kind]] += 1
         if warning and kind == self._kind:
             self._repeated += 1
-        elif warning or not isinstance(command, Null):
+        elif warning or not isinstance(command, Null | None):
             self._repeated = int(bool(warning))
         self._kind = kind or self._kind
 
@@ -178,9 +179,10 @@ class Judge:
         """Return the most frequent mistake, those in boxes and places first, as the commands follow from them."""
         unseen = Counter({UNSEEN: seen[UNSEEN]})
         most = self._scenario.goal.ignored_max
-        ignored = self._ignored if most is not None and last.ignored > most else Counter[str]()
+        warnings = self.warnings if most is not None and last.ignored > most else Counter[str]()
         if self._repeated >= WARNINGS_MAX:
-            ignored = Counter({self._examples[self._kind]: self._repeated})
+            warnings = Counter({self._examples[self._kind]: self._repeated})
+        ignored = Counter({f"ignored {{}} times: {warning}": count for warning, count in warnings.items()})
         for found in (seen - unseen, self._mistakes, ignored, unseen):
             if +found:
                 mistake, count = found.most_common(1)[0]
@@ -240,11 +242,6 @@ def shortest_tour(start: Location, places: tuple[Location, ...]) -> float:
     """Return the length (m) of the shortest path from the start through all places."""
     tours = ((start, *order) for order in itertools.permutations(places))
     return min((sum(a.distance(b) for a, b in itertools.pairwise(tour)) for tour in tours), default=math.inf)
-
-
-def kind_of(warning: str) -> str:
-    """Return a warning without its numbers, by which warnings of one kind differ."""
-    return re.sub(r"-?\d[\d.e+-]*", "#", warning)
 
 
 def off_gate(report: Report, gate: CourseGate) -> tuple[float, float, float]:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import version
@@ -18,7 +17,7 @@ from gate_racer.bootcamp.crew import Crew
 from gate_racer.bootcamp.display import BrowserView
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.grade import HEAD, Exam, Grade, GradeBook, Limits, grade, page, programs_in, row, summary
-from gate_racer.bootcamp.judge import ProgramEnd, kind_of
+from gate_racer.bootcamp.judge import ProgramEnd
 from gate_racer.bootcamp.mistakes import hint_lines
 from gate_racer.bootcamp.record import replay
 from gate_racer.bootcamp.scenario import Arena, Scenario, generate_track, make_scenario, write_track
@@ -90,23 +89,21 @@ def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"logs {job.stem.parent}: cannot be created ({error.strerror})") from None
-    examples, count = dict[str, str](), Counter[str]()  # of warnings, by kind
-
-    def tell(report: Report) -> None:
-        """Print the first warning of each kind: others differ from it by numbers only."""
-        kind = kind_of(report.warning)
-        count[kind] += 1
-        if report.warning and examples.setdefault(kind, report.warning) is report.warning:
-            remark(f"step {report.step}: warning: {report.warning}")
-
     with no_survivors():
         crew = Crew(job, printed=lambda name, line: remark(f"{name}: {line}"), view=view)
+        warnings = crew.judge.warnings
+
+        def tell(report: Report) -> None:
+            """Print the first warning of each kind: others differ from it by numbers only."""
+            if warnings[report.warning] == 1:
+                remark(f"step {report.step}: warning: {report.warning}")
+
         try:
             crew.fly(tell)
         finally:
-            for kind, warning in examples.items():
-                if count[kind] > 1:
-                    remark(f"{count[kind]} warnings in all such as: {warning}")
+            for warning, count in warnings.items():
+                if count > 1:
+                    remark(f"{count} warnings in all such as: {warning}")
             _tell_result(job, crew, json_file)
     if crew.outcome.traceback:
         complain(crew.outcome.traceback.rstrip())
