@@ -274,7 +274,7 @@ def _by_state(
     every = ceil(profile.physics_hz / profile.command_hz - 1e-9)
     while simulator.referee.race.status is RunStatus.RUNNING:
         if simulator.count % every == 0:
-            state = _told(simulator.t, simulator.truth.x, errors)
+            state = told_state(simulator.t, simulator.truth.x, errors)
             control = racer.step(simulator.t, state).control
             target = set_point(control, course.vehicle)
             simulator.command(target)
@@ -287,7 +287,7 @@ def _by_state(
     return recorder, racer.counters, verdict, simulator.t
 
 
-def _told(t: float, x: Array, errors: Realisation | None) -> State:
+def told_state(t: float, x: Array, errors: Realisation | None) -> State:
     """Return the state that the controller receives for the true state x (14,)."""
     if errors is None:
         return State(t, x[P], x[Q], x[V], x[W])

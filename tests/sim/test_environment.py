@@ -278,3 +278,15 @@ def test_tabulated_errors_are_the_realisations_along_the_data():
     away = np.vstack([x[:2], x[:2]])
     away[2:, 0], away[3, 1] = 1e9, np.nan
     assert np.isfinite(tables.errors(away, np.zeros(4, int))).all(), "beyond the table its border counts"
+
+
+def test_commands_act_one_delay_later_and_then_as_asked(make, dcl):
+    env = make()
+    put(env, (-10.0, 0, -3.0))
+    delay = round(dcl.command_delay_s * 100)
+    action = np.tile([0.0, 1.0, 0, 0], (N, 1))
+    for k in range(delay + 30):
+        env.step(action)
+        rolling = env.state[0, 10] > 1e-9
+        assert rolling == (k >= delay)
+    assert env.state[0, 10] == pytest.approx(dcl.rate_max_rad_s[0], rel=0.05)

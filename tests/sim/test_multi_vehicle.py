@@ -311,6 +311,7 @@ def test_time_waits_for_every_client(race):
         server = LockstepServer(two, endpoints, [None, None])
 
         stood = []
+        ears[1].sendto(codec.encode(Arm(True), 0.0), socks[1].getsockname())
 
         def report(_):
             """Answer as both clients in the first pauses, then as the first one alone."""
@@ -321,6 +322,7 @@ def test_time_waits_for_every_client(race):
 
         server.run(False, report)
     assert stood[0] < stood[-3] == stood[-1]
+    assert [simulator.ready for simulator in two.simulators] == [False, True], "each client has its own vehicle"
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,9 @@ def test_motors_speeding_up_turn_the_body_as_their_drag_does(name):
 @both
 def test_the_air_brakes_and_forward_flight_pitches_up(name):
     _, par, x = model(name)
+    assert swift.translation_and_torque(x, par) == ((0, 0, GRAVITY), (0, 0, 0)), (
+        "still rotors in still air feel nothing"
+    )
     for axis in range(3):
         for speed in (-8.0, 8.0):
             x[7:10], x[OMEGA] = 0.0, math.sqrt(par.hover_sqr)

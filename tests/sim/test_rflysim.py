@@ -14,7 +14,7 @@ from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim.client import SensorReceiver
 from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command
+from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command, imu_port
 from gate_racer.link.rflysim.stream import MOST_TOPICS, PNG, RAW, fragment_reassembler
 from gate_racer.link.sockets import UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
@@ -205,6 +205,7 @@ def ear_of(service, rate_hz=200):
 
 
 def test_samples_are_numbered_and_stamped_like_the_frames(service):
+    assert (imu_port(1), imu_port(3)) == (30100, 30104)
     with ear_of(service) as ear:
         assert list(ear.samples()) == []  # asks
         for n in range(1, 7):

@@ -296,7 +296,9 @@ def test_orders_are_understood_in_both_numberings(vq1, masks, turned):
     """The SDK has bits for attitude and field of view: there an order of something else must not turn the gimbal."""
     with closing(Operator(vq1, masks)) as operator:
         operator.state()
+        assert operator.order(euler=(0.0, -30.0, 10.0)).euler == pytest.approx((0.0, -30.0, 10.0))
         assert operator.order(fov_deg=60.0, ranging=True).fov_deg == pytest.approx(60.0)
+        assert operator.order(zoom=2.0, rates=(0.0, 0.1)).fx_px > 0.9 * WIDTH and operator.state().rates[1] > 0.0
         assert operator.state().range_m > 0.0
         unasked = replace(operator.gimbal, mask=0, euler=(0.0, -20.0, 0.0), fov_deg=45.0)
         operator.wire.sendto(unasked.encode(), operator.outlet.address)
