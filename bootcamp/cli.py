@@ -23,8 +23,6 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class ArenaSettings:
-    """Settings of the world."""
-
     file: Path | None = key(None, "world file; else bootcamp/world.yaml")
     step_s: float | None = key(None, "length of a step, a whole number of 1/120 s; else the world's")
     drone: str = key("", f"{' or '.join(DRONES)} (full speed or standstill, without inertia); else the world's")
@@ -55,8 +53,6 @@ class ArenaSettings:
 
 @dataclass(frozen=True)
 class BootcampSettings:
-    """Settings of `bootcamp`."""
-
     scenario: str = key("", "name of the scenario; else the program's SCENARIO")
     seed: int | None = key(None, "random seed; else from the clock, and grades start at 0", "N")
     realtime: bool = key(False, "step in real time; else in lock-step")
