@@ -315,7 +315,7 @@ def test_yielding_thrust_is_that_of_betaflights_mixer(axes):
 
 @pytest.mark.parametrize("mixer", [((0.0, 1.0, 1.0), 1.0), ((1.0, 1.0, 1.0), -1.0), ((1.0, 1.0, 1.0), 1.0, True)])
 def test_a_mixer_that_cannot_be_is_refused(mixer, dcl):
-    with pytest.raises(ValueError, match=r"mixer.* (must|needs rotors)"):
+    with pytest.raises(ValueError, match=r"must|needs rotors"):
         replace(dcl, mixer=Mixer(*mixer))
 
 
