@@ -38,6 +38,18 @@ class Published:
 
 
 @dataclass(frozen=True)
+class RealFlights:
+    """Results of a pilot on the real track; medians of time trials."""
+
+    track: str
+    pilot: str
+    source: str
+    lap_s: float
+    three_laps_s: float
+    best_race_s: float
+
+
+@dataclass(frozen=True)
 class OdometryErrors:
     """Standard deviations of an odometry's errors on each axis."""
 
@@ -53,6 +65,7 @@ class PublishedFile:
     """Schema of `published.yaml`."""
 
     rows: tuple[Published, ...]
+    real: tuple[RealFlights, ...]
     odometry: tuple[OdometryErrors, ...]
 
 
@@ -226,7 +239,7 @@ def blocks(found: list[Cell]) -> list[Block]:
         c = one.configuration
         if ":" not in c.world:
             groups[c.track, c.vehicle, c.laps, c.world].append(one)
-    return list(map(_block, groups.values()))
+    return [block for group in groups.values() for block in (_block(group), *_real(group[0].configuration.track))]
 
 
 def _block(group: list[Cell]) -> Block:
@@ -256,6 +269,17 @@ def _block(group: list[Cell]) -> Block:
 
 def _causes(c: Cell) -> str:
     return "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
+
+
+def _real(track: str) -> list[Block]:
+    """Return the flights on the real track, if there were any."""
+    head = ["pilot", "lap s, median", "three laps s, median", "best race s"]
+    rows = [
+        [f"{f.pilot} ({f.source})", f"{f.lap_s:.2f}", f"{f.three_laps_s:.2f}", f"{f.best_race_s:.3f}"]
+        for f in published().real
+        if f.track == track
+    ]
+    return [Block(f"{track}, published real flights", head, rows)] if rows else []
 
 
 def markdown(found: list[Cell]) -> str:

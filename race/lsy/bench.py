@@ -94,9 +94,12 @@ def fly(level: int, seeds: list[int], checkout: Path | None) -> list[Result]:
 
 def _in_arena(level: int, seeds: list[int]) -> list[Result]:
     arena, solver = Arena([draw(level, seed) for seed in seeds]), Solver()
-    flyers, commands = [Flyer(solver=solver) for _ in seeds], np.zeros((len(seeds), 4))
+    flyers, commands, second = [Flyer(solver=solver) for _ in seeds], np.zeros((len(seeds), 4)), 0
     while going := [i for i, referee in enumerate(arena.referees) if not referee.status]:
         observations = arena.observe()
+        if observations[going[0]].t >= second:
+            remark(f"level {level}, seeds {seeds[0]} to {seeds[-1]}: {second} s, {len(going)} flying")
+            second += 1
         for i in going:
             commands[i] = flyers[i].step(observations[i])
         arena.step(commands)

@@ -51,6 +51,7 @@ def test_published_rows_stand_beside_ours_marked_and_with_what_differs():
     assert "published: time-optimal + MPC | fastest lap s | 4.6 |" in text and "Differs: their 870 g drone" in text
     assert "published" not in markdown(cells([ours])) and "deterministic" in text
     assert all(r.differs and r.source for r in published().rows)
+    assert "| Alex Vanover (human) (Swift, Fig. 3b) | 5.76 | 17.38 | 17.956 |" in text
 
 
 def jittered(n, offset=0.0, scale=0.02, seed=0, **options):
