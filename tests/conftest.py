@@ -8,7 +8,7 @@ os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # as commands do, before NumP
 
 import gc
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,18 +30,25 @@ HALF_SEEN = PlanOptions(see=0.5, margin_m=0.15)  # the plan looks longer, is slo
 ONE_GUESS = PlanOptions(guesses=1)  # for what another local optimum would show as well
 LONGEST = (  # first, since a core would wait for what is last
     "test_flight.py",
-    "test_uncertainty.py",
-    "test_msp_flight.py",
-    "test_crew.py",
-    "test_mapping.py",
-    "test_hard_courses.py",
-    "test_parts.py",
-    "test_trial.py",
-    "test_install.py",
+    "test_unknown_simulator.py",
     "test_class.py",
-    "test_campaign.py",
-    "test_commands.py",
+    "test_survival.py",
+    "test_uncertainty.py",
+    "test_parts.py",
+    "test_crew.py",
+    "test_courses.py",
+    "test_install.py",
+    "test_mapping.py",
     "test_races.py",
+    "test_hard_courses.py",
+    "test_msp_guard.py",
+    "test_identify_real.py",
+    "test_options.py",
+    "test_msp_flight.py",
+    "test_commands.py",
+    "test_peer.py",
+    "test_compiled.py",
+    "test_view.py",
 )
 
 
@@ -59,8 +66,20 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Flights in this process without the plot beside the log, for which others fly a second."""
-    monkeypatch.setattr("gate_racer.pilot.records.plot.draw_flight", lambda *_: None)
+    """Flights, plans, maps and fits in this process without the plots beside them, each of which takes half a second."""
+    for name in (
+        "pilot.records.plot.draw_flight",
+        "planner.plot.draw_plan",
+        "field.plots.draw_map",
+        "field.plots.draw_fit",
+    ):
+        monkeypatch.setattr(f"gate_racer.{name}", lambda *_: None)
+
+
+def within_this_process(patch: pytest.MonkeyPatch) -> None:
+    """Let campaigns fly without processes of their own, whose start takes longer than a flight."""
+    own = "gate_racer.race.campaign.campaign.in_processes"
+    patch.setattr(own, lambda work, jobs, workers: ((job[0], work(*job)) for job in jobs))
 
 
 @contextmanager
@@ -89,6 +108,17 @@ def vq1() -> Track:
     return load_track(ROOT / "tracks/vq1.yaml")
 
 
+def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that is made once for all test processes."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            make(folder)
+    return folder
+
+
 def with_plan(
     folder: Path,
     factory: pytest.TempPathFactory,
@@ -98,22 +128,27 @@ def with_plan(
     name: str = "",
 ) -> Path:
     """The folder, with the track's certified plan and its JSON in it: a copy of what all test processes share."""
-    base = factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"plan-of-{name or track.name}"
-    with FileLock(f"{shared}.lock"):
-        if not shared.exists():
-            plan, certificate = make_plan(track, vehicle, options)
-            assert certificate.ok, certificate.status
-            write_plan(shared / f"{track.name}.csv", plan, vehicle, certificate.as_dict())
-    for file in shared.iterdir():
-        shutil.copy(file, folder)
-    return folder
+
+    def make(made: Path) -> None:
+        plan, certificate = make_plan(track, vehicle, options)
+        assert certificate.ok, certificate.status
+        write_plan(made / f"{track.name}.csv", plan, vehicle, certificate.as_dict())
+
+    return shutil.copytree(shared(factory, f"plan-of-{name or track.name}", make), folder, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> Path:
+    """A folder with one small file of every kind that is read."""
+    from tests.fuzz.corpus import make_corpus  # what writes files of others takes long to load
+
+    return shared(tmp_path_factory, "corpus", make_corpus)
 
 
 @pytest.fixture(scope="session")
 def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
     """A folder with the plan of VQ1."""
-    return with_plan(tmp_path_factory.mktemp("plans"), tmp_path_factory, vq1, dcl, PlanOptions())
+    return with_plan(tmp_path_factory.mktemp("plans"), tmp_path_factory, vq1, dcl)
 
 
 @pytest.fixture(scope="session")
@@ -141,9 +176,18 @@ def hop(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def hop_plans(tmp_path_factory, hop, dcl) -> Path:
+    """A folder with that file and its plan."""
+    folder = tmp_path_factory.mktemp("hops")
+    shutil.copy(hop, folder)
+    return with_plan(folder, tmp_path_factory, load_track(hop), dcl)
+
+
+@pytest.fixture(scope="session")
 def pillars_folder(tmp_path_factory, dcl) -> Path:
-    """A folder with the plan of the hall of pillars."""
-    return with_plan(tmp_path_factory.mktemp("pillars"), tmp_path_factory, load_track("pillars"), dcl)
+    """A folder with a fast plan of the hall of pillars."""
+    fast = PlanOptions(guesses=1, fast=True)
+    return with_plan(tmp_path_factory.mktemp("pillars"), tmp_path_factory, load_track("pillars"), dcl, fast)
 
 
 @pytest.fixture(scope="session")

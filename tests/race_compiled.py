@@ -1,4 +1,4 @@
-"""A lock-step flight of two gates as a program. It prints how many functions have machine code, at GO and at the end."""
+"""Lock-step flights of one gate as a program. Each prints how many functions have machine code, at GO and at the end."""
 
 import gc
 import sys
@@ -27,9 +27,9 @@ def code() -> dict[str, int]:
 
 def main(folder: Path, estimator: str, camera: str) -> None:
     """Fly the course of a folder with its plan."""
-    track, vehicle = load_track(folder / "sprint.yaml"), load_vehicle("dcl")
+    track, vehicle = load_track(folder / "hop.yaml"), load_vehicle("dcl")
     profile = replace(load_profile("spec"), video_hz=10.0)
-    controller = make_controller("tracking", read_plan(folder / "sprint.csv"), vehicle, track)
+    controller = make_controller("tracking", read_plan(folder / "hop.csv"), vehicle, track)
     pilot = build_racer(PilotModels.of(track, vehicle, profile, estimator), controller, FlightOptions())
     world, at_go = as_believed(track, vehicle), {}
     eye = open_perception(camera, "race", world, vehicle.camera, profile, 0)
@@ -44,4 +44,5 @@ def main(folder: Path, estimator: str, camera: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    for flight in sys.argv[2:]:
+        main(Path(sys.argv[1]), *flight.split(","))

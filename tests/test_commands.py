@@ -14,8 +14,7 @@ import pytest
 
 from gate_racer.commands import COMMANDS
 from tests.conftest import ROOT
-from tests.fuzz.corpus import make_corpus
-from tests.processes import run_here
+from tests.processes import few_images, run_here
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
@@ -24,11 +23,10 @@ AT_WORK = ("race-sim", "race-bench", "run-mpc ")  # with processes or sockets of
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory, sprint):
+def files(tmp_path_factory, corpus, sprint):
     folder = tmp_path_factory.mktemp("files")
-    make_corpus(folder)
-    for path in sprint.iterdir():
-        shutil.copy(path, folder)
+    for source in (corpus, sprint):
+        shutil.copytree(source, folder, dirs_exist_ok=True)
     return folder
 
 
@@ -38,7 +36,7 @@ def commands(files: Path) -> dict[str, list[str]]:
     return {
         "plan-track": ["tracks/vq2.yaml", "--out", str(files / "plans")],
         "run-mpc": [*flying, "--lockstep"],
-        "run-mpc ": flying,
+        "run-mpc ": [*flying, "--profile", str(few_images("spec", files))],
         "run-mpc  ": [*flying, "--live", *quiet],
         "explore": ["--live", *quiet, f"record.log={files / 'logs'}"],
         "excite": ["--live", *quiet, f"record.log={files / 'logs'}"],

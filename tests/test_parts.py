@@ -27,7 +27,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler
 from tests.conftest import ROOT
 from tests.pilot.test_racer import flown
-from tests.processes import few_images, raced, run, run_here
+from tests.processes import few_images, raced, run_here
 
 PAGE = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
 OWN = PAGE.partition("## Bring your own part")[2].partition("## Fly in a loop")[0]
@@ -193,19 +193,19 @@ def test_a_guidance_written_from_the_page_needs_no_plan(mine, sprint_course, dcl
     assert racer.plan is None and racer.end.reason is EndReason.FINISHED and not racer.counters.fallbacks
 
 
-def test_parts_written_from_the_page_fly_together_in_lockstep(mine, sprint, tmp_path, undrawn):
+def test_parts_written_from_the_page_fly_together_in_lockstep(mine, hop_plans, tmp_path, undrawn):
     """Controller and filter of the page, by camera and IMU."""
     own = "--controller", f"{mine}:Geometric", "--set", f"perception.estimator={mine}:Reckoning"
-    flight = raced(tmp_path, sprint / "sprint.csv", *own)
+    flight = raced(tmp_path, hop_plans / "hop.csv", *own)
     assert flight["mpc_fallbacks"] == 0 and flight["troubles"] == {}
 
 
-def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path, undrawn):
+def test_a_flight_whose_parts_all_fail_has_its_result(wrong, hop_plans, tmp_path, undrawn):
     """Flown by the geometric controller, the built-in filter and the `rates` model."""
     out = tmp_path / "result.json"
     parts = [f"perception.estimator={wrong}:Undefined", f"world.plant={wrong}:Nothing"]
     done = run_here(
-        RUN, sprint / "sprint.csv", "--lockstep", "--camera", "projected", "--controller", f"{wrong}:Raising",
+        RUN, hop_plans / "hop.csv", "--lockstep", "--camera", "projected", "--controller", f"{wrong}:Raising",
         "--set", *parts, "--log", tmp_path, "--json", out,
     )  # fmt: skip
     flight = json.loads(out.read_text())
@@ -215,17 +215,17 @@ def test_a_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path, u
     assert set(flight["troubles"]) == {"estimator", "plant"} and "internal error" not in flight["cause"]
 
 
-def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, sprint, tmp_path):
+def test_a_live_flight_whose_parts_all_fail_has_its_result(wrong, hop_plans, tmp_path, undrawn, capfd):
     """The detector fails in a process of its own, and the controller in the flight loop."""
     out, detector, profile = tmp_path / "result.json", f"{wrong}:Undefined", few_images("spec", tmp_path)
     text = profile.read_text(encoding="utf-8")  # a flight that misses its gate goes on to the limit
     profile.write_text(re.sub(r"(?m)^run_limit_s: [\d.]+", "run_limit_s: 1.5", text), encoding="utf-8")
-    done = run(
-        RUN, sprint / "sprint.csv", "--set", "perception.pose=true", "--controller", f"{wrong}:Stalling", "--detector", detector,
+    done = run_here(
+        RUN, hop_plans / "hop.csv", "--set", "perception.pose=true", "--controller", f"{wrong}:Stalling", "--detector", detector,
         "--profile", profile, "--log", tmp_path, "--json", out,
     )  # fmt: skip
     flight = json.loads(out.read_text())
-    assert done.returncode in (0, 1) and "Traceback" not in done.stdout + done.stderr
+    assert done.returncode in (0, 1) and "Traceback" not in done.stdout + done.stderr + capfd.readouterr().err
     assert any("step has not returned within 0.1 s" in reason for reason in flight["mpc_fallback_reasons"])
     assert "no answer to" in flight["troubles"]["detector"] and "internal error" not in flight["cause"]
 
@@ -240,12 +240,12 @@ def test_a_detector_written_from_the_page_sees_the_gates(mine, vq1, dcl):
     assert not detector.refused and min(np.linalg.norm(middle - [320, 180]) for middle in middles) < 20
 
 
-def test_a_campaign_compares_parts_in_one_table(mine, sprint, tmp_path):
+def test_a_campaign_compares_parts_in_one_table(mine, hop_plans, tmp_path):
     """In worker processes, with settings of one's own."""
     out = tmp_path / "tables.json"
-    shutil.copytree(sprint, tmp_path / "c/plans")
+    shutil.copytree(hop_plans, tmp_path / "c/plans")
     done = run_here(
-        "gate_racer.race.campaign.cli", "--tracks", sprint / "sprint.yaml", "--controllers", f"{mine}:Geometric",
+        "gate_racer.race.campaign.cli", "--tracks", hop_plans / "hop.yaml", "--controllers", f"{mine}:Geometric",
         "--settings", "1", f"{mine}:Sluggish", "--seeds", 1, "--out", tmp_path / "c", "--json", out,
         "--set", "workers=1", "worst=0", "uncertified=true",
     )  # fmt: skip

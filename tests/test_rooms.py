@@ -1,6 +1,5 @@
 """The rooms of the house: one import name, and nothing imports upward, wherever in a file an import stands."""
 
-import ast
 import re
 import tomllib
 from functools import cache
@@ -21,24 +20,21 @@ ROOMS = (
 )  # fmt: skip
 
 
-@cache
-def tree_of(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
+IMPORT = re.compile(r"^( *)(?:from (\S+) import |import ([\w.]+))", re.M)
+NAMED = re.compile(r"""(["'])(gate_racer(?:\.\w+)+)\1""")
 
 
 @cache
-def imported(path):
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def imported(path, within=True):
     """The modules that a file names, inside of functions as well."""
-    return tuple(modules(path, ast.walk(tree_of(path))))
-
-
-def modules(path, nodes):
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: relative imports hide their room"
-            yield node.module
+    found = [(indent, module or name) for indent, module, name in IMPORT.findall(text_of(path))]
+    assert not [module for _, module in found if module.startswith(".")], f"{path}: relative imports hide their room"
+    return tuple(module for indent, module in found if within or not indent)
 
 
 def room_of(module):
@@ -85,19 +81,15 @@ def test_the_pilots_rooms_do_not_import_the_simulator(room):
 @pytest.mark.parametrize("room", ROOMS[: ROOMS.index("benchmarks")])
 def test_no_command_waits_for_scipy_until_it_computes(room):
     """It is a third of all that `run-mpc` would load."""
-    found = [(path.name, one) for path in files(room) for one in modules(path, tree_of(path).body)]
+    found = [(path.name, one) for path in files(room) for one in imported(path, within=False)]
     assert found and not [name for name, one in found if room_of(one) == "scipy"]
 
 
 def test_modules_loaded_by_name_exist():
     named = {*HOMES.values(), *COMMANDS.values(), ABOUT}
     for path in files(*FOLDERS.values()):
-        named |= {text(node) for node in ast.walk(tree_of(path)) if re.fullmatch(r"gate_racer(\.\w+)+", text(node))}
+        named |= {name for _, name in NAMED.findall(text_of(path))}
     assert [name for name in named if not is_module(name)] == []
-
-
-def text(node):
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def is_module(name):

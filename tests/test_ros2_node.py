@@ -42,7 +42,7 @@ def header(t):
 
 def spin(node):
     track, vehicle = load_track(sys.argv[1]), load_vehicle("dcl")
-    simulator = Simulator(as_believed(track, vehicle), load_profile("spec"), 0)
+    simulator = Simulator(as_believed(track, vehicle), replace(load_profile("spec"), video_hz=10.0), 0)
     camera = RenderedCamera(track, vehicle.camera, load_style("race"), 0)
     while simulator.t < 20:
         if simulator.t == 1.5:

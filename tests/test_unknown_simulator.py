@@ -51,7 +51,7 @@ def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who
     assert found["flown_s"] < 1.08 * found["known_s"] and found["margin_m"] > 0.3
 
 
-def test_an_exploration_alone_leads_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(dcl, tmp_path):
+def test_an_exploration_alone_leads_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(dcl, tmp_path, undrawn):
     """In this process and without a wire: the commands of the story from the log on, and the race in the true world."""
     story, profile = runpy.run_path(str(STORY)), replace(load_profile("dcl"), video_hz=IMAGES_HZ)
     true, course = story["draw_vehicle"](int(SEED)), generate_track(int(SEED), int(GATES))

@@ -15,6 +15,7 @@ from gate_racer.race.campaign.board import Board, Level, Levels
 from gate_racer.race.campaign.cli import parser
 from gate_racer.race.campaign.compare import ALL, Entry, LevelFlight, as_csv, as_html, as_markdown, levels_of, paired
 from gate_racer.sim.physics import registry
+from tests.conftest import within_this_process
 from tests.processes import run_here
 
 
@@ -100,8 +101,9 @@ def test_levels_of_what_is_not_installed_are_left_out_with_a_sentence(monkeypatc
     assert "level rotorpy is left out: rotorpy is not installed" in capsys.readouterr().err
 
 
-def test_a_board_is_flown_written_and_stands_beside_another(sprint, tmp_path, monkeypatch):
-    told = Levels("dcl", (str(sprint / "sprint.yaml"),), (Level("nominal", "1", "as_believed"),))
+def test_a_board_is_flown_written_and_stands_beside_another(hop_plans, tmp_path, monkeypatch):
+    within_this_process(monkeypatch)
+    told = Levels("dcl", (str(hop_plans / "hop.yaml"),), (Level("nominal", "1", "as_believed"),))
     monkeypatch.setattr(module, "load", lambda *_: told)
 
     def fly(*words) -> Board:
@@ -110,7 +112,7 @@ def test_a_board_is_flown_written_and_stands_beside_another(sprint, tmp_path, mo
         return Board.load(given.json)
 
     for folder in ("a", "b"):
-        shutil.copytree(sprint, tmp_path / folder / "plans")
+        shutil.copytree(hop_plans, tmp_path / folder / "plans")
     first = fly("--controllers", "tracking", "--out", tmp_path / "a", "--json", tmp_path / "a.json")
     (row,) = first.rows
     assert (

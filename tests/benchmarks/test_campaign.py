@@ -25,7 +25,7 @@ from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_belie
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, work
-from tests.conftest import ROOT
+from tests.conftest import ROOT, with_plan
 from tests.processes import raced, run_here
 
 
@@ -62,10 +62,11 @@ def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_it
     assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 2 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
 
 
-def test_a_flown_time_is_compared_with_the_plans_at_the_last_gate(sprint, dcl, tmp_path, undrawn):
+def test_a_flown_time_is_compared_with_the_plans_at_the_last_gate(sprint, dcl, tmp_path, tmp_path_factory, undrawn):
     course = tmp_path / "stop.yaml"
     text = (sprint / "sprint.yaml").read_text().replace("name: sprint", "name: stop\nclock: first_gate")
     course.write_text(text.replace("gates:", "end_m: [-75.0, 1.0, 8.0]\ngates:"))
+    with_plan(tmp_path, tmp_path_factory, load_track(course), dcl)
     told = raced(tmp_path, course, "--set", f"plan.folder={tmp_path}")
     prepared = prepare(load_track(course), dcl, 1, False, tmp_path)
     first_s, last_s, stop_s = prepared.plan.gate_times_s

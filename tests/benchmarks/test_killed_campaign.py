@@ -16,7 +16,7 @@ import pytest
 from gate_racer.benchmarks import tables
 from gate_racer.benchmarks.tables import Result
 from gate_racer.race.campaign.case import FILE, Store
-from tests.conftest import ROOT
+from tests.conftest import ROOT, within_this_process
 from tests.processes import command, run_here, survivors
 
 CAMPAIGN = "gate_racer.race.campaign.cli"
@@ -33,10 +33,10 @@ class Struck:
 
 
 @pytest.fixture(scope="module")
-def struck(sprint, tmp_path_factory) -> Struck:
+def struck(hop_plans, tmp_path_factory) -> Struck:
     folder = tmp_path_factory.mktemp("campaign")
-    shutil.copytree(sprint, folder / "plans")
-    flown = ["--tracks", sprint / "sprint.yaml", "--settings", "1", "projected", "--seeds", "2"]
+    shutil.copytree(hop_plans, folder / "plans")
+    flown = ["--tracks", hop_plans / "hop.yaml", "--settings", "1", "projected", "--seeds", "2"]
     asked = [*flown, "--set", "workers=1", "worst=1", "--out", folder]
     words, pipe = command(CAMPAIGN, *asked), subprocess.PIPE
     first = subprocess.Popen(words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
@@ -57,7 +57,9 @@ def killed(struck) -> Path:
     with sqlite3.connect(folder / FILE) as db:  # marked, to see whether they are flown again
         db.execute("update cases set outcome_json = json_set(outcome_json, '$.cause', 'kept')")
     assert 0 < len(done) < 3
-    again = run_here(CAMPAIGN, *struck.asked)
+    with pytest.MonkeyPatch.context() as patch:
+        within_this_process(patch)
+        again = run_here(CAMPAIGN, *struck.asked)
     assert again.returncode == 0, again.stdout + again.stderr
     assert f"{3 - len(done)}/{3 - len(done)}" in again.stderr and "finished [95 %]" in again.stdout
     rows = {row.case.id: row for row in Store.existing(folder).rows()}
@@ -91,8 +93,8 @@ def test_the_worst_flight_was_flown_again_with_log_and_plot(killed):
 
 
 def test_a_campaign_is_stored_as_a_result(killed, tmp_path, capsys):
-    assert tables.run(Namespace(campaign=killed, result=tmp_path / "sprint.json")) == 0
-    stored = Result.load(tmp_path / "sprint.json")
+    assert tables.run(Namespace(campaign=killed, result=tmp_path / "hop.json")) == 0
+    stored = Result.load(tmp_path / "hop.json")
     at = [stored.columns.index(name) for name in ("course", "setting", "of")]
-    assert [[row[k] for k in at] for row in stored.rows] == [["sprint", "1", 1], ["sprint", "projected", 2]]
+    assert [[row[k] for k in at] for row in stored.rows] == [["hop", "1", 1], ["hop", "projected", 2]]
     assert stored.commit and "median time s" in capsys.readouterr().out

@@ -10,11 +10,11 @@ from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.conftest import with_plan
 from tests.processes import few_images, run_here
 
 AXES = Axes.of(["vq1"])
-ALIKE = {"vehicle=cpc", "vehicle=kolibri"}  # models of the kinds that `dcl` and `swift` have
+# Models of the kinds that `dcl` and `swift` have, and what `tests/pilot/test_msp_flight.py` flies.
+ALIKE = {"vehicle=cpc", "vehicle=kolibri", "vehicle=archer"}
 TEXTS = [text for axis in [*AXES.governed[1:], *AXES.free] for text in axis if text and text not in ALIKE]
 # A told state hides what a camera sees, projected corners need no detector, and not every vehicle suits every wire.
 ALONE = {"perception.pose", "world.camera", "perception.detector", "vehicle", "laps"}
@@ -30,11 +30,6 @@ def write_slow_plan(vehicle, course, folder):
     track, options = load_track(course), PlanOptions(guesses=1, reserve=0.7, speed_m_s=15.0)
     plan, certificate = make_plan(track, vehicle, options)
     write_plan(plan_path(folder, track, vehicle, options), plan, vehicle, certificate.as_dict())
-
-
-@pytest.fixture(scope="module")
-def hop_plans(tmp_path_factory, hop, dcl):
-    return with_plan(tmp_path_factory.mktemp("hops"), tmp_path_factory, load_track(hop), dcl)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(filter(None, row)))

@@ -33,7 +33,7 @@ FORGES = (  # an answer that runs code where it is read
     "        if isinstance(o, c.Connection) and o.writable and o.readable: o.send(Evil())\n    return Null()\n"
 )
 PROGRAMS = {  # text, and what its row says
-    "flies": ("import helper\ndecide = helper.decide\n", "landed 0.00 m from the waypoint"),
+    "imports": ("import helper\ndecide = helper.decide\n", "landed 0.00 m from the waypoint"),
     "patches": (PATCHES, "landed 10 m from the waypoint, at most 1 m are allowed"),
     "crashes": ("def decide(r, p): os.abort()\n", "the program crashed its process (SIGABRT) in `decide` at crashes.py:4"),
     "floods": (STARTS + FLIES.replace("    if", "    print('x' * 99, file=sys.stderr)\n    os.write(1, b'y' * 9999)\n    if", 1),
@@ -83,7 +83,7 @@ def test_every_program_of_a_class_gets_its_row_and_leaves_nothing(tmp_path, capf
         assert (rows[name]["verdict"] == "done") == (told.startswith("landed 0.0")), rows[name]
     assert not living(*numbers) and not mark.exists()
     out = capfd.readouterr().out
-    assert "xxx" not in out and "yyy" not in out and "flies.py: 1 of 1 seeds done, median time" in out
+    assert "xxx" not in out and "yyy" not in out and "imports.py: 1 of 1 seeds done, median time" in out
     page = (logs / "grades-class.html").read_text()
     landed = sum(told.startswith("landed") for _, told in PROGRAMS.values())
     assert page.count('src="data:image/jpeg') == landed and "KeyError: &#x27;&lt;b&gt;&#x27;" in page
@@ -93,16 +93,17 @@ def test_every_program_of_a_class_gets_its_row_and_leaves_nothing(tmp_path, capf
 def test_a_class_that_was_graded_is_not_flown_again_unless_it_changes(tmp_path, capsys):
     folder, logs = tmp_path / "class", tmp_path / "logs"
     folder.mkdir()
-    for name in ("one", "two"):
-        (folder / f"{name}.py").write_text(HEAD + FLIES)
+    (one := folder / "one.py").write_text(HEAD + FLIES)
     words = ["grade", str(folder), "--grade", "2", "--seed", "5", "--set", "world.drone=kinematic", f"logs={logs}"]
     assert run(parser().parse_args(words)) == 0
-    rows = re.findall(r"(?m)^(one|two) +(\d) +done ", capsys.readouterr().err)
-    assert sorted(rows) == [("one", "5"), ("one", "6"), ("two", "5"), ("two", "6")]
+    rows = re.findall(r"(?m)^one +(\d) +done ", capsys.readouterr().err)
+    assert sorted(rows) == ["5", "6"]
     (folder / "two.py").write_text(HEAD + "def decide(r, p): return Land()\n")
     assert run(parser().parse_args(words)) == 1
-    told = capsys.readouterr()
+    told, key = capsys.readouterr(), Exam(one, 5, None).key
     assert "2 of 4 flights are in" in told.err and "one.py: 2 of 2" in told.out and "two.py: 0 of 2" in told.out
+    one.write_text(HEAD + "def decide(r, p): return Land()\n")
+    assert Exam(one, 5, None).key != key
 
 
 def test_modules_that_a_program_imports_are_found(tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -16,7 +17,7 @@ from gate_racer.bootcamp.floor import detect_pads
 from gate_racer.bootcamp.judge import ProgramEnd
 from gate_racer.bootcamp.record import replay
 from gate_racer.bootcamp.run import fly
-from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.scenario import load_world, make_scenario
 from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
 from tests.processes import command, run, survivors
@@ -33,7 +34,8 @@ def job(tmp_path):
     def make(text, realtime=False):
         program = tmp_path / "mine.py"
         program.write_text(text)
-        return Job(program, make_scenario("figure8", 3), realtime, False, tmp_path / "logs/flight")
+        scenario = make_scenario("figure8", 3, replace(load_world(), drone="kinematic"))
+        return Job(program, scenario, realtime, False, tmp_path / "logs/flight")
 
     return make
 

@@ -195,11 +195,6 @@ def run(log, folder):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture
-def unplotted(monkeypatch):
-    monkeypatch.setattr("gate_racer.field.plots.draw_fit", lambda *_: None)
-
-
 @pytest.fixture(scope="module")
 def flights():
     """Logs of one vehicle, by their paths."""
@@ -209,7 +204,7 @@ def flights():
 
 
 def test_no_flight_of_nanobench_brings_a_traceback_and_one_vehicle_has_one_delay(
-    flights, tmp_path, unplotted, monkeypatch
+    flights, tmp_path, undrawn, monkeypatch
 ):
     monkeypatch.setattr("gate_racer.field.identify.run.read_signals", flights.get)  # each is read once
     bounds = []
@@ -250,7 +245,7 @@ CASE_FILES = (
 
 
 @pytest.mark.parametrize("name", CASE_FILES)
-def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path, unplotted):
+def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path, undrawn):
     code, said, _ = run_case(f"field/{name}", tmp_path)
     assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
 

@@ -5,18 +5,10 @@ import time
 import pytest
 
 from tests.fuzz.__main__ import answer, fuzz
-from tests.fuzz.corpus import make_corpus
 from tests.fuzz.readers import CODECS, FILE_READERS
 
 MUTANTS, SEED, LONGEST_S = 5, 1, 120.0
 MORE = dict.fromkeys(("logs of others", "bags of ROS"), 30)  # whose forms others have made
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    make_corpus(folder)
-    return folder
 
 
 @pytest.mark.parametrize("reader", FILE_READERS, ids=lambda reader: reader.name)

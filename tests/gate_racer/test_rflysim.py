@@ -34,7 +34,7 @@ from tests.sim.rflysim_requests import LOCAL_HOST, at
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """On loopback states come within milliseconds; the client waits for those of boxes that are not there."""
-    monkeypatch.setattr("gate_racer.link.rflysim.desk.ASK_S", 0.4)
+    monkeypatch.setattr("gate_racer.link.rflysim.desk.ASK_S", 0.2)
     monkeypatch.setattr("gate_racer.link.rflysim.desk.PAUSE_S", 1e-4)
 
 

@@ -178,7 +178,7 @@ while True:
         if isinstance(message, StatusEx) and message.armed:
             armed_t = armed_t or t
             line.sticks = climb if t > armed_t + {HANDOVER_S} + 0.1 else neutral(profile)
-            if t > armed_t + {HANDOVER_S} + 0.9:
+            if t > armed_t + {HANDOVER_S} + 0.45:
                 if sys.argv[2] == "dies":
                     os.kill(os.getpid(), signal.SIGKILL)
                 sys.exit(port.guard.join())

@@ -98,6 +98,9 @@ class Body:
 
     def step(self, dt: float) -> None:
         """Advance by dt (s)."""
+        if self.on_pad and not self.throttle and not self._coming:
+            self.t += dt
+            return
         while self._coming and self._coming[0][0] <= self.t:
             _, self.throttle, self.rates = self._coming.popleft()
         x = self.x

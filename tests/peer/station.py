@@ -4,6 +4,7 @@
 clocks, stamps in frames of 144 Hz, repeated samples and images, rates in steps, a countdown that disarms at GO.
 """
 
+import select
 import socket
 import struct
 import time
@@ -200,4 +201,4 @@ class Station:
                 return
             if waited_s > PATIENCE_S:
                 raise TimeoutError(f"the sample of {stamp_ms} ms was not answered")
-            time.sleep(0.0002)
+            select.select([self._socket], [], [], 0.01)

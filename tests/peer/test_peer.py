@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 from tests.processes import free_port, run_here
 
 
-def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
-    """Fly VQ1 over UDP in lock-step, and return the peer's truth."""
+def fly(plan: Path, folder: Path, profile: str, *options: object) -> dict:
+    """Fly a plan for VQ1 over UDP in lock-step, and return the peer's truth."""
     own, client, video = free_port(), free_port(), free_port()
     peer = subprocess.Popen(
         [sys.executable, "-m", "tests.peer", "--own", str(own), "--client", str(client), "--video", str(video),
@@ -21,7 +21,7 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
     )  # fmt: skip
     try:
         done = run_here(
-            "gate_racer.race.run_mpc", plans / "vq1.csv", "--live", "--lockstep", "--profile", profile,
+            "gate_racer.race.run_mpc", plan, "--live", "--lockstep", "--profile", profile,
             "--set", f"link.listen=127.0.0.1:{client}", f"link.video=127.0.0.1:{video}", "--log", folder,
         )  # fmt: skip
         _, errors = peer.communicate(timeout=120)
@@ -33,7 +33,9 @@ def fly(plans: Path, folder: Path, profile: str, *options: object) -> dict:
 
 
 def test_the_first_two_gates(plan_folder, tmp_path, undrawn):
-    truth = fly(plan_folder, tmp_path, "dcl", "--wire", "builds", "--seed", 1, "--gates", 2, "--images-hz", 10)
+    truth = fly(
+        plan_folder / "vq1.csv", tmp_path, "dcl", "--wire", "builds", "--seed", 1, "--gates", 2, "--images-hz", 10
+    )
     assert truth["verdict"] == "finished" and not truth["false_start"]
     assert min(truth["margins_m"]) > 0.3
 
@@ -43,6 +45,6 @@ def test_the_first_two_gates(plan_folder, tmp_path, undrawn):
 @pytest.mark.parametrize(("wire", "profile"), [("letter", "spec"), ("builds", "dcl")])
 def test_the_whole_course(plan_folder, tmp_path, wire, profile, fit):
     """Thrust and drag as fitted by three teams, of which `dcl` is one: up to 31 % more thrust and 62 % more drag."""
-    truth = fly(plan_folder, tmp_path, profile, "--wire", wire, "--fit", fit, "--seed", 2)
+    truth = fly(plan_folder / "vq1.csv", tmp_path, profile, "--wire", wire, "--fit", fit, "--seed", 2)
     assert truth["verdict"] == "finished" and not truth["false_start"]
     assert len(truth["times_s"]) == 6 and min(truth["margins_m"]) > 0.25

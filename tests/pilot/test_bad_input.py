@@ -93,13 +93,13 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])
-def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, undrawn, solver):
+def test_missing_acados_is_one_clear_line(hop_plans, tmp_path, monkeypatch, undrawn, solver):
     """Asked for, it is an error; else CasADi flies the race, by camera and attitude targets here, and says so."""
     monkeypatch.setattr("gate_racer.mpc.solvers.acados.WHEEL", Path("/nowhere"))
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     result, keys = tmp_path / "result.json", [f"controller.solver={solver}", "controller.command=attitude"]
     flags = ["--lockstep", "--camera", "projected", "--log", tmp_path, "--json", result, "--set", *keys]
-    done = run_here(RUN, sprint / "sprint.csv", *flags)
+    done = run_here(RUN, hop_plans / "hop.csv", *flags)
     if solver == "acados":
         assert (
             done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1

@@ -50,23 +50,10 @@ def test_a_course_is_finished_by_sight_with_room_at_every_gate(lockstep):
         require_sound(outcome, 2)
 
 
-@pytest.mark.soak  # drawing the whole course takes a while
-def test_vq1_is_finished_by_sight(plan_folder, tmp_path):
-    require_sound(raced(tmp_path, plan_folder / "vq1.csv", "--camera", "rendered", "--seed", 3), 6)
-
-
 def test_the_same_seed_flies_the_same_flight(lockstep, sprint, tmp_path, undrawn):
     more = [flown(sprint, tmp_path, "projected", seed) for seed in (3, 4)]
     first, again, other = ({key: one[key] for key in one.keys() - DIFFERS} for one in (lockstep["projected"], *more))
     assert first == again != other
-
-
-def test_projected_corners_fly_like_images(lockstep):
-    projected, rendered = lockstep["projected"], lockstep["rendered"]
-    assert projected["race_time_s"] == pytest.approx(rendered["race_time_s"], abs=0.1)
-    assert projected["mean_margin_m"] == pytest.approx(rendered["mean_margin_m"], abs=0.1)
-    # The place in the world is known as well as a gate's, which may stand 0.15 m off the map along each axis.
-    assert projected["estimate_rmse_m"] < 0.15 * 3**0.5
 
 
 def test_the_log_holds_every_channel_with_its_schema(lockstep):
@@ -121,10 +108,10 @@ def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockst
     assert figures["from_logged_rms_m"] < 0.02 and figures["attitude_deg"] < 0.5
 
 
-def test_an_imu_of_50_hz_finishes(sprint, tmp_path, undrawn):
+def test_an_imu_of_50_hz_finishes(hop_plans, tmp_path, undrawn):
     fast, slow = "imu_hz: 120.0\nimu_fresh_hz: 120.0", "imu_hz: 50.0\nimu_fresh_hz: 50.0"
     profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", fast, slow)
-    outcome = raced(tmp_path, sprint / "sprint.csv", "--profile", profile)
+    outcome = raced(tmp_path, hop_plans / "hop.csv", "--profile", profile)
     assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"] and outcome["min_margin_m"] > 0.25
 
 
@@ -135,16 +122,16 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(sprint, tmp_path, undrawn
     assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
 
 
-def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path, undrawn):
+def test_the_embedded_simulator_flies_in_real_time(hop_plans, tmp_path, undrawn):
     """By a profile of one's own, whose name is not that of a shipped one: the simulator has to get the file."""
     profile = changed(tmp_path, few_images("spec", tmp_path), "name: spec", "name: own")
 
     def fly(folder):
         flags = "--profile", profile, "--log", folder, "--json", folder / "result.json"
-        return run_here("gate_racer.race.run_mpc", sprint / "sprint.yaml", "--set", f"plan.folder={sprint}", *flags)
+        return run_here("gate_racer.race.run_mpc", hop_plans / "hop.yaml", "--set", f"plan.folder={hop_plans}", *flags)
 
     outcome = json.loads((in_real_time(fly, tmp_path) / "result.json").read_text())
-    assert outcome["gates_passed"] == 2 and outcome["command_hz_max_1s"] < 100
+    assert outcome["gates_passed"] == 1 and outcome["command_hz_max_1s"] < 100
     assert outcome["estimate_rmse_m"] is not None
 
 

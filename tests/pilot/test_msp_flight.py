@@ -105,7 +105,7 @@ def test_the_accelerometer_is_corrected_by_the_velocity_along_the_body_in_flight
 ):
     told, correct = list[tuple[float, ...]](), Vehicle.steadied
     monkeypatch.setattr(Vehicle, "steadied", lambda self, a, v_b: told.append(v_b) or correct(self, a, v_b))
-    raced(tmp_path, hall / "hall.csv", *MSP, "--seed", 3)
+    raced(tmp_path, hall / "hall.csv", *MSP[2:], "--profile", few_images("betaflight", tmp_path, 15.0), "--seed", 3)
     [log] = tmp_path.glob("*.mcap")
     states = [record for name, record in read_records(log) if name == "/state"]
     along = {tuple(np.round(matrix(one["q"]).T @ one["v"], 6)) for one in states}

@@ -19,12 +19,6 @@ ONE = PlanOptions(guesses=1)
 FAST = replace(ONE, see=0.0, fast=True)  # takes a tenth of the time
 
 
-@pytest.fixture
-def without_picture(monkeypatch):
-    """Plans without the picture beside them, which takes a second."""
-    monkeypatch.setattr("gate_racer.planner.plot.draw_plan", lambda *_: None)
-
-
 def planned(folder, track, vehicle, *options):
     given = [str(track), "--vehicle", str(vehicle), "--set", "fast=true", "--out", str(folder), *options]
     return planning.run(plan_track.parser().parse_args(given))
@@ -94,7 +88,7 @@ def test_the_distance_to_obstacles_is_that_of_the_whole_path(sprint, dcl):
     assert clearance_m(Task(replace(track, obstacles=(pillar,)), dcl, ONE), path) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(without_picture, hop, tmp_path, capsys):
+def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(undrawn, hop, tmp_path, capsys):
     assert planned(tmp_path, hop, "swift") == 0
     said, about = capsys.readouterr().out, json.loads((tmp_path / "hop-swift.json").read_text())
     assert "own plant, on the true state and 3 times by camera: 1 of 1 gates, least margin" in said
@@ -102,7 +96,7 @@ def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(without_picture, hop,
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
 
-def test_a_vehicle_that_the_air_turns_over_is_refused(without_picture, hop, tmp_path, monkeypatch):
+def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path, monkeypatch):
     track, frail = load_track(hop), changed(tmp_path, ROOT / "vehicle/swift.yaml", "ty: {v: -10.3", "ty: {v: -200.0")
     plan, _ = make_plan(track, vehicle := load_vehicle(frail), FAST)
     turned_over = fly_trial(plan, Task(track, vehicle, FAST))

@@ -121,6 +121,6 @@ def test_a_race(case, plan_folder):
     judge(case, race(plan_folder / "vq1.csv", case.injury, **case.options))
 
 
-def test_a_short_race_in_most_troubles_at_once(sprint, tmp_path):
+def test_a_short_race_in_most_troubles_at_once(hop_plans, tmp_path):
     profile = str(few_images("dcl", tmp_path))
-    judge(MOST, race(sprint / "sprint.csv", MOST.injury, profile=profile, **MOST.options))
+    judge(MOST, race(hop_plans / "hop.csv", MOST.injury, profile=profile, **MOST.options))

@@ -19,8 +19,9 @@ from tests.processes import python
 
 
 @pytest.fixture(autouse=True)
-def received():
-    """A shell may have started us with the signal ignored."""
+def received(monkeypatch):
+    """A shell may have started us with the signal ignored; and all that other tests have loaded takes long to look through."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
