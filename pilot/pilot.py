@@ -314,7 +314,7 @@ class Pilot(Generic[E]):
             self._flight.judge(state, t, self.go_t, self.estimator)
         if self.over or (self._shadow and not self._flight.airborne):
             return []  # a person takes off at any time, and the pad's normal force would be learned as thrust
-        left_s = max(self._next_command - t, 1e-6)  # late by a whole period, none would be left
+        left_s = self._next_command - t
         if self._landing is not None and self._lands:
             control = self._landing.step(state, t, left_s)
             self._flight.count(control, t)

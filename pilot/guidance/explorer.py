@@ -378,7 +378,8 @@ class Explorer(FlightGuidance[Mapper]):
             self._v_w = state.v_w
             return self._excitation.step(t, x, dt)
         most = ACCEL if self.stage is ExplorerStage.WEAVE else SLEW
-        a_w = limited((self._aim.v_w - self._v_w) / dt, most)
+        # A command that is late by a whole period has no time left.
+        a_w = limited((self._aim.v_w - self._v_w) / max(dt, 1e-6), most)
         self._v_w = self._v_w + dt * a_w  # that can be reached by now, with the acceleration fed forward
         aim = replace(self._aim, v_w=self._v_w - LAG_S * a_w, accel_w=self._aim.accel_w + a_w)
         return control(x, *self._velocity.input(x, aim, dt), aim)
