@@ -186,6 +186,11 @@ def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMa
     return desk, MASKS[masks], CopterSimImu(parse_address(imu, 0), profile)
 
 
+def violations(referee: Referee) -> list[str]:
+    """Return a line for each rule of the interface that was violated in the run."""
+    return [f"{one.count} x {one}, first at {one.t:.2f} s" for one in referee.violations.values()]
+
+
 class MultiVehicleNarrator:
     """Terminal output of a race: passages, contacts and ends of runs as they happen, and the final standings."""
 
@@ -227,6 +232,7 @@ class MultiVehicleNarrator:
             if run.over and not self._over[k]:
                 cause = f": {run.cause}" if run.cause else ""
                 said.append(f"{simulator.t:8.2f} s  pilot {k + 1} {run.status.value}{cause}")
+                said += [f"  pilot {k + 1}: {line}" for line in violations(simulator.referee)]
             self._over[k] = run.over
         return said
 
@@ -311,8 +317,8 @@ class Narrator:
         print(f"{end}{race.status.value}{cause}: {passed}, last at {last}, least margin {margin}", flush=True)
         if simulator.plant.trouble:
             remark(f"plant: {simulator.plant.trouble}")
-        for violation in simulator.referee.violations.values():
-            print(f"  {violation.count} x {violation}, first at {violation.t:.2f} s", flush=True)
+        for line in violations(simulator.referee):
+            print(f"  {line}", flush=True)
         if self._file is not None:
             write_report(self._file, report(simulator))
 

@@ -285,6 +285,7 @@ def test_vehicles_that_touch_are_counted_once_and_race_on(race):
 def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path, capsys):
     three = race(pilots=3)
     narrate = MultiVehicleNarrator(three, tmp_path / "race.json")
+    three.simulators[1].referee.note("2", 0.5, "commands before GO")
     for simulator, times in zip(three.simulators, ([1.5, 2.9], [1.4], [1.6, 2.8]), strict=True):
         race = simulator.referee.race
         race.status, race.go_t = RunStatus.CRASHED, 1.0
@@ -293,6 +294,7 @@ def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path,
     assert [standing.pilot for standing in order] == [3, 1, 2] and [standing.rank for standing in order] == [1, 2, 3]
     narrate(0.0)
     told = capsys.readouterr().out.splitlines()
+    assert any("pilot 2: 1 x" in line and "commands before GO" in line for line in told)
     assert any("pilot 2 crashed" in line for line in told) and sum("gate " in line for line in told) == 5
     assert narrate.news() == [], "nothing is told twice"
     assert [one["pilot"] for one in json.loads((tmp_path / "race.json").read_text())["standings"]] == [3, 1, 2]
