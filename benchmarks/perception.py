@@ -94,8 +94,6 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkShot:
-    """Image with ground truth."""
-
     jpeg: bytes
     openings: list[Opening]
     empty: bool  # no part of a gate's frame is in the image
@@ -142,8 +140,6 @@ def approaches(track: Track, vehicle: Vehicle, style_name: str, seed: int, frame
 
 
 class _Photographer:
-    """Renderer of images with ground truth."""
-
     def __init__(self, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int):
         style = replace(style, readout_s=0.0)  # a rolling shutter would displace the true corners
         self._track, self._camera = track, vehicle.camera
@@ -208,8 +204,6 @@ def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
 
 
 class OpeningMatch(NamedTuple):
-    """Opening and its detection, if any."""
-
     opening: Opening
     errors_px: Array = NONE  # (n,) distances of corners visible in the detection and ahead of the camera
     nees: Array = NONE  # (n,) NEES of these corners
@@ -243,8 +237,6 @@ def outward_offset(error_px: Array, truth_px: Array) -> tuple[float, Array]:
 
 @dataclass
 class DetectionTally:
-    """Statistics of one detector on one set of images."""
-
     detector: Detector
     rng: np.random.Generator
     demanded: list[OpeningMatch] = field(default_factory=list)
@@ -257,7 +249,6 @@ class DetectionTally:
     fixes: list[tuple[float, float]] = field(default_factory=list)  # relative range error, NEES
 
     def look(self, shot: BenchmarkShot, associator: Associator) -> None:
-        """Run the detector on an image."""
         image = decode_image(shot.jpeg)
         start = time.thread_time()
         found = self.detector.detect(image)

@@ -97,8 +97,6 @@ def mishap_of(kind: str, size: float, seed: int, world: World, track: Track, veh
 
 
 class DisturbedLink(EmbeddedLink):
-    """Lock-step link on which a mishap happens."""
-
     def __init__(self, simulator: Simulator, eye: LockstepPerception, pilot: AnyPilot, mishap: Mishap):
         super().__init__(simulator, eye)
         self._pilot, self._mishap = pilot, mishap
@@ -312,59 +310,45 @@ def ended(code: int, stderr: str, result: dict[str, Any] | None) -> Ending:
     return Ending("finished" if code == 0 else "lost", result["cause"], *figures)
 
 
-def every_option(a: argparse.Namespace) -> list[Result]:
-    """Return one race for each combination of a covering array of all pairs of options."""
-    axes = Axes.of(a.tracks)
-    flights = covering(axes)
-    heads = ["course", *(named(known[-1])[0] for known in [*axes.governed[1:], *axes.free])]
+def flown(title: str, a: argparse.Namespace, flights: Sequence[Combination]) -> list[Result]:
+    """Return one race for each combination, by its course and its keys."""
+    heads = ["course", *(max(named(text)[0] for text in texts) for texts in list(zip(*flights, strict=True))[1:])]
     rows = []
     for (course, *texts), ending in zip(flights, endings(a, flights), strict=True):
         values = [named(text)[1] or ("yes" if text else "") for text in texts]
-        rows.append(dict(zip(heads, [course, *values], strict=True)) | _figures(ending))
-    return [Result.of("Races that have every pair of the options of `run-mpc` among them", rows, *BELIEVED)]
+        figures = {"end": ending.kind, "gates": ending.gates, "of": ending.of, "planned s": ending.planned_s}
+        figures |= {"time s": ending.time_s, "least margin m": ending.margin_m, "cause": ending.cause}
+        rows.append(dict(zip(heads, [course, *values], strict=True)) | figures)
+    return [Result.of(title, rows, *BELIEVED)]
+
+
+def every_option(a: argparse.Namespace) -> list[Result]:
+    """Return one race for each combination of a covering array of all pairs of options."""
+    title = "Races that have every pair of the options of `run-mpc` among them"
+    return flown(title, a, covering(Axes.of(a.tracks)))
+
+
+def by_key(name: str, values: Iterable[str]) -> list[str]:
+    return [f"{name}={value}" for value in values]
 
 
 def told(a: argparse.Namespace) -> list[Result]:
     """Return the races with a told state beside those by camera and IMU alone, by course, profile and controller."""
-    axes = list(product(a.tracks, names(PROFILES), CONTROLLERS))
-    flights = [
-        (course, f"link.profile={profile}", f"controller.name={controller}", PROJECTED, pose)
-        for course, profile, controller in axes
-        for pose in ("", TOLD)
-    ]
-    found = iter(endings(a, flights))
-    rows = []
-    for course, profile, controller in axes:
-        seen, exact = next(found), next(found)
-        row: dict[str, Any] = {"course": course, "profile": profile, "controller": controller}
-        row |= {"planned s": exact.planned_s, "by camera s": seen.time_s, "told s": exact.time_s}
-        row["told over camera"] = exact.time_s / seen.time_s if exact.time_s and seen.time_s else None
-        row |= {"margin by camera m": seen.margin_m, "margin told m": exact.margin_m}
-        rows.append(row | {"end by camera": _end(seen), "end told": _end(exact)})
-    return [Result.of("Races by camera and IMU, and with a told state", rows, *BELIEVED)]
+    axes = (
+        a.tracks,
+        by_key("link.profile", names(PROFILES)),
+        by_key("controller.name", CONTROLLERS),
+        [PROJECTED],
+        ["", TOLD],
+    )
+    return flown("Races by camera and IMU, and with a told state", a, list(product(*axes)))
 
 
 def vehicles(a: argparse.Namespace) -> list[Result]:
     """Return one race for each vehicle, course and controller; a course without visible gates is flown with a told state."""
-    rows = []
-    axes = list(product(names(VEHICLES), a.tracks, CONTROLLERS))
     poses = {name: "" if any(gate.visible for gate in load_track(name).gates) else TOLD for name in a.tracks}
-    flights = [
-        (course, f"vehicle={vehicle}", f"controller.name={controller}", PROJECTED, poses[course])
-        for vehicle, course, controller in axes
-    ]
-    for (vehicle, course, controller), ending in zip(axes, endings(a, flights), strict=True):
-        rows.append({"vehicle": vehicle, "course": course, "controller": controller} | _figures(ending))
-    return [Result.of("Races of all vehicles on all courses", rows, *BELIEVED)]
-
-
-def _figures(ending: Ending) -> dict[str, Any]:
-    figures = {"planned s": ending.planned_s, "time s": ending.time_s, "least margin m": ending.margin_m}
-    return {"end": ending.kind, "gates": ending.gates, "of": ending.of} | figures | {"cause": ending.cause}
-
-
-def _end(ending: Ending) -> str:
-    return ending.kind + (f": {ending.cause}" if ending.cause else "")
+    axes = product(a.tracks, by_key("vehicle", names(VEHICLES)), by_key("controller.name", CONTROLLERS), [PROJECTED])
+    return flown("Races of all vehicles on all courses", a, [(*texts, poses[texts[0]]) for texts in axes])
 
 
 WHAT = {"mishaps": mishaps, "options": every_option, "told": told, "vehicles": vehicles}

@@ -71,8 +71,6 @@ POLICY_HZ = 100  # Hz, rate of learned policies, of which a step is one command
 
 @dataclass
 class TrueStateFlight:
-    """Result of a race. Margins as measured by the referee."""
-
     status: RunStatus
     cause: str
     time_s: float
@@ -89,7 +87,6 @@ class TrueStateFlight:
 
     @property
     def margin_m(self) -> float:
-        """Least gate margin, m; NaN if no gate was passed."""
         return min(self.margins_m, default=float("nan"))
 
 

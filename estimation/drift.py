@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gate_racer.estimation.estimator import INFLATION, ExposureState, MapEstimator, State
-from gate_racer.estimation.odometry import OdometryEstimator, Pose, estimated
+from gate_racer.estimation.odometry import InertialOdometry, Pose, estimated
 from gate_racer.model.kalman import joseph
 from gate_racer.model.measurements import POSITION_SIGMA_M
 from gate_racer.model.reprojection import GateSighting
@@ -94,7 +94,6 @@ class DriftFilter:
     """Kalman filter of the drift, at the time of the last exposure."""
 
     def __init__(self, noise: DriftNoise):
-        """Start with zero drift."""
         self._noise, self._between = noise, noise.between
         self.x = np.zeros(6)
         self.P = np.diag([noise.first_p**2] * 3 + [noise.first_v**2] * 3)
@@ -112,7 +111,6 @@ class DriftFilter:
         return F @ self.x, F @ self.P @ F.T + noise.covariance(dt)
 
     def begin(self, t: float) -> None:
-        """Start the growth of drift at t (s)."""
         self.t = t
 
     def predict(self, t: float) -> None:
@@ -151,16 +149,14 @@ ATTITUDE_SIGMA_RAD = 0.01  # standard deviation of the odometry's attitude about
 LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is rejected
 
 
-class DriftEstimator(OdometryEstimator, MapEstimator):
-    """Swift's drift estimator."""
-
+class DriftEstimator(InertialOdometry, MapEstimator):
     def __init__(self, start: Start, noise: DriftNoise, fix: PoseFix | None = None):
         """Start at rest on the pad. `fix` computes the position fix of a sighting; None to use that of the association."""
         super().__init__(start.p_wb, start.q_wb)
         self._fix, self.drift = fix, DriftFilter(noise)
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        pose = self.odometry.at(t)
+        pose = self.pose_at(t)
         if pose is None or self.drift.t is None or not (t >= self.drift.t and np.isfinite(p_wb).all()):
             self.health.samples_refused += 1
             return False
@@ -168,17 +164,17 @@ class DriftEstimator(OdometryEstimator, MapEstimator):
         return True
 
     def release(self) -> None:
-        self.odometry.release()
+        super().release()
         self.drift.begin(self.t)
 
     def state(self) -> State:
-        return self._state(self.odometry.pose)
+        return self._state(self.pose)
 
     def _state(self, pose: Pose) -> State:
         return estimated(pose, *self.drift.at(pose.t), ATTITUDE_SIGMA_RAD)
 
     def predict(self, stamp: float) -> ExposureState | None:
-        pose = self.odometry.at(stamp)
+        pose = self.pose_at(stamp)
         if pose is None or self.drift.t is None or stamp < self.drift.t:
             self.health.images_late += 1
             return None
@@ -189,7 +185,7 @@ class DriftEstimator(OdometryEstimator, MapEstimator):
         return ExposureState(stamp, replace(self.state(), t=stamp))
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
-        t, pose = exposure.stamp, self.odometry.at(exposure.stamp)
+        t, pose = exposure.stamp, self.pose_at(exposure.stamp)
         if pose is None:
             return 0
         x, P = self.drift.at(t)

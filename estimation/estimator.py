@@ -49,11 +49,9 @@ class Health:
     fallback_reason: str = ""  # of the last of them
 
     def fallback(self, why: str) -> None:
-        """Count a failure of a user's filter."""
         self.fallbacks, self.fallback_reason = self.fallbacks + 1, why
 
     def used(self, nis: list[float]) -> None:
-        """Record that gates of an image were used, each with its NIS."""
         self.gates_used += len(nis)
         for value in nis:
             self.nis += (value - self.nis) / NIS_GATES
@@ -93,7 +91,6 @@ class State:
 
     @property
     def cov_p(self) -> Array:
-        """Covariance (3, 3) m^2 of the position."""
         return self.cov[:3, :3]
 
     @property

@@ -48,7 +48,6 @@ class Rest:
 
     @property
     def samples(self) -> int:
-        """Number of measurements in the mean."""
         return self._all if self._fresh == 1 else self._fresh
 
     @property
@@ -147,7 +146,6 @@ class ImuSamples:
         return reading
 
     def _going_on(self, reading: ImuReading) -> ImuReading:
-        """Return the reading that replaces a repeat."""
         before, last = self._before, self._last
         apart = last.t - before.t
         if reading.t - last.t > REPEATS_S or apart > REPEATS_S:

@@ -12,16 +12,14 @@ the vehicle's resting place; north is that of ATTITUDE, or the vehicle's heading
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gate_racer.estimation.estimator import Landmark, Mapper, State
-from gate_racer.estimation.imu_samples import levelled
-from gate_racer.estimation.odometry import InertialOdometry, OdometryEstimator, Pose, estimated
-from gate_racer.link.messages import Attitude, Imu
+from gate_racer.estimation.odometry import InertialOdometry, Pose, estimated
+from gate_racer.link.messages import Attitude
 from gate_racer.model.kalman import joseph
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import FORBIDDEN, assign
@@ -92,7 +90,6 @@ APART_M = 2.0  # m, least distance between two gates
 ROUGH = 0.15  # -, likewise as a share of the viewing distance; also separates two views of one gate
 CONFIRMED = 4  # sightings that confirm a landmark
 FORGET_S = 1.5  # s without a sighting after which an unconfirmed landmark is dropped
-REST_KEPT = 400  # newest samples at rest that are kept
 RECOVERY_S = 2.0  # s in which a drift beyond its covariance is assumed to have grown
 LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is of another gate
 
@@ -110,24 +107,17 @@ class _Track:
     last_t: float = 0.0  # s, exposure of the newest image
 
 
-class LandmarkEstimator(OdometryEstimator, Mapper):
+class LandmarkEstimator(InertialOdometry, Mapper):
     """Linear SLAM with gates as landmarks."""
 
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         super().__init__(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._camera, self._opening_m, self._look = camera, opening_m, look
-        self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
         self._has_attitude = False  # whether ATTITUDE was received
         self._x, self._P = np.zeros(FIRST), np.zeros((FIRST, FIRST))
         self._t: float | None = None  # s, of the filter's state: the last exposure
         self._tracks: list[_Track] = []
         self._numbers = 0
-
-    def imu(self, sample: Imu) -> bool:
-        used = super().imu(sample)
-        if used and self._t is None:
-            self._rest.append(sample)
-        return used
 
     def attitude(self, sample: Attitude) -> bool:
         used = super().attitude(sample)
@@ -138,27 +128,19 @@ class LandmarkEstimator(OdometryEstimator, Mapper):
         """Refuse the position: its errors would enter the map."""
         return False
 
-    def restart_rest(self) -> None:
-        self._rest.clear()
-        super().restart_rest()
-
     def release(self) -> None:
-        if not self._has_attitude and self._rest:  # replay the rest from the attitude that gravity gives
-            self.odometry = InertialOdometry(
-                np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0))
-            )
-            for sample in self._rest:
-                self.odometry.imu(sample)
-        self.odometry.release()
+        if not self._has_attitude and self.rest_samples:
+            self.level()
+        super().release()
         self._P[6:9, 6:9] = FIRST_A**2 * np.eye(3)
         self._P[MOUNT, MOUNT] = FIRST_MOUNT**2 * np.eye(3)
         self._t = self.t
 
     def state(self) -> State:
-        return self._state(self.odometry.pose)
+        return self._state(self.pose)
 
     def at(self, t: float) -> State | None:
-        pose = self.odometry.at(t)
+        pose = self.pose_at(t)
         return None if pose is None else self._state(pose)
 
     @property
@@ -173,7 +155,7 @@ class LandmarkEstimator(OdometryEstimator, Mapper):
         return found
 
     def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
-        pose = self.odometry.at(t)
+        pose = self.pose_at(t)
         if self._t is None or pose is None or t < self._t:
             self.health.images_late += 1
             return {}

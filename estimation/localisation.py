@@ -72,7 +72,6 @@ def recognise(exposure: ExposureState, associator: Associator, detections: Seque
 
 
 def correct(estimator: MapEstimator, found: Localised) -> Localised:
-    """Correct an estimator by the gates recognised in an image."""
     if found.at is None:
         return found
     return replace(found, used=estimator.correct(found.at, found.sightings, found.unexplained))
@@ -106,8 +105,6 @@ CORNERS_LEAST = 2  # least number in view: a lone corner gives no position witho
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Displacement of a gate from its place on the map."""
-
     gate: int
     step_w: Array  # (3,) m
     cov: Array  # (3, 3) m^2, of the place so found
@@ -124,8 +121,6 @@ class _Evidence:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """What agreeing images say of one gate."""
-
     gate: int
     images: int
     step_w: Array  # (3,) m, weighted mean

@@ -7,11 +7,12 @@ Attitude from gyro and ATTITUDE. Biases are the mean readings at rest on the pad
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gate_racer.estimation.estimator import Estimator, Health, State
+from gate_racer.estimation.estimator import Health, State
+from gate_racer.estimation.imu_samples import levelled
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, plausible
 from gate_racer.vehicle.dynamics import G_W
@@ -33,13 +34,13 @@ class Pose:
 
 
 class InertialOdometry:
-    """Strap-down integration of every `Imu` and `Attitude`; `pose` is the newest one, `at` covers the last half second."""
+    """The inertial part of an estimator of its drift; `pose` is the newest one, `pose_at` covers the last half second."""
 
     def __init__(self, p_w: Array, q_wb: Array):
         """Start at rest at a known pose, until `release`."""
+        self.health = Health()
         self.pose = Pose(0.0, np.array(p_w), np.zeros(3), np.array(q_wb), np.zeros(3))
         self.rest_samples = 0
-        self.rejected = self.gaps = 0
         self._at_rest = True
         self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
         self._force_w = np.zeros(3)
@@ -48,24 +49,30 @@ class InertialOdometry:
         self._anchor: tuple[Pose, Array] | None = None  # pose and force before a run of repeated samples
         self._history: deque[Pose] = deque()
 
+    @property
+    def t(self) -> float:
+        return self.pose.t
+
     def release(self) -> None:
-        """End the rest: set the biases to the mean errors at rest."""
         self._at_rest = False
         if self.rest_samples:
             q = self.pose.q_wb
             self._gyro_bias = self._gyro_sum / self.rest_samples
             self._accel_bias = self._accel_sum / self.rest_samples + matrix(q).T @ G_W
 
+    def level(self) -> None:
+        """Take roll and pitch at rest from gravity, as the accelerometer shows it, and zero yaw."""
+        self.pose = replace(self.pose, q_wb=levelled(self._accel_sum / self.rest_samples))
+        self._history = deque([self.pose])
+
     def restart_rest(self) -> None:
-        """Discard the readings at rest collected so far."""
         self.rest_samples = 0
         self._accel_sum, self._gyro_sum = np.zeros(3), np.zeros(3)
 
     def imu(self, sample: Imu) -> bool:
-        """Integrate to the sample's time; return whether it was used: not if it is old or implausible."""
         accel, gyro = np.array(sample.accel), np.array(sample.gyro)
         if not plausible(sample) or sample.t <= self.pose.t:
-            self.rejected += 1
+            self.health.samples_refused += 1
             return False
         dt = sample.t - self.pose.t
         repeated = self._last is not None and (self._last.accel, self._last.gyro) == (sample.accel, sample.gyro)
@@ -86,12 +93,12 @@ class InertialOdometry:
             self._history.popleft()
         return True
 
-    def coast(self, sample: Imu) -> None:
-        """Integrate to a model-predicted, bias-free sample."""
-        self._anchor = None
-        if not self._at_rest and plausible(sample) and sample.t > self.pose.t:
-            self._integrate(sample.t, sample.t - self.pose.t, np.array(sample.accel), np.array(sample.gyro))
-            self._history.append(self.pose)
+    def coast(self, samples: Sequence[Imu]) -> None:
+        for sample in samples:
+            self._anchor = None
+            if not self._at_rest and plausible(sample) and sample.t > self.pose.t:
+                self._integrate(sample.t, sample.t - self.pose.t, np.array(sample.accel), np.array(sample.gyro))
+                self._history.append(self.pose)
 
     def _bridge_repeats(self, t: float, repeated: bool, dt: float) -> float:
         """Return the step to integrate, s. A sample that repeats the last values under a new stamp is not a measurement.
@@ -109,7 +116,7 @@ class InertialOdometry:
         return dt
 
     def _integrate(self, t: float, dt: float, accel: Array, omega: Array) -> None:
-        self.gaps += dt > LONGEST_STEP_S
+        self.health.gaps += dt > LONGEST_STEP_S
         last = self.pose
         q = normalised(product(last.q_wb, exp(0.5 * (last.omega_b + omega) * dt)))
         force_w = matrix(q) @ accel
@@ -119,11 +126,10 @@ class InertialOdometry:
         self.pose = Pose(t, last.p_w + dt * last.v_w + 0.5 * dt * dt * a_w, last.v_w + dt * a_w, q, omega)
 
     def attitude(self, sample: Attitude) -> bool:
-        """Correct the attitude towards the telemetry's; return whether it was used."""
         q = np.array(sample.q_wb)
-        past = self.at(sample.t)
+        past = self.pose_at(sample.t)
         if not np.isfinite(q).all() or past is None or abs(q @ q - 1) > 1e-2:
-            self.rejected += 1
+            self.health.samples_refused += 1
             return False
         gain = 1.0 if self._at_rest else ATTITUDE_GAIN
         turn = exp(gain * log(product(conjugate(past.q_wb), q)))
@@ -131,7 +137,7 @@ class InertialOdometry:
         self.pose = Pose(now.t, now.p_w, now.v_w, normalised(product(now.q_wb, turn)), now.omega_b)
         return True
 
-    def at(self, t: float) -> Pose | None:
+    def pose_at(self, t: float) -> Pose | None:
         """Return the odometry at t (s), interpolated or extrapolated by at most 50 ms; None outside the history."""
         history = self._history
         if not history or not history[0].t - 1e-9 <= t <= history[-1].t + 0.05:
@@ -148,37 +154,6 @@ class InertialOdometry:
             return (1 - s) * x + s * y
 
         return Pose(t, mix(a.p_w, b.p_w), mix(a.v_w, b.v_w), between(a.q_wb, b.q_wb, s), mix(a.omega_b, b.omega_b))
-
-
-class OdometryEstimator(Estimator):
-    """What the odometry gives to filters of its drift."""
-
-    def __init__(self, p_w: Array, q_wb: Array):
-        """Start at rest at a known pose."""
-        self.health = Health()
-        self.odometry = InertialOdometry(p_w, q_wb)
-
-    @property
-    def t(self) -> float:
-        return self.odometry.pose.t
-
-    def imu(self, sample: Imu) -> bool:
-        used = self.odometry.imu(sample)
-        self.health.samples_refused += not used
-        self.health.gaps = self.odometry.gaps
-        return used
-
-    def coast(self, samples: Sequence[Imu]) -> None:
-        for sample in samples:
-            self.odometry.coast(sample)
-
-    def attitude(self, sample: Attitude) -> bool:
-        used = self.odometry.attitude(sample)
-        self.health.samples_refused += not used
-        return used
-
-    def restart_rest(self) -> None:
-        self.odometry.restart_rest()
 
 
 def estimated(pose: Pose, d: Array, cov: Array, sigma_attitude_rad: float) -> State:

@@ -62,12 +62,10 @@ class PriorWidths:
         self._begun_t: float | None = None  # s, of the first test
 
     def width(self, factor: str) -> float:
-        """Return the width of a factor's priors."""
         return self._common * self._own[factor]
 
     @property
     def all(self) -> dict[str, float]:
-        """Widths of all factors."""
         return {one: self.width(one) for one in FACTORS}
 
     def assume(self, row: int, sigma: float) -> None:

@@ -14,8 +14,6 @@ OPTIONS = {"detection": {"--detector": "detector"}}
 
 @dataclass(frozen=True)
 class DetectionSettings:
-    """Settings of `detect-gates`."""
-
     detector: str = key(
         CLASSICAL, "detector, or FILE.onnx of train-detector", "NAME", choices=DETECTORS, suffix=TAUGHT, part=True
     )

@@ -51,8 +51,6 @@ class EndReason(enum.StrEnum):
 
 @dataclass(frozen=True)
 class FlightOptions:
-    """How a pilot flies."""
-
     laps: int = 1
     pose: bool = False  # use position and velocity where they are told
     preflight: "Preflight | None" = None  # see `Handshake`
@@ -70,8 +68,6 @@ USUAL = FlightOptions()
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End of a flight."""
-
     reason: EndReason
     cause: str = ""  # human-readable
 
@@ -113,7 +109,6 @@ class Replan:
 
     @property
     def sentence(self) -> str:
-        """Return a human-readable summary."""
         what = f"at {self.asked_s:.1f} s for thrust x{self.thrust:.2f}, drag x{self.drag:.2f}"
         if self.taken_s is None or self.after_s is None:
             return f"{what}, not taken over: {self.why}"
@@ -132,8 +127,6 @@ class Passages:
 
 @dataclass
 class FlightCounters:
-    """Counts of the flight."""
-
     frames: int = 0
     sightings: int = 0
     rejected: int = 0

@@ -136,7 +136,6 @@ def record(detection: Detection, opening_m: float, camera: Camera | None) -> dic
 
 
 def brief(gate: dict[str, Any]) -> str:
-    """Return distance (or number of visible corners) and score of one gate's record, as text."""
     distance = f"{gate['distance_m']:.1f} m" if gate["distance_m"] else f"{sum(gate['visible'])} corners"
     return f"[{distance}, score {gate['score']:.2f}]"
 

@@ -159,7 +159,6 @@ class Preflight:
 
 
 def _wrapped(angle: float) -> float:
-    """Return an angle (rad) within half a turn of zero."""
     return math.remainder(angle, math.tau)
 
 
@@ -265,8 +264,6 @@ RESTART_S = 0.5  # s, least difference between start times of two races
 
 
 class Handshake:
-    """State machine of the phases before the flight, driven by telemetry."""
-
     def __init__(self, profile: Profile, preflight: Preflight | None = None):
         self._profile, self._preflight = profile, preflight
         self.go_t: float | None = None  # s, GO, or time of the first command if no race is announced

@@ -134,8 +134,6 @@ SLOW = 0.75  # fraction of the requested command rate below which the machine is
 
 
 class LiveDriver:
-    """Driver of one flight over a network."""
-
     def __init__(
         self,
         pilot: AnyPilot,

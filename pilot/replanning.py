@@ -154,8 +154,6 @@ LEAST_S = 0.05  # s of flight, least saving
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Request to the planner, until its answer is due."""
-
     rest: Remainder
     x: Array  # (14,) predicted state, in the frame of the estimate
     estimate: VehicleEstimate  # for which the plan is made
@@ -235,7 +233,6 @@ class Replanning:
         return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
 
     def _refused(self, request: _Request, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
-        """Return why a plan is not taken over; empty if it is."""
         if answer is None:
             return "no answer in time"
         if not answer.ok:

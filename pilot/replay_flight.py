@@ -17,8 +17,6 @@ OPTIONS = {"records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """Settings of `replay-flight`."""
-
     estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS), part=True)
     detector: str = key(
         "",

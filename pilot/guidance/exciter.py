@@ -31,8 +31,6 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Manoeuvres:
-    """Requested manoeuvres."""
-
     throttles: tuple[float, ...] = THROTTLES
     axes: tuple[int, ...] = (0, 1, 2)
     speed: bool = True
@@ -217,8 +215,6 @@ class Excitation:
 
 
 class Exciter(FlightGuidance[MapEstimator]):
-    """Guidance that flies the manoeuvres, and finishes with the last."""
-
     course: tuple[Gate, ...] = ()
 
     def __init__(self, excitation: Excitation, observer: GateObserver):

@@ -297,8 +297,6 @@ ROOM_M, ROOF_M = 12.0, 10.0  # m around the pad and above it for manoeuvres, whe
 
 
 class ExplorerStage(enum.StrEnum):
-    """Stage of an exploration flight."""
-
     TAKE_OFF = "take off"
     SEARCH = "search"
     EXCITE = "excite"
@@ -454,7 +452,6 @@ class Explorer(FlightGuidance[Mapper]):
         return approach(state.p_wb, gate, t, t - self._stage_t, self._room)
 
     def _fly_on(self, state: State, t: float) -> Aim:
-        """Fly on straight behind a gate for a moment; then search the next."""
         if t - self._stage_t > LOOK_S:
             self._gates.check_credit()
             self._hold = self._room.inside(state.p_wb)

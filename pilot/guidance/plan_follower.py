@@ -130,8 +130,6 @@ class CourseFollower(FlightGuidance[MapEstimator]):
 
 
 class PlanFollower(CourseFollower):
-    """Guidance along a plan."""
-
     def __init__(
         self,
         track: Track,

@@ -165,10 +165,7 @@ TRY_S = 25.0  # time-out of an attempt
 
 
 class Recovery:
-    """One attempt at a gate."""
-
     def __init__(self, gate: Gate, track: Track, t: float):
-        """Create it at t (s); `gate`: of the course."""
         self.stage, self.gate = RecoveryStage.STOP, gate
         self._begun = self._stage_t = t
         others = (k for k, other in enumerate(track.gates) if not other.same_frame(gate))

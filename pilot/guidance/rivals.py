@@ -155,8 +155,6 @@ class Pursuit:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted overtaking on one side."""
-
     tube: AvoidanceTube  # with the times of `HORIZON`
     lead_m: float  # of the rival at the end of the horizon
     apart_m: float  # least distance to the rival's centre, and to others' until clear ahead
@@ -165,8 +163,6 @@ class Prediction:
 
 
 class Overtaking:
-    """Overtaking manoeuvres in progress."""
-
     def __init__(self, room: PassingRoom, radius_m: float):
         self._room, self._reach_m, self._row_m = room, 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self.sides: dict[int, Array] = {}  # (3,) unit vectors, by the numbers of the rivals that are being overtaken
@@ -308,8 +304,6 @@ class Known(enum.StrEnum):
 
 @dataclass(frozen=True)
 class StartGrid:
-    """Start positions, from one pilot's view."""
-
     place: int  # its own, from 1
     known: Known
     others_w: Mapping[int, Vector]  # m, world, of the rivals, by their places
@@ -317,16 +311,12 @@ class StartGrid:
 
 @dataclass(frozen=True, slots=True)
 class RivalConstraints:
-    """Constraints from rivals: tubes to keep out of, and the greatest pace."""
-
     tubes: Sequence[AvoidanceTube]
     pace: float  # the most
 
 
 @dataclass(frozen=True, slots=True)
 class RivalTrack:
-    """A rival's last known motion."""
-
     t: float  # s
     rival: PathState
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does

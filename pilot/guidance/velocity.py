@@ -39,8 +39,6 @@ class Aim:
 
 
 class VelocityController:
-    """Controller from a commanded velocity to body rates and thrust."""
-
     def __init__(self, vehicle: Vehicle, turn_limit: float):
         self._vehicle, self._air, self._turn_limit = vehicle, vehicle.rates_parameters, turn_limit
         self._trim = np.zeros(3)  # m/s^2

@@ -48,7 +48,6 @@ class Console:
             self._queue.put((status, True))
 
     def close(self) -> None:
-        """Write the remaining lines, unless the stream is blocked."""
         self._queue.put(None)
         self._thread.join(CLOSE_S)
 

@@ -117,10 +117,7 @@ class FlightRows:
 
 
 class Recorder:
-    """Recorder of one pilot's flight."""
-
     def __init__(self, log: FlightLog, console: Console | None = None):
-        """Troubles are reported on the console, if there is one."""
         self.flight, self.log, self._phase = FlightRows(), log, ""
         self.console = console
         self.scoreboard, self._texts = Scoreboard(), 0

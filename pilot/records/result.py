@@ -38,8 +38,6 @@ class Verdict:
 
 @dataclass(frozen=True)
 class LinkReport:
-    """Report of the link."""
-
     command_hz: float
     command_hz_max_1s: int
     frames_dropped: int
@@ -64,7 +62,6 @@ def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
 
 
 def _by_status(pilot: AnyPilot, board: Scoreboard) -> Verdict:
-    """Return the verdict of the race status, else the pilot's own."""
     own, told, total = pilot.guidance.passages, board.race(pilot.go_t), len(pilot.guidance.course)
     status, cause = "finished" if pilot.phase is Phase.FINISHED else "aborted", pilot.cause
     if told is None:

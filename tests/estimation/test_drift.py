@@ -87,10 +87,10 @@ def test_a_steady_turn_flies_a_circle():
 def test_the_past_is_interpolated_and_the_far_past_is_not_known():
     odometry, t = released_odometry()
     fed(odometry, t, (1.0, 0.0, -GRAVITY), (0.0, 0.0, 1.0), 60)
-    past = odometry.at(t + 0.3)
+    past = odometry.pose_at(t + 0.3)
     assert past is not None
     assert past.v_w[0] == pytest.approx(0.3 * np.sinc(0.3 / np.pi / 1), abs=0.02)
-    assert odometry.at(t - 2.0) is None and odometry.at(t + 5.0) is None
+    assert odometry.pose_at(t - 2.0) is None and odometry.pose_at(t + 5.0) is None
 
 
 def released(dt):
@@ -180,7 +180,7 @@ def see(estimator, stamp, fix):
 def moving_estimator(force):
     """An estimator whose IMU lies: the vehicle really stands still."""
     estimator = DriftEstimator(Start((0.0, 0.0, 0.0), 0.0), STRAPDOWN_NOISE)
-    t = fed(estimator.odometry, 0.0)
+    t = fed(estimator, 0.0)
     estimator.release()
     return estimator, fed(estimator, t, (force, 0.0, -GRAVITY))
 
@@ -196,7 +196,7 @@ def test_gates_take_the_drift_away():
 def test_a_late_image_is_used_at_its_own_time():
     """A sighting that agrees with the odometry of then must not move the estimate of now."""
     estimator, t = moving_estimator(0.2)
-    past = estimator.odometry.at(t - 0.3)
+    past = estimator.pose_at(t - 0.3)
     before = estimator.state().p_wb
     see(estimator, t - 0.3, fix(past.p_w, 0.01))
     assert estimator.state().p_wb == pytest.approx(before, abs=2e-3)
