@@ -30,43 +30,38 @@ class ReportedRace:
 
     start: float  # s, simulator clock
     newest: float  # s, simulator clock, stamp of the last status
-    gates: int = 0  # count of gates passed
     finished: bool = False
     finish_s: float | None = None  # None where the finish is reported without a possible time
-    _counted: list[tuple[float, int]] = field(default_factory=list)  # times of statuses and the counts that they raised
-    _passed: dict[int, float] = field(default_factory=dict)  # time of each gate, by its number from 1
-    _gate_s: float = -1.0  # newest time of a last gate
+    # Times of statuses, and the counts to which they raised it.
+    _counted: list[tuple[float, int]] = field(default_factory=lambda: [(-np.inf, 0)])
+    _beside: dict[float, int] = field(default_factory=dict)  # by the time of a last gate, the greatest count beside it
 
     def receive(self, status: RaceStatus) -> None:
         self.newest = max(self.newest, status.t)
-        now_s = status.t - self.start
-        if status.gate > self.gates:
-            self.gates = status.gate
+        now_s, gate_s = status.t - self.start, status.gate_time
+        if status.gate > self._counted[-1][1]:
             self._counted.append((now_s, status.gate))
-        gate_s = status.gate_time
-        if gate_s is not None and self._gate_s < gate_s <= now_s + SAME_TIME_S:
-            self._passed[self._number(gate_s, status.gate)] = self._gate_s = gate_s
-        elif gate_s is not None and gate_s == self._gate_s and status.gate > (number := max(self._passed)):
-            # It is still the last gate, and more are counted than when its time came.
-            self._passed[status.gate] = self._passed.pop(number)
+        if gate_s is not None and 0 <= gate_s <= now_s + SAME_TIME_S:
+            self._beside[gate_s] = max(status.gate, self._beside.get(gate_s, 0))
         if status.finish is not None and not self.finished:
             self.finished = True
             finish_s = status.finish - self.start
-            if self._gate_s - SAME_TIME_S <= finish_s <= now_s + SAME_TIME_S:
+            if max(self._beside, default=0.0) - SAME_TIME_S <= finish_s <= now_s + SAME_TIME_S:
                 self.finish_s = finish_s
 
-    def _number(self, gate_s: float, count: int) -> int:
-        """Return the number, from 1, of the gate passed at gate_s, as first seen beside a count.
-
-        The count may lag, so it is a lower bound; so are the gates counted before gate_s, and those that have a time.
-        """
-        before = max((n for t, n in self._counted if t < gate_s - SAME_TIME_S), default=0)
-        return max(count, before + 1, max(self._passed, default=0) + 1)
-
     def gate_times_s(self, total: int) -> list[float | None]:
-        """Return the times of the gates passed of a course of `total` gates; None where the race status never had one."""
-        count = total if self.finished else min(max(self.gates, *self._passed, 0), total)
-        times = [self._passed.get(number) for number in range(1, count + 1)]
+        """Return the times of the gates passed of a course of `total` gates; None where the race status never had one.
+
+        The count may lag. So the number of a gate, from 1, is at least the count beside its time, and one more than that of the
+        gate before, and than the count of any status before it was passed.
+        """
+        passed, number = dict[int, float](), 0
+        for gate_s, beside in sorted(self._beside.items()):
+            before = max(count for t, count in self._counted if t < gate_s - SAME_TIME_S)
+            number = max(beside, before + 1, number + 1)
+            passed[number] = gate_s
+        count = total if self.finished else min(max(number, self._counted[-1][1]), total)
+        times = [passed.get(number) for number in range(1, count + 1)]
         if self.finish_s is not None and times:
             times[-1] = self.finish_s
         return times
