@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from gate_racer.estimation.estimator import INFLATION, ExposureState, MapEstimator, State
 from gate_racer.estimation.odometry import InertialOdometry, Pose, estimated
@@ -120,23 +121,14 @@ class DriftFilter:
         self.t = t if self.t is None else max(t, self.t)
 
     def update(self, t: float, drifts: Array, covariances: Array) -> None:
-        """Update with all gates of an image, stacked, after the prediction to t if it was not made yet.
+        """Update with the drifts (n, 3) m that an image exposed at t (s) shows, and their covariances (n, 3, 3) m^2.
 
-        Args:
-            t: exposure, s; not before the last one.
-            drifts: (n, 3) measured p_d, m.
-            covariances: (n, 3, 3), m^2.
-
-        Raises:
-            numpy.linalg.LinAlgError: the innovation covariance is singular; the filter keeps its prediction.
+        Predicts to t first, which is not before the last exposure. Raises LinAlgError where the innovation covariance is
+        singular; the filter keeps its prediction.
         """
         self.predict(t)
-        n = len(drifts)
-        H_all = np.tile(H, (n, 1))
-        R = np.zeros((3 * n, 3 * n))
-        for k in range(n):
-            R[3 * k : 3 * k + 3, 3 * k : 3 * k + 3] = covariances[k]
-        K, P = joseph(self.P, H_all, R)
+        H_all = np.tile(H, (len(drifts), 1))
+        K, P = joseph(self.P, H_all, block_diag(*covariances))
         self.x = self.x + K @ (drifts.ravel() - H_all @ self.x)
         self.P = 0.5 * (P + P.T)
 

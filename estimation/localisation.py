@@ -78,10 +78,9 @@ def correct(estimator: MapEstimator, found: Localised) -> Localised:
 
 
 def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequence[Sequence[Detection]]) -> Associator:
-    """Correct a focal length far from its nominal value, at the end of the rest; return the associator for that camera.
+    """Correct a focal length far from its nominal value, at the end of the rest, by the detections of the newest images.
 
-    Args:
-        from_pad: detections of the newest images from the pad, at most `FROM_PAD` images.
+    Returns the associator for that camera.
     """
     at, camera = estimator.state(), associator.camera
     scale = resting_focal(from_pad, associator.rims, camera, at.p_wb, at.q_wb)

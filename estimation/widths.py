@@ -75,8 +75,7 @@ class PriorWidths:
     def test(self, state: FilterState, gates: Constants) -> FilterState:
         """Return the state with the priors that it contradicts widened; `gates`: of the gates, at their width at the start.
 
-        Raises:
-            numpy.linalg.LinAlgError: the covariance is not that of a filter with these priors.
+        Raises LinAlgError where the covariance is not that of a filter with these priors.
         """
         self._begun_t = state.x.t if self._begun_t is None else self._begun_t
         if self.contradicted_t is None:
@@ -138,11 +137,7 @@ class Evidence:
         return max(1 + (self._D - self._trace) / self._squares, 0.0) if self._observed else 1.0
 
     def widened(self, ratio: float) -> FilterState:
-        """Return the state for priors with `ratio` times the variance.
-
-        Raises:
-            numpy.linalg.LinAlgError: the estimates are less certain than their priors.
-        """
+        """Return the state for priors with `ratio` times the variance. Raises LinAlgError where its own are less certain."""
         if ratio == 1:
             return self._state
         S, sign = ratio / (ratio - 1) * np.eye(len(self._u)) - self._cov, math.copysign(1.0, ratio - 1)

@@ -41,11 +41,7 @@ class Manoeuvres:
 
 
 def parse_manoeuvres(text: str) -> Manoeuvres:
-    """Parse `excite.manoeuvres`: "all", or a comma-separated list of throttles, axes and "speed": "0.7,0.8,yaw,speed".
-
-    Raises:
-        UserError: the text contains anything else.
-    """
+    """Parse `excite.manoeuvres`: "all", or a list of throttles, axes and "speed", as "0.7,0.8,yaw,speed". Raises UserError."""
     if text == "all":
         return Manoeuvres()
     throttles, axes, speed = list[float](), list[int](), False

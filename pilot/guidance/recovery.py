@@ -341,13 +341,11 @@ class GateRetries:
         return gate.is_ball and self.recovery is not None and self.status.counted(go_t) is not None
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
-        """Begin an attempt if one is due; finish with the last gate. A gate is flown at until the run's time is over, or the
-        estimate was lost for too long; a ball, which is never seen, BALL_TRIES times.
+        """Begin an attempt at the next gate if one is due; finish with the last gate.
 
-        Args:
-            number: number of the next gate.
-            outside: its plane was just crossed outside of its opening.
-            passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
+        A gate is flown at until the run's time is over, or the estimate was lost for too long; a ball, which is never seen,
+        BALL_TRIES times. `outside`: its plane was just crossed outside of its opening. Of the passages by the estimate, those
+        that the race status denies are removed, and one that it credits is added.
         """
         finished = len(passages.times_s) == len(self._course)
         if not self.searches:

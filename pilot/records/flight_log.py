@@ -94,10 +94,8 @@ class FlightLog:
     ):
         """Open the log. Raises UserError if the file cannot be written.
 
-        Args:
-            view: receives the same records.
-            patient: wait for room in the queue instead of dropping records, where simulated time stands.
-            tell: called once with the first problem.
+        `view` receives the same records, `tell` the first problem. Where simulated time stands, be `patient`: wait for room in
+        the queue instead of dropping records.
         """
         self._file, self.path, self._view = RecordFile(path), path, view
         channel = self._file.json_channel

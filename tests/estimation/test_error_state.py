@@ -296,15 +296,3 @@ def test_a_lens_that_folds_the_image_is_not_calibrated(dcl):
     camera = calibrated(dcl.camera, x)
     assert (camera.k1, camera.k2) == (dcl.camera.k1, dcl.camera.k2)
     assert camera.fx_px == pytest.approx(1.01 * dcl.camera.fx_px)
-
-
-def test_the_filter_projects_with_the_calibrated_camera(vq1, dcl):
-    rng = np.random.default_rng(8)
-    nominal = replace(dcl.camera, yaw_deg=3.0, roll_deg=-2.0, k1=-0.05, p_bc_m=(0.3, -0.1, 0.05))
-    mount = {"tilt": 0.01, "yaw": -0.02, "roll": 0.015, "arm": [0.01, 0.02, -0.03]}
-    lens = {"focal": 0.02, "centre": [3.0, -2.0], "radial": [-0.03, 0.01]}
-    x = before_gate(vq1.gates[0], rng).having(delay=0.0, **mount, **lens)
-    camera, corners_w = calibrated(nominal, x), vq1.gates[0].corners()
-    p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
-    px = project(x, looking(nominal), FIRST, corners_w[None])[0][0]
-    assert camera.project((corners_w - p_wc) @ R_wc) == pytest.approx(px, abs=1e-6)
