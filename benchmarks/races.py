@@ -268,58 +268,47 @@ def _agrees(row: Combination, chosen: tuple[tuple[int, str], ...]) -> bool:
     return all(k >= len(row) or row[k] == text for k, text in chosen)
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a flight ended: finished, lost, refused in one line, or broken, which is a defect."""
-
-    kind: str
-    cause: str
-    gates: int = 0
-    of: int = 0
-    time_s: float | None = None
-    planned_s: float | None = None
-    margin_m: float | None = None
+# Columns of a flight by the keys of its result.
+FIGURES = {"gates": "gates_passed", "of": "gates_total", "planned s": "planned_time_s", "time s": "race_time_s"}
+FIGURES |= {"least margin m": "min_margin_m"}
 
 
-def endings(a: argparse.Namespace, flights: Sequence[Combination]) -> list[Ending]:
-    def fly(texts: Combination) -> Ending:
+def flown(title: str, a: argparse.Namespace, flights: Sequence[Combination]) -> list[Result]:
+    """Return one race for each combination, by its course and its keys."""
+
+    def fly(texts: Combination) -> dict[str, Any]:
         with TemporaryDirectory() as folder:
             result, words = Path(folder) / "result.json", words_of((*texts, f"plan.folder={a.plans}"))
             command = [sys.executable, "-m", "gate_racer", "run-mpc", *words, "--log", folder, "--json", str(result)]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             except subprocess.TimeoutExpired:
-                return Ending("broken", f"no end within {LIMIT_S:g} s")
+                return ended(-1, f"no end within {LIMIT_S:g} s", None)
             outcome = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
             return ended(done.returncode, done.stderr, outcome)
 
-    with ThreadPoolExecutor(a.workers) as workers:
-        return list(workers.map(fly, flights))
-
-
-def ended(code: int, stderr: str, result: dict[str, Any] | None) -> Ending:
-    """Return how a command ended that wrote this result, if any."""
-    errors = [line for line in stderr.splitlines() if line.startswith("error: ")]
-    if "Traceback" in stderr or (result is None and (code != 2 or len(errors) != 1)):
-        return Ending("broken", (stderr.strip() or f"exit code {code}").splitlines()[-1])
-    if result is None:
-        return Ending("refused", errors[0].removeprefix("error: "))
-    figures = [
-        result[name] for name in ("gates_passed", "gates_total", "race_time_s", "planned_time_s", "min_margin_m")
-    ]
-    return Ending("finished" if code == 0 else "lost", result["cause"], *figures)
-
-
-def flown(title: str, a: argparse.Namespace, flights: Sequence[Combination]) -> list[Result]:
-    """Return one race for each combination, by its course and its keys."""
     heads = ["course", *(max(named(text)[0] for text in texts) for texts in list(zip(*flights, strict=True))[1:])]
     rows = []
-    for (course, *texts), ending in zip(flights, endings(a, flights), strict=True):
-        values = [named(text)[1] or ("yes" if text else "") for text in texts]
-        figures = {"end": ending.kind, "gates": ending.gates, "of": ending.of, "planned s": ending.planned_s}
-        figures |= {"time s": ending.time_s, "least margin m": ending.margin_m, "cause": ending.cause}
-        rows.append(dict(zip(heads, [course, *values], strict=True)) | figures)
+    with ThreadPoolExecutor(a.workers) as workers:
+        for (course, *texts), ending in zip(flights, workers.map(fly, flights), strict=True):
+            values = [named(text)[1] or ("yes" if text else "") for text in texts]
+            rows.append(dict(zip(heads, [course, *values], strict=True)) | ending)
     return [Result.of(title, rows, *BELIEVED)]
+
+
+def ended(code: int, stderr: str, result: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the columns of a command that wrote this result, if any.
+
+    It has finished, lost, was refused in one line, or is broken, which is a defect.
+    """
+    errors = [line for line in stderr.splitlines() if line.startswith("error: ")]
+    if "Traceback" in stderr or (result is None and (code != 2 or len(errors) != 1)):
+        end, cause = "broken", (stderr.strip() or f"exit code {code}").splitlines()[-1]
+    elif result is None:
+        end, cause = "refused", errors[0].removeprefix("error: ")
+    else:
+        end, cause = "finished" if code == 0 else "lost", result["cause"]
+    return {"end": end} | {head: (result or {}).get(key) for head, key in FIGURES.items()} | {"cause": cause}
 
 
 def every_option(a: argparse.Namespace) -> list[Result]:

@@ -10,6 +10,8 @@ impossible prevents a start: noise, a tilted pad or a missing sensor is no contr
 
 import math
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -79,42 +81,32 @@ class Preflight:
 
     def contradiction(self) -> str:
         """Return one line on why not to start; empty if nothing contradicts."""
-        checks = self._clock, self._image_clock, self._gravity, self._attitude, self._countdown, self._other_track
-        return next(filter(None, (check() for check in checks)), "")
+        return next(chain(self._of_clocks(), self._of_rest(), self._of_race()), "")
 
-    def _clock(self) -> str:
+    def _of_clocks(self) -> Iterator[str]:
         first, last = self._stamps
         hz = (self._samples - 1) / (last - first) if last > first and self._samples > FEWEST else self._profile.imu_hz
-        if 1 / STRETCH < hz / self._profile.imu_hz < STRETCH:
-            return ""
-        return f"HIGHRES_IMU's stamps give {hz:.3g} Hz, {self._name} {self._profile.imu_hz:g} Hz: not in microseconds?"
+        if not 1 / STRETCH < hz / self._profile.imu_hz < STRETCH:
+            told = f"{self._name} {self._profile.imu_hz:g} Hz: not in microseconds?"
+            yield f"HIGHRES_IMU's stamps give {hz:.3g} Hz, {told}"
+        if len(self._images) >= IMAGES:
+            by_imu = self._images[-1][1] - self._images[0][1]
+            steps = np.diff([stamp for stamp, _ in self._images])
+            by_images = float(np.median(steps)) * len(steps)  # unmoved by a clock that is corrected meanwhile
+            if by_imu >= IMAGES_S and not 1 / STRETCH < by_images / by_imu < STRETCH:
+                apart = f"{by_images:.3g} s in {by_imu:.2f} s of HIGHRES_IMU's"
+                yield f"the stamps of images advance by {apart}: not in nanoseconds?"
 
-    def _image_clock(self) -> str:
-        if len(self._images) < IMAGES:
-            return ""
-        by_imu = self._images[-1][1] - self._images[0][1]
-        steps = np.diff([stamp for stamp, _ in self._images])
-        by_images = float(np.median(steps)) * len(steps)  # unmoved by a clock that is corrected meanwhile
-        if by_imu < IMAGES_S or 1 / STRETCH < by_images / by_imu < STRETCH:
-            return ""
-        apart = f"{by_images:.3g} s in {by_imu:.2f} s of HIGHRES_IMU's"
-        return f"the stamps of images advance by {apart}: not in nanoseconds?"
-
-    def _gravity(self) -> str:
+    def _of_rest(self) -> Iterator[str]:
+        """Compare the specific force at rest with gravity, and the attitudes told with both."""
         if self._samples < FEWEST:
-            return ""
-        force = self._force / self._samples
+            return
+        x, y, z = force = self._force / self._samples
         size = float(np.linalg.norm(force))
         if abs(size / GRAVITY - 1) > GRAVITY_RANGE:
-            return f"the accelerometer reads {size:.3g} at rest, not {GRAVITY:.3g} m/s^2: wrong units?"
-        if force[2] > GRAVITY / 2:
-            return f"the accelerometer reads {force[2]:+.1f} m/s^2 along z at rest: its sign is not that of body FRD"
-        return ""
-
-    def _attitude(self) -> str:
-        if self._samples < FEWEST:
-            return ""
-        x, y, z = self._force
+            yield f"the accelerometer reads {size:.3g} at rest, not {GRAVITY:.3g} m/s^2: wrong units?"
+        if z > GRAVITY / 2:
+            yield f"the accelerometer reads {z:+.1f} m/s^2 along z at rest: its sign is not that of body FRD"
         known = {"roll": math.atan2(-y, -z), "pitch": math.atan2(x, math.hypot(y, z))}
         if self._track is not None:
             known["yaw"] = math.radians(self._track.start.yaw_deg)
@@ -125,33 +117,28 @@ class Preflight:
                     source = "the track file" if name == "yaw" else "gravity"
                     degrees = f"{math.degrees(angle):+.1f} deg, by {source} {math.degrees(expected):+.1f}"
                     what = f"{kind.__name__.upper()}'s {name}"
-                    return f"{what} is {degrees}: its unit or sign is not that of {self._name}"
-        return ""
+                    yield f"{what} is {degrees}: its unit or sign is not that of {self._name}"
 
-    def _countdown(self) -> str:
+    def _of_race(self) -> Iterator[str]:
+        """Compare the race told with the profile's, and the map's legs with the track's, since a map's origin may shift."""
         expected, race = self._profile.race is not None, self._newest.get(RaceStatus)
         if not expected and race is not None and not race.go:
-            return f"the simulator counts down a race, but {self._name} defines none: this would be a false start"
+            yield f"the simulator counts down a race, but {self._name} defines none: this would be a false start"
         if expected and race is None and self._stamps[1] - self._stamps[0] > STATUS_S:
-            return f"no race status in {STATUS_S:g} s at rest, but {self._name} defines a race, whose GO it announces"
-        return ""
-
-    def _other_track(self) -> str:
-        """Compare legs from gate to gate, since a map's origin may shift. A map without positions is ignored."""
+            yield f"no race status in {STATUS_S:g} s at rest, but {self._name} defines a race, whose GO it announces"
         told: TrackMap | None = self._newest.get(TrackMap)
-        if self._track is None or told is None:
-            return ""
-        gates = [gate for gate in self._track.gates if not gate.is_ball]
-        if len(gates) < 2 or not np.any([gate.p_w for gate in told.gates]):
-            return ""
+        gates = [gate for gate in self._track.gates if not gate.is_ball] if self._track is not None else []
+        if self._track is None or told is None or len(gates) < 2 or not np.any([gate.p_w for gate in told.gates]):
+            return  # a map without positions is ignored
         if len(told.gates) != len(gates):
-            return f"the simulator's map has {len(told.gates)} gates, {self._track.name} has {len(gates)}"
+            yield f"the simulator's map has {len(told.gates)} gates, {self._track.name} has {len(gates)}"
+            return
         theirs, ours = (np.diff(p, axis=0) for p in ([g.p_w for g in told.gates], [g.centre_m for g in gates]))
         apart, long = np.linalg.norm(theirs - ours, axis=1), np.linalg.norm(ours, axis=1)
         leg = int((apart / (LEG_M + LEG * long)).argmax())
-        if apart[leg] < LEG_M + LEG * long[leg]:
-            return ""
-        return f"gate {leg + 1} of the simulator's map is {apart[leg]:.1f} m off {self._track.name}'s, relative to gate {leg}"
+        if apart[leg] >= LEG_M + LEG * long[leg]:
+            off = f"{apart[leg]:.1f} m off {self._track.name}'s, relative to gate {leg}"
+            yield f"gate {leg + 1} of the simulator's map is {off}"
 
     @property
     def _name(self) -> str:

@@ -78,4 +78,4 @@ RESULT = {"gates_passed": 1, "gates_total": 6, "race_time_s": None, "planned_tim
     ],
 )
 def test_an_end_without_a_result_or_one_line_is_a_defect(code, stderr, result, kind):
-    assert ended(code, stderr, result and {**result, "cause": ""}).kind == kind
+    assert ended(code, stderr, result and {**result, "cause": ""})["end"] == kind
