@@ -26,15 +26,16 @@ from gate_racer.estimation.eskf import ErrorStateEstimator
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import localise
 from gate_racer.estimation.registry import ESTIMATORS, make_estimator
-from gate_racer.link.messages import Arm, Attitude, AttitudeTarget, Imu
+from gate_racer.link.messages import Arm, Attitude, Imu
 from gate_racer.link.profile import RateDivider, load_profile
 from gate_racer.model.gate_offsets import SHARED
-from gate_racer.model.reprojection import mounted
+from gate_racer.model.reprojection import calibrated, mounted
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import ERROR, KNOWN, SCALE, STATES, Nominal, column
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
+from gate_racer.pilot.flight import set_point
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.lockstep import detections
@@ -62,6 +63,8 @@ TAKES = 20  # recorded flights per track, shared by the seeds
 BLIND = "dead reckoning"
 JUDGED = (BLIND, *ESTIMATORS)
 OF_SENSORS = ("b_a", "b_g", "accel_delay", "s_a", "s_g", "yaw", "tilt", "roll", "focal", "centre", "arm", "delay")
+OF_CAMERA = ("yaw", "tilt", "roll", "focal", "centre", "arm")
+BLANK = Nominal.at(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, RecordedFl
             x[P] += off
             control = controller.step(simulator.t, x, 1 / profile.command_hz)
             controller.prepare()
-            throttle = vehicle.throttle.throttle(control.u[3])
-            simulator.command(AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle))
+            simulator.command(set_point(control, vehicle))
         tick()
     assert race.status is RunStatus.FINISHED, race.cause
     fresh = RateDivider(profile.imu_fresh_hz, profile.imu_hz)
@@ -218,16 +220,7 @@ def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Tr
 
 def _calibrated(camera: Camera, true: dict[str, Array]) -> Camera:
     """Return the camera with its true mount and lens."""
-    (yaw,), (tilt,), (roll,) = (np.degrees(true[name]) for name in ("yaw", "tilt", "roll"))
-    focal, (cx, cy) = 1 + float(true["focal"][0]), true["centre"]
-    mount = {"yaw_deg": camera.yaw_deg + yaw, "tilt_deg": camera.tilt_deg + tilt, "roll_deg": camera.roll_deg + roll}
-    lens = {
-        "fx_px": camera.fx_px * focal,
-        "fy_px": camera.fy_px * focal,
-        "cx_px": camera.cx_px + cx,
-        "cy_px": camera.cy_px + cy,
-    }
-    return replace(camera, **mount, **lens, p_bc_m=tuple(camera.p_bc + true["arm"]))
+    return calibrated(camera, BLANK.having(**{name: true[name] for name in OF_CAMERA}))
 
 
 def _inertial(
@@ -339,10 +332,9 @@ def judged(plans: str, case: tuple[str, str, str, int]) -> dict[str, Any]:
 def _mount(camera: Camera, true: dict[str, Array]) -> dict[str, Array]:
     """Return the true angles of the camera in the IMU's axes, which are the filter's body axes."""
     R_sc = matrix(exp(true["misaligned"])).T @ _calibrated(camera, true).R_bc
-    blank = Nominal.at(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
 
     def miss(angles: Array) -> Array:
-        at = blank.having(yaw=angles[0], tilt=angles[1], roll=angles[2])
+        at = BLANK.having(yaw=angles[0], tilt=angles[1], roll=angles[2])
         return np.asarray(mounted(camera, at)[0].T - R_sc).ravel()
 
     return dict(zip(("yaw", "tilt", "roll"), least_squares(miss, np.zeros(3)).x[:, None], strict=True))

@@ -19,13 +19,13 @@ import numpy as np
 
 from gate_racer.benchmarks.tables import Result, conclude, script
 from gate_racer.common.errors import exit_code
-from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.mpc.problem import Problem, Solver, load_settings
 from gate_racer.mpc.solvers.acados import AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
+from gate_racer.pilot.flight import set_point
 from gate_racer.pilot.records.result import rms
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
@@ -39,6 +39,7 @@ from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation, World, as_believed
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.dynamics import GRAVITY
+from gate_racer.vehicle.rotation import as_vector
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # Hz, and ticks between commands: 60 Hz, as on the link
@@ -106,12 +107,10 @@ def fly(
     """
     rng = np.random.default_rng(seed)
     track, flown = world.track, world.vehicle
-    start = track.start
+    start, limit_s = track.start, patience * plan.total_time
     if scatter:
-        x, y, z = start.position_m
         dx, dy = rng.uniform(-SCATTER_M, SCATTER_M, 2)
-        start = replace(start, position_m=(x + dx, y + dy, z))
-    limit_s = patience * plan.total_time
+        start = replace(start, position_m=as_vector(start.p_wb + [dx, dy, 0.0]))
     plant = make_plant(flown, start, natural(flown), Colliders(track), forces_of(world, seed))
     referee = Referee(track, plan.laps, limit_s)
     plant.armed = True
@@ -129,9 +128,7 @@ def fly(
             flight.solve_s.append(control.solve_s)
             flight.fallbacks += control.source is not Source.SOLVED
             flight.errors_m.append(controller.reference.distance(control.theta, plant.truth.p_wb))
-            throttle = vehicle.throttle.throttle(control.u[3])
-            omega = tuple(control.u[:3]) if by_rates else (0.0, 0.0, 0.0)
-            plant.command(t, AttitudeTarget(tuple(control.q_wb), omega, throttle, by_rates))
+            plant.command(t, set_point(control, vehicle, by_rates))
         count += 1
         contacts = plant.advance(count / PHYSICS_HZ)
         referee.watch(plant.truth, contacts)
