@@ -88,6 +88,7 @@ class TrueStateFlight:
 
     @property
     def margin_m(self) -> float:
+        """Least gate margin, m; NaN if no gate was passed."""
         return min(self.margins_m, default=float("nan"))
 
 

@@ -112,6 +112,7 @@ class DriftFilter:
         return F @ self.x, F @ self.P @ F.T + noise.covariance(dt)
 
     def begin(self, t: float) -> None:
+        """Start the growth of drift at t (s)."""
         self.t = t
 
     def predict(self, t: float) -> None:

@@ -91,6 +91,7 @@ class State:
 
     @property
     def cov_p(self) -> Array:
+        """Covariance (3, 3) m^2 of the position."""
         return self.cov[:3, :3]
 
     @property

@@ -120,6 +120,8 @@ class _Evidence:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
+    """What agreeing images say of one gate."""
+
     gate: int
     images: int
     step_w: Array  # (3,) m, weighted mean

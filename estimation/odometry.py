@@ -54,6 +54,7 @@ class InertialOdometry:
         return self.pose.t
 
     def release(self) -> None:
+        """End the rest: set the biases to the mean errors at rest."""
         self._at_rest = False
         if self.rest_samples:
             q = self.pose.q_wb
@@ -70,6 +71,7 @@ class InertialOdometry:
         self._accel_sum, self._gyro_sum = np.zeros(3), np.zeros(3)
 
     def imu(self, sample: Imu) -> bool:
+        """Integrate to the sample's time; return whether it was used: not if it is old or implausible."""
         accel, gyro = np.array(sample.accel), np.array(sample.gyro)
         if not plausible(sample) or sample.t <= self.pose.t:
             self.health.samples_refused += 1

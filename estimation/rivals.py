@@ -99,6 +99,7 @@ class _Track:
     seen: int = 1
 
     def advance(self, t: float) -> None:
+        """Predict to a later time t (s)."""
         if t > self.t:
             transition, noise = singer(t - self.t)
             self.x, self.cov = transition @ self.x, transition @ self.cov @ transition.T + noise

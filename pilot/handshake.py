@@ -146,6 +146,7 @@ class Preflight:
 
 
 def _wrapped(angle: float) -> float:
+    """Return an angle (rad) within half a turn of zero."""
     return math.remainder(angle, math.tau)
 
 

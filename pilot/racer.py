@@ -190,6 +190,7 @@ class Racer:
 
     @property
     def counters(self) -> FlightCounters:
+        """Counts of fall-backs and late commands."""
         return self._flight.counters
 
     def _planned(self, warm: Plan | None) -> Plan:

@@ -233,6 +233,7 @@ class Replanning:
         return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
 
     def _refused(self, request: _Request, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
+        """Return why a plan is not taken over; empty if it is."""
         if answer is None:
             return "no answer in time"
         if not answer.ok:

@@ -165,6 +165,8 @@ TRY_S = 25.0  # time-out of an attempt
 
 
 class Recovery:
+    """One attempt at a gate of the course."""
+
     def __init__(self, gate: Gate, track: Track, t: float):
         self.stage, self.gate = RecoveryStage.STOP, gate
         self._begun = self._stage_t = t

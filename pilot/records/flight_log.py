@@ -117,6 +117,7 @@ class FlightLog:
             self._view.offer(channel, t, {"t": t, **fields})
 
     def image(self, t: float, jpeg: bytes) -> None:
+        """Write one camera image, exposed at t, s."""
         entry = _Entry(self._image, t, jpeg, is_image=True)
         if self.images:
             self._add(entry)
