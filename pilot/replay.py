@@ -5,7 +5,7 @@ import base64
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from gate_racer.common.settings import settings_of
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.link.logs.ratm import LATE_S, read_ratm
+from gate_racer.link.logs.ratm import LATE_S
 from gate_racer.link.logs.samples import rigid
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
@@ -26,7 +26,7 @@ from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector, decode
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.records.imported import THIN, course_of, is_imported, is_ratm, ratm_course, read_any_records
+from gate_racer.pilot.records.imported import course_of, equipped, is_imported, read_any_records
 from gate_racer.pilot.records.result import interpolated, rms
 from gate_racer.pilot.replay_flight import LOGGED, ReplaySettings
 from gate_racer.tracks.track import Track, load_track, load_track_of
@@ -264,11 +264,7 @@ def _models(settings: ReplaySettings, source: Path, about: dict[str, Any]) -> tu
             flown = settings.vehicle or within(about["vehicle"], f"{source}: vehicle")
         return load_track_of(name, settings.track or None), load_vehicle(flown), GateAppearance()
     vehicle = load_vehicle(settings.vehicle or IMPORTED_VEHICLE)
-    if not is_ratm(source):
-        return load_track(settings.track) if settings.track else course_of(source), vehicle, GateAppearance()
-    with reading(source):
-        track, camera = ratm_course(read_ratm(source))
-    return load_track(settings.track) if settings.track else track, replace(vehicle, camera=camera), THIN
+    return load_track(settings.track) if settings.track else course_of(source), *equipped(vehicle, source)
 
 
 def run(arguments: argparse.Namespace) -> int:

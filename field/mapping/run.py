@@ -3,7 +3,6 @@
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ from gate_racer.field.files import DIGITS
 from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
 from gate_racer.field.mapping.cli import MappingSettings
 from gate_racer.field.mapping.flight import MapError, read_flight
-from gate_racer.link.logs.ratm import read_ratm
-from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.records.imported import THIN, is_ratm, ratm_course
+from gate_racer.pilot.records.imported import equipped
 from gate_racer.tracks.track import GateFrame, Start
 from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -37,10 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     if count is None or out is None:
         raise UserError("--gates N and --out FILE are needed")
     require_outputs((out, out.with_suffix(".png"), arguments.json), *arguments.log, settings.vehicle)
-    vehicle, frame = load_vehicle(settings.vehicle), settings.frame
-    look = GateAppearance()
-    if is_ratm(arguments.log[0]):
-        vehicle, look = replace(vehicle, camera=ratm_course(read_ratm(arguments.log[0]))[1]), THIN
+    vehicle, look = equipped(load_vehicle(settings.vehicle), arguments.log[0])
+    frame = settings.frame
     detector = open_detector(settings.detector, vehicle.camera) if settings.detector else None
     at = _numbers(settings.start)
     flights = [read_flight(path, detector) for path in arguments.log]

@@ -21,9 +21,10 @@ from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.camera import Camera, CameraDoubt
+from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
+from gate_racer.vehicle.vehicle import Vehicle
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
 EARLIER_S = 0.2  # s before that, when it is still at rest
@@ -80,15 +81,14 @@ def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     yield from in_order([*events, end])
 
 
-def ratm_course(flight: RatmFlight) -> tuple[Track, Camera]:
-    """Return course and camera of a TII-RATM folder. Raises ValueError where a gate's markers make no square."""
+def _ratm_course(flight: RatmFlight) -> Track:
+    """Return the course of a TII-RATM folder. Raises ValueError where a gate's markers make no square."""
     roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(from_matrix(flight.R_wb[0])))
     x, y, z = flight.p_wb[0].tolist()
     gates = tuple(_gate(markers, flight) for markers in flight.markers_w)
     low, high = flight.markers_w.min(axis=(0, 1)) - ROOM_M, flight.markers_w.max(axis=(0, 1)) + ROOM_M
     bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], high[2]))
-    track = Track("ratm", Start((x, y, z), yaw, pitch, roll), bounds, gates, False, None)
-    return track, replace(flight.camera, doubt=DOUBT)
+    return Track("ratm", Start((x, y, z), yaw, pitch, roll), bounds, gates, False, None)
 
 
 def _gate(markers_w: Array, flight: RatmFlight) -> Gate:
@@ -167,6 +167,13 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     return [*events, (end, "/phase", {"t": end, "phase": "the log ends", "reason": "; ".join(log.notes)})]
 
 
+def equipped(vehicle: Vehicle, path: Path) -> tuple[Vehicle, GateAppearance]:
+    """Return a vehicle with the camera of a foreign log, if that has one, and how the gates look in it."""
+    if not is_ratm(path):
+        return vehicle, GateAppearance()
+    return replace(vehicle, camera=replace(read_ratm(path).camera, doubt=DOUBT)), THIN
+
+
 def course_of(path: Path) -> Track:
     """Return the course of a foreign log: TII-RATM's gates, or none; it starts at the pose of autopilot or truth where the
     IMU's samples begin.
@@ -174,7 +181,7 @@ def course_of(path: Path) -> Track:
     if is_ratm(path):
         flight = read_ratm(path)
         with reading(path):
-            return ratm_course(flight)[0]
+            return _ratm_course(flight)
     log = read_log_signals(path)
     with reading(path):
         p, q = log.get("p", "true_p"), log.get("q", "true_q")
