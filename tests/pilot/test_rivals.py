@@ -71,9 +71,12 @@ class Straight:
         return rows
 
 
-def watch_of(own=2, bounds=BOX, obstacles=()):
-    room = PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
-    return RivalWatch(StartGrid(own, Known.TOLD, {}), RADIUS_M, room, ReceivedRivals(own))
+def room_of(bounds=BOX, obstacles=()):
+    return PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
+
+
+def watch_of(own=2, **course):
+    return RivalWatch(StartGrid(own, Known.TOLD, {}), RADIUS_M, room_of(**course), ReceivedRivals(own))
 
 
 def here(t=1.0, x=0.0, y=0.0):
@@ -232,8 +235,7 @@ def test_a_rival_s_place_goes_over_the_wire():
 def seen_watch(tracker=None):
     """Return the rival watch of a pilot at the origin, second on the grid, by camera; the first is 1 m to its left."""
     grid = StartGrid(2, Known.SEEN, {1: (0.0, -1.0, 0.0)})
-    room = PassingRoom(SimpleNamespace(bounds=BOX, obstacles=(), gates=()), RADIUS_M)
-    return RivalWatch(grid, RADIUS_M, room, tracker or SimpleNamespace(estimates=list))
+    return RivalWatch(grid, RADIUS_M, room_of(), tracker or SimpleNamespace(estimates=list))
 
 
 def test_who_sees_nobody_at_the_start_leaves_the_line_to_the_one_on_its_left_for_a_while():
@@ -325,7 +327,7 @@ def pursuit(lead_m, y_m, rival_pace, pace, line):
 
 def goes_on(lead_m, y_m, opening_s):
     """Whether one who has begun to pass goes on when the rival turns out to be as fast, with an opening ahead."""
-    overtaking = Overtaking(PassingRoom(SimpleNamespace(bounds=BOX, obstacles=(), gates=()), RADIUS_M), RADIUS_M)
+    overtaking = Overtaking(room_of(), RADIUS_M)
     assert overtaking.tube(1, pursuit(1.6, 0.0, 0.7, 1.0, Straight(9.0))) is not None
     return overtaking.tube(1, pursuit(lead_m, y_m, 1.0, 1.0, Straight(opening_s))) is not None
 
