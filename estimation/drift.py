@@ -77,11 +77,6 @@ class DriftNoise:
         v = self.velocity_step + q * dt + r * dt**2
         return np.kron(np.array([[p, pv], [pv, v]]), np.eye(3))
 
-    @property
-    def between(self) -> "DriftNoise":
-        """Noise between images: without the terms added once per prediction."""
-        return replace(self, position_step=0.0, velocity_step=0.0)
-
 
 # The paper's constants, per camera frame (30 Hz): for visual-inertial odometry, whose position jumps.
 SWIFT_NOISE = DriftNoise(0.05, 0.1, first_p=0.0, first_v=0.0)
@@ -95,7 +90,8 @@ class DriftFilter:
     """Kalman filter of the drift, at the time of the last exposure."""
 
     def __init__(self, noise: DriftNoise):
-        self._noise, self._between = noise, noise.between
+        self._noise = noise
+        self._between = replace(noise, position_step=0.0, velocity_step=0.0)  # an image is a prediction
         self.x = np.zeros(6)
         self.P = np.diag([noise.first_p**2] * 3 + [noise.first_v**2] * 3)
         self.t: float | None = None
