@@ -199,13 +199,17 @@ class Axes:
         }
         keys = [one for one in keys_of(RunSettings()) if one.name not in APART]
         values |= {one.name: one.about.choices for one in keys if one.about.choices}
-        texts = {name: [f"{name}={value}" for value in known] for name, known in values.items()}
+        texts = {name: by_key(name, known) for name, known in values.items()}
         switches = [one for one in keys if isinstance(one.default, bool)]
         texts |= {one.name: ["", f"{one.name}={str(not one.default).lower()}"] for one in switches}
         return cls(
             [courses or names(TRACKS), *(texts[name] for name in GOVERNED)],
             [known for name, known in texts.items() if name not in GOVERNED],
         )
+
+
+def by_key(name: str, values: Iterable[Any]) -> list[str]:
+    return [f"{name}={value}" for value in values]
 
 
 def named(text: str) -> tuple[str, str]:
@@ -287,7 +291,8 @@ def flown(title: str, a: argparse.Namespace, flights: Sequence[Combination]) -> 
             outcome = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
             return ended(done.returncode, done.stderr, outcome)
 
-    heads = ["course", *(max(named(text)[0] for text in texts) for texts in list(zip(*flights, strict=True))[1:])]
+    _, *columns = zip(*flights, strict=True)
+    heads = ["course", *(max(named(text)[0] for text in texts) for texts in columns)]  # some texts of a key are empty
     rows = []
     with ThreadPoolExecutor(a.workers) as workers:
         for (course, *texts), ending in zip(flights, workers.map(fly, flights), strict=True):
@@ -317,20 +322,11 @@ def every_option(a: argparse.Namespace) -> list[Result]:
     return flown(title, a, covering(Axes.of(a.tracks)))
 
 
-def by_key(name: str, values: Iterable[str]) -> list[str]:
-    return [f"{name}={value}" for value in values]
-
-
 def told(a: argparse.Namespace) -> list[Result]:
     """Return the races with a told state beside those by camera and IMU alone, by course, profile and controller."""
-    axes = (
-        a.tracks,
-        by_key("link.profile", names(PROFILES)),
-        by_key("controller.name", CONTROLLERS),
-        [PROJECTED],
-        ["", TOLD],
-    )
-    return flown("Races by camera and IMU, and with a told state", a, list(product(*axes)))
+    profiles, controllers = by_key("link.profile", names(PROFILES)), by_key("controller.name", CONTROLLERS)
+    flights = list(product(a.tracks, profiles, controllers, [PROJECTED], ["", TOLD]))
+    return flown("Races by camera and IMU, and with a told state", a, flights)
 
 
 def vehicles(a: argparse.Namespace) -> list[Result]:
