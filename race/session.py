@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.common.command import plain, write_json
+from gate_racer.common.command import complain, plain, write_json
 from gate_racer.common.config import names
-from gate_racer.common.errors import UserError, say
+from gate_racer.common.errors import UserError, escaped, say
 from gate_racer.common.files import FileError
 from gate_racer.common.parts import LIVE_PATIENCE_S, PATIENCE_S
 from gate_racer.link.camera import CameraReceiver
@@ -42,7 +42,7 @@ from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptibl
 from gate_racer.pilot.lockstep import LockstepFlight, UdpLink, fly_lockstep_live
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
 from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.records.console import Console, StatusLine, warn
+from gate_racer.pilot.records.console import Console, StatusLine
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
@@ -363,7 +363,7 @@ def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdic
     try:
         draw_flight(plot, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
     except FileError as error:
-        warn(str(error))
+        complain(f"warning: {escaped(str(error))}")
 
 
 def excite(session: Session) -> tuple[Path, str]:

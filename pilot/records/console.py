@@ -18,11 +18,6 @@ CLOSE_S = 1.0  # s to write the remaining lines at the end
 CLEAR = "\r\x1b[K"
 
 
-def warn(sentence: str) -> None:
-    """Write a line to stderr, if there is one; may block, so not for use in flight."""
-    _write(f"warning: {escaped(sentence)}\n")
-
-
 def _write(text: str) -> None:
     """Write without Python's buffer, whose lock would outlive a thread that hangs."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never open
