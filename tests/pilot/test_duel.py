@@ -8,11 +8,11 @@ import pytest
 from gate_racer.benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import ReceivedRivals
-from gate_racer.link.messages import AttitudeTarget, RivalState
+from gate_racer.link.messages import RivalState
 from gate_racer.mpc.avoidance import P, V
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.flight import EndReason
+from gate_racer.pilot.flight import EndReason, set_point
 from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
@@ -110,8 +110,7 @@ def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq
             progress.allowed = way.pace
             control = controller.step(t, now, COMMAND_TICKS / PHYSICS_HZ)
             controller.prepare()
-            throttle = dcl.throttle.throttle(control.u[3])
-            plant.command(t, AttitudeTarget(tuple(control.q_wb), tuple(control.u[:3]), throttle, True))
+            plant.command(t, set_point(control, dcl))
         count += 1
         referee.watch(plant.truth, plant.advance(count / PHYSICS_HZ))
     margins_m = referee.race.gate_margins_m

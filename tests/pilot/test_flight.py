@@ -122,15 +122,6 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(sprint, tmp_path, undrawn
     assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
 
 
-@pytest.mark.soak
-def test_gyro_alone_finishes_the_second_course(tmp_path, undrawn):
-    profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", "attitude_hz: 120.0", "attitude_hz: 0")
-    keys = "controller.name=tracking", f"plan.folder={tmp_path}"
-    outcome = raced(tmp_path, "vq2", "--profile", profile, "--set", *keys)
-    assert outcome["status"] == "finished" and outcome["min_margin_m"] > 0.25
-    assert outcome["vision"]["nis"] < 2.0 and not outcome["vision"]["commands_lost"]
-
-
 def test_the_embedded_simulator_flies_in_real_time(hop_plans, tmp_path, undrawn):
     """By a profile of one's own, whose name is not that of a shipped one: the simulator has to get the file."""
     profile = changed(tmp_path, few_images("spec", tmp_path), "name: spec", "name: own")
