@@ -20,6 +20,7 @@ from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.logs.reader import read_log_signals
 from gate_racer.link.logs.samples import LoggedSignals, Samples
 from gate_racer.perception.association import Associator
+from gate_racer.pilot.records.result import rms
 from gate_racer.pilot.replay import IMPORTED_VEHICLE, LogRecords, read_log, replay
 from gate_racer.race.lockstep import detections
 from gate_racer.sim.view.projected import ProjectedCamera
@@ -81,9 +82,9 @@ def flown(path: Path) -> dict[str, Any]:
         run = replay(seen(log, track, vehicle.camera, (p, q), hidden_s), track, vehicle, estimator, None)
         error = p.at(run.t) - [state.p_wb for state in run.states]
         nees = [e @ np.linalg.solve(state.cov_p, e) for e, state in zip(error, run.states, strict=True)]
-        row[f"{hidden_s:g} s hidden: m"] = float(np.sqrt((error**2).sum(axis=1).mean()))
+        row[f"{hidden_s:g} s hidden: m"] = rms(np.linalg.norm(error, axis=1))
         row[f"{hidden_s:g} s hidden: NEES"] = float(np.mean(nees))
-    row["on-board error m"] = float(np.sqrt(((signals.get("p").at(p.t) - p.values) ** 2).sum(axis=1).mean()))
+    row["on-board error m"] = rms(np.linalg.norm(signals.get("p").at(p.t) - p.values, axis=1))
     return row
 
 

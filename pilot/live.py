@@ -39,10 +39,8 @@ FINISH_S = 5.0  # s, latest report of a finish by real builds
 
 def exit_code_of(cause: str) -> int | None:
     """Return the shell's exit code if a signal ended the flight; else None."""
-    for name, text in CAUSES.items():
-        if cause == text:
-            return 128 + getattr(signal, name)
-    return None
+    name = next((name for name, text in CAUSES.items() if text == cause), None)
+    return None if name is None else 128 + getattr(signal, name)
 
 
 def interruptible(pilot: AnyPilot) -> AbstractContextManager[None]:
