@@ -37,24 +37,23 @@ AXES = ("right", "down")
 
 @dataclass(frozen=True)
 class Share:
-    """Fraction of n margins below the quantile of this predicted probability."""
+    """Fraction of margins below the quantile of this predicted probability."""
 
     predicted: float
     flown: float
     low: float  # 95 % interval of the fraction
     high: float
-    n: int
     gates: int  # number of gates at which the fraction lies in the band
 
 
 def share(predicted: float, by_gate: list[Array]) -> Share:
     """Return the fraction of margins below a quantile, from the predicted probabilities of less than each, by gate."""
     hits = [int((u < predicted).sum()) for u in by_gate]
-    n = sum(map(len, by_gate))
-    found = binomtest(sum(hits), n).proportion_ci(BAND)
+    test = binomtest(sum(hits), sum(map(len, by_gate)))
+    found = test.proportion_ci(BAND)
     bands = [binom.interval(BAND, len(u), predicted) for u in by_gate]
     inside = sum(bool(low <= k <= high) for k, (low, high) in zip(hits, bands, strict=True))
-    return Share(predicted, sum(hits) / n, float(found.low), float(found.high), n, inside)
+    return Share(predicted, test.statistic, float(found.low), float(found.high), inside)
 
 
 @dataclass(frozen=True)
