@@ -57,7 +57,10 @@ AHEAD_M = 0.1  # m, least depth of a corner with a usable projection
 BORDER_PX = 2.0  # px, margin of the image's border within which a corner may be cut
 ALL_FREE = 0.99  # fraction of the frame that is not occluded, above which it counts as free
 ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # m and rad, standard deviations of a flight about its plan
+EMPTY_EVERY = 8  # images between those in which the camera is turned away from all gates, where possible
+TURNS = 24  # headings tried to turn away
 NONE = np.empty(0)
+BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # corners of a box
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,11 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkShot:
+    """Image with ground truth."""
+
     jpeg: bytes
     openings: list[Opening]
+    empty: bool  # no part of a gate's frame is in the image
     pose: tuple[Array, Array]
 
 
@@ -100,12 +106,17 @@ def flight(
     plan: Plan, track: Track, vehicle: Vehicle, style_name: str, seed: int, frames: int
 ) -> Iterator[BenchmarkShot]:
     """Yield images along the plan, uniform in time, with random errors of the pose."""
-    rng = np.random.default_rng([seed, 7])
+    rng, camera = np.random.default_rng([seed, 7]), vehicle.camera
     with closing(_Photographer(track, vehicle, load_style(style_name), seed)) as photographer:
         for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
             x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
             p_wb = x[:3] + rng.normal(0, ASTRAY_M, 3)
             q_wb = np.array(product(x[3:7] / np.linalg.norm(x[3:7]), exp(rng.normal(0, ASTRAY_RAD, 3))))
+            for turn in rng.uniform(0, 2 * np.pi, TURNS if n % EMPTY_EVERY == EMPTY_EVERY - 1 else 0):
+                away = np.array(product(exp([0.0, 0.0, turn]), q_wb))
+                if _empty(track, camera, p_wb, away):
+                    q_wb = away
+                    break
             yield photographer.shot(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
 
 
@@ -131,9 +142,11 @@ def approaches(track: Track, vehicle: Vehicle, style_name: str, seed: int, frame
 
 
 class _Photographer:
+    """Renderer of images with ground truth."""
+
     def __init__(self, track: Track, vehicle: Vehicle, style: RenderingStyle, seed: int):
         style = replace(style, readout_s=0.0)  # a rolling shutter would displace the true corners
-        self._camera = vehicle.camera
+        self._track, self._camera = track, vehicle.camera
         self._labeller, self._feed = Labeller(track, vehicle.camera, style), Feed(track, vehicle, style, seed)
         self._depth = RenderedCamera(track, vehicle.camera, style, seed)
         self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=style.depth_m))
@@ -145,7 +158,7 @@ class _Photographer:
         labels = self._labeller.label(p_wb, q_wb, self._depth.depth_m())
         faces_px = _near_faces(labels, self._rims, camera, p_wb, q_wb)
         openings = _openings(labels, faces_px, camera)
-        return BenchmarkShot(jpeg, openings, (p_wb, q_wb))
+        return BenchmarkShot(jpeg, openings, _empty(self._track, camera, p_wb, q_wb), (p_wb, q_wb))
 
     def close(self) -> None:
         self._feed.close()
@@ -179,7 +192,24 @@ def _openings(labels: Labels, near_faces_px: Array, camera: Camera) -> list[Open
     return openings
 
 
+def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
+    """Check whether all gates' frames lie outside the image or behind the camera, regardless of occlusion."""
+    eye_w, R_wc = camera.pose(p_wb, q_wb)
+    left, right = -camera.cx_px / camera.fx_px, (camera.width_px - camera.cx_px) / camera.fx_px
+    top, bottom = -camera.cy_px / camera.fy_px, (camera.height_px - camera.cy_px) / camera.fy_px
+    for gate in drawn_gates(track):
+        box_g = np.array([gate.depth_m, gate.outer_m, gate.outer_m]) / 2 * BOX
+        x, y, z = ((gate.p_wg + box_g @ gate.R_wg.T - eye_w) @ R_wc).T
+        # The whole box lies outside one plane of the frustum.
+        out = ((x < left * z), (x > right * z), (y < top * z), (y > bottom * z), z < 0)
+        if not any(side.all() for side in out):
+            return False
+    return True
+
+
 class OpeningMatch(NamedTuple):
+    """Opening and its detection, if any."""
+
     opening: Opening
     errors_px: Array = NONE  # (n,) distances of corners visible in the detection and ahead of the camera
     nees: Array = NONE  # (n,) NEES of these corners
@@ -213,20 +243,25 @@ def outward_offset(error_px: Array, truth_px: Array) -> tuple[float, Array]:
 
 @dataclass
 class DetectionTally:
+    """Statistics of one detector on one set of images."""
+
     detector: Detector
     rng: np.random.Generator
     demanded: list[OpeningMatch] = field(default_factory=list)
     partial: list[OpeningMatch] = field(default_factory=list)
     true: int = 0
     false: int = 0
-    ms: list[float] = field(default_factory=list)
+    empty: int = 0  # images without a gate
+    false_in_empty: int = 0
+    ms: list[float] = field(default_factory=list)  # of images with a gate
     fixes: list[tuple[float, float]] = field(default_factory=list)  # relative range error, NEES
 
     def look(self, shot: BenchmarkShot, associator: Associator) -> None:
+        """Run the detector on an image."""
         image = decode_image(shot.jpeg)
         start = time.thread_time()
         found = self.detector.detect(image)
-        self.ms.append(1e3 * (time.thread_time() - start))
+        self.ms += [] if shot.empty else [1e3 * (time.thread_time() - start)]
         left = list(found)
         for opening in sorted(shot.openings, key=lambda o: (not o.demanded, not o.partial, -o.size_px)):
             hits = [(one.errors_px.max(), k, one) for k, d in enumerate(left) if len((one := hit(d, opening)).nees)]
@@ -236,6 +271,8 @@ class DetectionTally:
                 (self.demanded if opening.demanded else self.partial).append(match)
                 self.true += bool(hits)
         self.false += len(left)
+        self.empty += shot.empty
+        self.false_in_empty += shot.empty * len(left)
         p_wb, q_wb = shot.pose
         prior = p_wb + self.rng.normal(0, PRIOR_M, 3)
         q_prior = np.array(product(q_wb, exp(self.rng.normal(0, PRIOR_RAD, 3))))
@@ -247,7 +284,8 @@ class DetectionTally:
         bias, nees = np.array(self.fixes or [(np.nan, np.nan)]).T
         found = [(one.opening.size_px, len(one.nees) > 0) for one in self.demanded]
         return (
-            {"precision": self.true / max(self.true + self.false, 1)}
+            {"precision": self.true / max(self.true + self.false, 1), "images without a gate": self.empty}
+            | {"false in these": self.false_in_empty}
             | {f"recall from {px:.0f} px": _mean([hit for size, hit in found if size >= px]) for px in RECALL_PX}
             | {"recall of partly visible": _mean([len(one.nees) > 0 for one in self.partial])}
             | {"ms": np.median(self.ms or [np.nan]), "fixes": len(self.fixes)}
