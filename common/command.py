@@ -21,10 +21,10 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 from gate_racer.common.config import read_fields
-from gate_racer.common.errors import UserError, exit_code, nearest, say
+from gate_racer.common.errors import UserError, closest, exit_code, say
 from gate_racer.common.files import require_output, write_file
 from gate_racer.common.launch import QUIET, load
-from gate_racer.common.settings import add_settings, instead
+from gate_racer.common.settings import add_settings, instead, spelled
 
 STDOUT = Path("-")
 TRACK_OPTIONS, TRACK_ARGUMENTS = ("--track", "--tracks"), ("track", "what")  # a course, by option or by place
@@ -82,16 +82,23 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 
     def refuse(message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        if sets := instead(parser, unknown):
-            raise UserError(f"{unknown}: is no option; use {sets}")
-        near = nearest(unknown, parser._option_string_actions) if unknown else ""
-        raise UserError(f"{message}{near and ';' + near} ({parser.prog} --help)")
+        near = closest(unknown and spelled(unknown), [*options, *sets])
+        hint = near and f"; did you mean {sets.get(near, near)}?"
+        raise UserError(f"{message}{hint} ({parser.prog} --help)")
+
+    within = [a.choices.values() for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    lines = (parser, *itertools.chain(*within))
+    options = {option for one in lines for option in one._option_string_actions}
+    sets = {option: how for one in lines for option, how in instead(one).items()}
 
     def performed() -> int:
-        within = [a.choices.values() for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-        for one in (parser, *itertools.chain(*within)):
+        for one in lines:
             one.error = refuse  # argparse's own prints the whole usage first
-        arguments = parser.parse_args(_understood(parser, sys.argv[1:]))
+        words = _understood(parser, sys.argv[1:])
+        for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+            if option not in options and (how := sets.get(spelled(option))):
+                raise UserError(f"{option}: is no option; use {how}")
+        arguments = parser.parse_args(words)
         with contextlib.ExitStack() as streams:
             if arguments.quiet:
                 streams.enter_context(contextlib.redirect_stderr(_Hushed(sys.stderr)))
@@ -106,7 +113,7 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 
 def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """Return the command line with `--track` as the command spells it."""
-    options = parser._option_string_actions
+    options = {**parser._option_string_actions, **instead(parser)}
     named = any(action.dest in TRACK_ARGUMENTS for action in parser._actions if not action.option_strings)
     understood: list[str] = []
     for word in words:

@@ -36,9 +36,15 @@ def meant(name: str, known: Iterable[str], what: str, otherwise: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name nearest to an unknown one, as a question behind a semicolon; empty if none is near."""
+    near = closest(name, known)
+    return f" did you mean {near}?" if near else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the known name nearest to an unknown one; empty if none is near."""
     by_spelling = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold(), by_spelling, 1)
-    return f" did you mean {by_spelling[near[0]]}?" if near else ""
+    return by_spelling[near[0]] if near else ""
 
 
 def exit_code(main: Callable[[], int | None]) -> int:

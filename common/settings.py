@@ -149,12 +149,19 @@ def add_settings(
     parser.set_defaults(given=(), **({} if file else {"config": None}))
 
 
-def instead(parser: argparse.ArgumentParser, option: str) -> str:
-    """Return how the keys are set that a user may mean by an unknown option, the last part of their names; else ""."""
+def spelled(name: str) -> str:
+    """Return the option that a user may expect for a key, by the last part of its name without the unit."""
+    return "--" + UNIT.sub("", name.rpartition(".")[2].lstrip("-").replace("-", "_")).replace("_", "-")
+
+
+def instead(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return what sets the keys of a command without an option of their own, by the option that a user may expect."""
     settings, _ = getattr(parser, "described", (None, None))
-    names = [one.name for one in keys_of(settings)] if settings is not None else []
-    spelled = {name: "--" + UNIT.sub("", name.rpartition(".")[2]).replace("_", "-") for name in names}
-    return " or ".join(f"--set {name}=VALUE" for name in names if spelled[name] == option)
+    sets: dict[str, str] = {}
+    for one in keys_of(settings) if settings is not None else ():
+        if (option := spelled(one.name)) not in parser._option_string_actions:
+            sets[option] = " or ".join(filter(None, (sets.get(option), f"--set {one.name}=VALUE")))
+    return sets
 
 
 def _form(one: Key) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from gate_racer.estimation.estimator import INFLATION, ExposureState, MapEstimator, State
 from gate_racer.estimation.odometry import InertialOdometry, Pose, estimated
@@ -125,7 +124,10 @@ class DriftFilter:
         """
         self.predict(t)
         H_all = np.tile(H, (len(drifts), 1))
-        K, P = joseph(self.P, H_all, block_diag(*covariances))
+        R = np.zeros((len(drifts), 3, len(drifts), 3))
+        for k, cov in enumerate(covariances):
+            R[k, :, k] = cov
+        K, P = joseph(self.P, H_all, R.reshape(len(H_all), len(H_all)))
         self.x = self.x + K @ (drifts.ravel() - H_all @ self.x)
         self.P = 0.5 * (P + P.T)
 

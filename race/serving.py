@@ -36,7 +36,7 @@ from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.renderer import shoot
 from gate_racer.sim.view.style import load_style
-from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet
+from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
 from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer, stop_on_signals
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
@@ -183,7 +183,7 @@ def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMa
     if (masks := options.get(MASKS_OPTION, DOCUMENTED)) not in MASKS:
         raise UserError(f"{link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}")
     imu = f"{desk[0]}:{options.get(IMU_OPTION, imu_port(profile.system))}"
-    return desk, MASKS[masks], CopterSimImu(parse_address(imu, 0), profile)
+    return desk, MASKS[masks], open_imu(parse_address(imu, 0), profile, IMU_OPTION in options)
 
 
 def violations(referee: Referee) -> list[str]:

@@ -99,12 +99,15 @@ class Lens:
             slope = self._least_area(radii) * radii / at
         flat = slope * (1 + radii**2) < FLAT * at / np.arctan(radii)
         last = int(flat.argmax()) - 1 if flat.any() else len(radii) - 1
-        stretch = (at / radii)[: np.searchsorted(at[:last], edge) + 1].max()
-        if last < 0 or at[last] < edge or stretch > MOST_STRETCH:
+        stretch = float((at / radii)[: np.searchsorted(at[:last], edge) + 1].max())
+        if last < 0 or at[last] < edge:
+            fault = "folds the picture" if flat.any() else "shows more than 174 deg, which no pinhole does"
+        else:
+            fault = f"stretches the picture {stretch:.3g} times" if stretch > MOST_STRETCH else ""
+        if fault:
             named = zip(("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2"), (*self.k, *self.p), strict=True)
             given = ", ".join(f"{name} {value:g}" for name, value in named if value)
-            faults = f"folds the picture, stretches it more than {MOST_STRETCH:g} times, or shows more than 174 deg"
-            raise ValueError(f"the lens ({self.model}: {given}) {faults}")
+            raise ValueError(f"the lens ({self.model}: {given}) {fault}")
         reach = radii[last]
         if at[last] > corner:
             reach = min(OUTSIDE * np.interp(corner, at[: last + 1], radii[: last + 1]), reach)

@@ -265,7 +265,7 @@ class Vehicle(Limited):
     rate_lag_s: Vector = limited(positive=True, most=2.0)  # s, first-order lag, per body axis
     drag_linear_1_s: Vector = limited(least=0.0, most=50.0)  # 1/s, per body axis
     drag_quadratic_1_m: float = limited(least=0.0, most=10.0)  # 1/m, isotropic
-    speed_max_m_s: float = limited(positive=True)  # m/s
+    speed_max_m_s: float = limited(positive=True, most=1000.0)  # m/s
     command_delay_s: float = limited(least=0.0, most=2.0)  # s, from a command to its first effect
     camera: Camera = limited()
     imu: ImuParameters = limited()

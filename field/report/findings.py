@@ -204,8 +204,10 @@ def _silence(flight: ReportedFlight) -> list[FlightFinding]:
 
 
 def _vehicle(flight: ReportedFlight) -> dict[str, str]:
-    learned = flight.learned
-    found = {f"{name} learned": f"x{learned[key]:.2f}" for key, name in LEARNED.items() if key in learned}
+    learned, plant = flight.learned, ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
+    true = {key: f" (world x{value:.2f})" for key, value in plant.items() if key in LEARNED}
+    known = {key: name for key, name in LEARNED.items() if key in learned}
+    found = {f"{name} learned": f"x{learned[key]:.2f}{true.get(key, '')}" for key, name in known.items()}
     if "delay_s" in learned:
         found["delay learned"] = f"{1e3 * learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}

@@ -40,10 +40,8 @@ LEAST_STEPS = 20  # of a signal's stamps, by which the direction of a clock is j
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
-WEIGHTS_M_S2 = (
-    GRAVITY / 2,
-    7.5 * GRAVITY,
-)  # the median force of a flight lies between, and neither that in g nor in mg (chosen)
+FORCE_UNITS = (("g", 1.0, "multiply it by 9.81"), ("mg", 1000.0, "multiply it by 0.00981"),
+               ("m/s^2, multiplied by 9.81 twice", GRAVITY**2, "divide it by 9.81"))  # fmt: skip
 BATTERY_V = 2.5, 70.0  # V, of one empty cell and of 16 full ones: the median of a battery in flight lies between
 TILTED_RAD = 0.1  # rad, exceeded for a tenth of a log: with it nothing moves straight up and down only (chosen)
 MAY_BE_NAN, ATTITUDES = ("omega_cmd",), ("q", "true_q")
@@ -112,13 +110,18 @@ class LoggedSignals:
             raise SignalError(f"{path}: holds no {' and no '.join(missing)}, which {command} needs")
 
     def require_gravity(self, path: Path) -> None:
-        """Check that the median force is near gravity. Raises SignalError with what may be the cause."""
+        """Check that the median force is near gravity. Raises SignalError with the unit that it suggests."""
         sizes = np.linalg.norm(self.get("force").values, axis=1)
         sizes = sizes[np.isfinite(sizes)]
         weight = float(np.median(sizes)) if len(sizes) else GRAVITY
-        if not WEIGHTS_M_S2[0] <= weight <= WEIGHTS_M_S2[1]:
-            cause = "is it in g or mg, or is gravity subtracted? expected is what an accelerometer measures, in m/s^2"
-            raise SignalError(f"{path}: the specific force is {weight:.3g} m/s^2 for most of the log: {cause}")
+        for unit, size, cure in FORCE_UNITS:
+            if abs(weight / size - 1) < 0.2:
+                raise SignalError(f"{path}: the specific force is {weight:.3g} for most of the log; in {unit}? {cure}")
+        if weight < GRAVITY / 2:
+            raise SignalError(
+                f"{path}: the specific force is {weight:.3g} m/s^2 for most of the log: is gravity subtracted? expected is"
+                " what an accelerometer measures"
+            )
 
 
 def usable(log: LoggedSignals) -> LoggedSignals:

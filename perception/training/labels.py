@@ -111,6 +111,8 @@ def _marks(folder: Path, images: Iterable[str]) -> list[Mark]:
 def _csv(file: Path) -> Iterator[Mark]:
     rows = read_csv(file)
     headed = Path(rows[0][0]).suffix.lower() not in IMAGE_SUFFIXES
+    if headed and (len(rows[0]) != 9 or rows[0][0] != "image"):
+        raise UserError(f"{file}: the header must be `image` and eight columns of corners, not {', '.join(rows[0])}")
     for number, row in enumerate(rows[headed:], 1 + headed):
         if len(row) != 9:
             raise UserError(f"{file}, row {number}: must have 9 fields, the image and eight of corners, has {len(row)}")
@@ -134,12 +136,13 @@ def _yolo_pose(file: Path, folder: Path, images: Iterable[str]) -> Iterator[Mark
     parts = file.relative_to(folder).with_suffix("").parts
     name = stems[_named("/".join("images" if part == "labels" else part for part in parts), stems, folder)]
     yield Mark(name, np.empty((0, 2)))
-    for number, line in enumerate(filter(str.strip, read_text(file).splitlines()), 1):
+    for number, line in enumerate(read_text(file).splitlines(), 1):
         with reading(file):
             values = np.array(line.split(), float)
-        if len(values) not in (13, 17):
-            raise UserError(f"{file}, opening {number}: must have 13 values, with visibilities 17, has {len(values)}")
-        yield Mark(name, values[5:].reshape(4, -1), scaled=True)
+        if len(values) not in (0, 13, 17):
+            raise UserError(f"{file}, line {number}: must have 13 values, with visibilities 17, has {len(values)}")
+        if len(values):
+            yield Mark(name, values[5:].reshape(4, -1), scaled=True)
 
 
 def _cvat(file: Path) -> Iterator[Mark]:

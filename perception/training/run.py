@@ -179,6 +179,8 @@ def run(arguments: argparse.Namespace) -> int:
     figures = matches.above(card.score).figures()
     figures |= {f"ap_{int(100 * iou)}": matches.average_precision(iou) for iou in IOUS}
     print("held out: " + ", ".join(f"{name} {value:.3g}" for name, value in figures.items()))
+    if not figures["recall"]:
+        remark("no gate is found, so this network is of no use yet; give it more steps")
     print(f"written: {out}, {card_file.name}, {sheet.name}. To use it: detect-gates ... --detector {out}")
     write_json(arguments.json, figures | {"card": asdict(card)})
     return 0

@@ -23,7 +23,7 @@ from gate_racer.link.rflysim.request import (
     reply_host,
 )
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, FirstReporter, Payload, fragments
-from gate_racer.link.sockets import Address, UdpEndpoint
+from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.sensing import Gimbal, Sense, open_sense, surroundings
 from gate_racer.sim.view.style import RenderingStyle
@@ -120,6 +120,20 @@ def _require_own(address: tuple[int, ...], sender: str, where: str) -> None:
     if (host := reply_host(address, sender)) != sender:
         why = "data go to whoever requests them"
         raise UserError(f"{where}: must be 0.0.0.0 or that of the sender, {sender}, found {host}: {why}")
+
+
+def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
+    """Open CopterSim's IMU service; None, with a message on stderr, where another program has the default port.
+
+    Raises LinkError where the port is in use and was `chosen` by the user.
+    """
+    try:
+        return CopterSimImu(own, profile)
+    except LinkError as error:
+        if chosen:
+            raise
+        remark(f"{error}: CopterSim's IMU is not simulated (rflysim://HOST:PORT?imu=PORT names another)")
+        return None
 
 
 MOST_SENSORS = 8  # largest number of sensors (chosen)

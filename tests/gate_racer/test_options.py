@@ -89,6 +89,11 @@ def test_settings_are_recorded_in_the_form_of_a_file(tmp_path):
 
 UNLISTED = {
     "run-mpc --timeout 5": "--timeout: is no option; use --set link.timeout_s=VALUE",
+    "detect-gates --track vq1 a.jpg": "--track: is no option; use --set track=VALUE",
+    "race-bench --estimators drift": "--estimators: is no option; use --set estimators=VALUE",
+    "race-bench board --beside x": "--beside: is no option; use --set beside=VALUE",
+    "plan-track vq1 --speed_m_s 3": "--speed_m_s: is no option; use --set speed_m_s=VALUE",
+    "plan-track vq1 --ris .1": "unrecognized arguments: --ris .1; did you mean --set risk=VALUE? (plan-track --help)",
     "run-mpc --pose": "--pose: is no option; use --set perception.pose=VALUE",
     "race-sim --file unknown": "--file: is no option; use --set shot.file=VALUE or --set world.file=VALUE",
 }

@@ -136,6 +136,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
+        ("corners.csv", "image,x,y\n", "the header must be `image` and eight columns"),
         ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: must have 9 fields, .* has 3"),
         ("corners.csv", csv(QUAD)[1].replace("one", "two"), "the labels name 'two.png', which is not in the folder"),
         (*csv(QUAD / 400), "one.png: opening 1: .* are not corners in px"),
@@ -147,7 +148,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         (*coco(QUAD, (2, 3, 0, 2)), r"with visibilities 0 .unknown., 1 .hidden. or 2"),
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "malformed"),
         ("labels.json", coco(QUAD[:3], (2, 2, 2))[1], "opening 1: has 3 corners, must have 4"),
-        ("one.txt", "0 0.5 0.5", "opening 1: must have 13 values, .* has 3"),
+        ("one.txt", "0 0.5 0.5", "line 1: must have 13 values, .* has 3"),
         ("annotations.xml", "<annotations>", "malformed"),
         ("annotations.xml", "<annotations><track id='0'/></annotations>", "export as 'CVAT for images 1.1', not as"),
         (*cvat(QUAD, '<box label="gate" xtl="1" ytl="2" xbr="3" ybr="4"/>'), "one.png: a box is no polygon"),

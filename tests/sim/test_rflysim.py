@@ -16,9 +16,9 @@ from gate_racer.link.rflysim.config import load_sensors
 from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
 from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command, imu_port
 from gate_racer.link.rflysim.stream import MOST_TOPICS, PNG, RAW, fragment_reassembler
-from gate_racer.link.sockets import UdpEndpoint, bind_udp
+from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
-from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet
+from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu
 from tests.processes import free_port
 from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
@@ -205,7 +205,6 @@ def ear_of(service, rate_hz=200):
 
 
 def test_samples_are_numbered_and_stamped_like_the_frames(service):
-    assert (imu_port(1), imu_port(3)) == (30100, 30104)
     with ear_of(service) as ear:
         assert list(ear.samples()) == []  # asks
         for n in range(1, 7):
@@ -278,3 +277,12 @@ def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last
             tick(service, second + 1)
             counts.append(len(list(client.drain())))
     assert counts[-1] == last and counts[0] == (host[0] == 0)
+
+
+def test_a_default_port_in_use_is_reported_a_chosen_one_refused(capfd):
+    assert (imu_port(1), imu_port(3)) == (30100, 30104)
+    with bind_udp(LOCAL_HOST, 0) as other:
+        assert open_imu(other.getsockname(), PX4, chosen=False) is None
+        assert "CopterSim's IMU is not simulated" in capfd.readouterr().err
+        with pytest.raises(LinkError, match="in use"):
+            open_imu(other.getsockname(), PX4, chosen=True)
