@@ -46,6 +46,8 @@ class GyroWalk:
         S = nearest.H @ cov @ nearest.H.T + nearest.R
         S_j = S + (DENSITIES**2 - self.density**2)[:, None, None] * (H @ G @ H.T)
         gross = gross_px**2 * np.eye(len(S))
+        if not np.isfinite(S_j).all():  # of a filter that has failed, or after hours without gates
+            return self.density
         try:
             usual, wide = _log_normal(nearest.r, S_j), _log_normal(nearest.r, S_j + gross)
         except np.linalg.LinAlgError:

@@ -42,6 +42,9 @@ def test_three_grossly_wrong_images_change_nothing(vq1, dcl):
     state = FilterState(x, prior(Noise(dcl.imu), GateAppearance(), x.q_wb), ImuReading(0.0, np.zeros(3), np.zeros(3)))
     cov = state.cov * 1e-6
     walk, G = GyroWalk(), accumulated(state, 1 / 30)
+    assert walk.likeliest(cov, np.full((9, 9), np.nan), 1 / 30, image, 0.04, 2.0) == 0.0, (
+        "nor does a filter that has failed"
+    )
     densities = [walk.likeliest(cov, G, 1 / 30, image, 0.04, 2.0) for _ in range(8)]
     assert densities[:3] == [0.0] * 3 and densities[-1] > 0
 
