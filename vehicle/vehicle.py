@@ -176,6 +176,7 @@ class Aero:
 
 
 FOLDER = Path(__file__).parent
+FASTEST_M_S = 1000.0  # m/s, of a vehicle's file; an imported problem has no limit
 NARROWEST, WIDEST = 0.1, 6.0  # image width over focal length: fields of view of 5.7 and 143 deg
 
 
@@ -265,7 +266,7 @@ class Vehicle(Limited):
     rate_lag_s: Vector = limited(positive=True, most=2.0)  # s, first-order lag, per body axis
     drag_linear_1_s: Vector = limited(least=0.0, most=50.0)  # 1/s, per body axis
     drag_quadratic_1_m: float = limited(least=0.0, most=10.0)  # 1/m, isotropic
-    speed_max_m_s: float = limited(positive=True, most=1000.0)  # m/s
+    speed_max_m_s: float = limited(positive=True)  # m/s
     command_delay_s: float = limited(least=0.0, most=2.0)  # s, from a command to its first effect
     camera: Camera = limited()
     imu: ImuParameters = limited()
@@ -389,6 +390,8 @@ def load_vehicle(name: str) -> Vehicle:
         0.04
     """
     vehicle, path = load_named(name, FOLDER, Vehicle, "vehicle"), named_path(name, FOLDER, "vehicle")
+    if vehicle.speed_max_m_s > FASTEST_M_S:
+        raise UserError(f"{path}: speed_max_m_s: {vehicle.speed_max_m_s:g} is beyond {FASTEST_M_S:g}; check the unit")
     width_px, fx_px = vehicle.camera.width_px, vehicle.camera.fx_px
     if not NARROWEST < width_px / fx_px < WIDEST:  # such as a field of view in degrees
         width = 2 * math.degrees(math.atan(width_px / 2 / fx_px))

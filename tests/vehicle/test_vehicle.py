@@ -73,6 +73,7 @@ def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
         ("59.5]", "5.0]", "must increase strictly"),
         ("thrust_lag_s: 0.03 ", "thrust_lag_s: 0 ", "thrust_lag_s: 0.0 must be positive"),
         ("command_delay_s: 0.04", "command_delay_s: -1", "command_delay_s: -1.0 must lie between 0 and 2"),
+        ("speed_max_m_s: 35.0", "speed_max_m_s: 1.0e+12", "speed_max_m_s: 1e+12 is beyond 1000; check the unit"),
         ("gyro_noise_rad_s: 0.005", "gyro_noise_rad_s: -1", "imu: gyro_noise_rad_s: -1.0 must be at least 0"),
         ("name: dcl", "name: [", ":2: "),
         (
