@@ -106,13 +106,15 @@ def names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def named_path(name: str, folder: Path, what: str) -> Path:
-    """Return the path of a YAML file given by its path, or by its name in a folder. Raises UserError."""
+def named_path(name: str, folder: Path, what: str, *others: Path) -> Path:
+    """Return the path of a YAML file given by its path, or by its name in a folder, or in others. Raises UserError."""
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
     here = f"{name}.yaml"
     path = f"the path {here}" if name and Path(here).is_file() else "the path of a YAML file"
-    return folder / f"{meant(name, names(folder), what, path)}.yaml"
+    known = {one: place for place in (folder, *others) for one in names(place)}
+    found = meant(name, known, what, path)
+    return known[found] / f"{found}.yaml"
 
 
 def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:

@@ -27,8 +27,7 @@ from typing import Literal
 
 import numpy as np
 
-from gate_racer.common.config import load_named, names
-from gate_racer.common.errors import meant
+from gate_racer.common.config import load_named, named_path, names
 from gate_racer.common.files import FileError, read_text
 from gate_racer.link.mavlink import scaled
 from gate_racer.link.messages import Attitude, Imu
@@ -380,6 +379,5 @@ def speaks_msp(name: str) -> bool:
 
 def load_wire(name: str) -> Profile | BetaflightProfile:
     """Load a profile of either kind. Raises UserError as their readers."""
-    if Path(name).suffix not in (".yaml", ".yml"):
-        name = meant(name, (*names(WIRE_FOLDER), *names(FOLDER)), "wire profile", "the path of a YAML file")
-    return load_betaflight(name) if speaks_msp(name) else load_profile(name)
+    path = str(named_path(name, WIRE_FOLDER, "wire profile", FOLDER))
+    return load_betaflight(path) if speaks_msp(path) else load_profile(path)
