@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -94,7 +94,7 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     def performed() -> int:
         for one in lines:
             one.error = refuse  # argparse's own prints the whole usage first
-        words = _understood(parser, sys.argv[1:])
+        words = _understood(parser, sys.argv[1:], sets)
         for option in (word.partition("=")[0] for word in words if word.startswith("--")):
             if option not in options and (how := sets.get(spelled(option))):
                 raise UserError(f"{option}: is no option; use {how}")
@@ -111,9 +111,9 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     return exit_code(performed)
 
 
-def _understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the command line with `--track` as the command spells it."""
-    options = {**parser._option_string_actions, **instead(parser)}
+def _understood(parser: argparse.ArgumentParser, words: Sequence[str], keys: Collection[str]) -> list[str]:
+    """Return the command line with `--track` as the command spells it, unless it means one of the `keys`."""
+    options = {*parser._option_string_actions, *keys}
     named = any(action.dest in TRACK_ARGUMENTS for action in parser._actions if not action.option_strings)
     understood: list[str] = []
     for word in words:
