@@ -154,7 +154,7 @@ class ErrorStateEstimator(MapEstimator):
     ):
         """Start at rest on the pad. Without `agility` no IMU sample is rejected as a spike."""
         self.health = Health()
-        self._camera, self.noise, self._start = camera, noise, start
+        self._camera, self._start = camera, start
         reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         known = {"delay": camera.delay_s, "readout": camera.readout_s, "accel_delay": noise.imu.accel_delay_s}
         x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **known)
@@ -175,6 +175,11 @@ class ErrorStateEstimator(MapEstimator):
     @property
     def t(self) -> float:
         return self.propagator.t
+
+    @property
+    def noise(self) -> Noise:
+        """Noise assumed at present: that at rest, and the walk of the attitude, are estimated."""
+        return self.propagator.noise
 
     @property
     def delayed(self) -> FilterState:
@@ -203,7 +208,7 @@ class ErrorStateEstimator(MapEstimator):
         self._at_rest, self._corrected_t = False, self.t
         if not self._rest.samples:
             return
-        self.noise = self.propagator.noise = replace(self.noise, imu=self._rest.noise(self.noise.imu))
+        self.propagator.noise = replace(self.noise, imu=self._rest.noise(self.noise.imu))
         self._level()
         self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self.noise.imu))
         if self._attitudes:
@@ -328,7 +333,7 @@ class ErrorStateEstimator(MapEstimator):
         cov[POSE, POSE] += max(more, 0.0) * accumulated(self.delayed, self.delayed.x.t - self._corrected_t)
         self.propagator.correct(replace(self.delayed, cov=cov))
         theta = self.noise.states["theta"]._replace(walk=math.hypot(self.noise.known.gyro_walk, density))
-        self.noise = self.propagator.noise = replace(self.noise, states={**self.noise.states, "theta": theta})
+        self.propagator.noise = replace(self.noise, states={**self.noise.states, "theta": theta})
 
     def calibration(self) -> Camera:
         state = self.delayed
