@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -148,15 +149,17 @@ def bind_udp(host: str, port: int) -> socket.socket:
     return bound
 
 
-class Closing:
+class Closing(ABC):
+    """Base of what is closed at the end of `with`."""
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class UdpEndpoint(Closing):

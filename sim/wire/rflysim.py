@@ -1,7 +1,7 @@
 """Servers of the RflySim vision protocol, which creates the sensors that a client requests, and of CopterSim's IMU."""
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ from gate_racer.tracks.track import Track
 LEASE_S = 30.0  # s for which a request holds on a port that other machines reach (chosen)
 
 
-class RequestPort(UdpEndpoint, ABC):
+class RequestPort(UdpEndpoint):
     """Bound socket of a service that clients send requests to; unusable requests are counted and reported.
 
     A small request brings much data, and its sender can be forged: data go to the host of the sender only, and where others
