@@ -312,7 +312,7 @@ def judged(plans: str, case: tuple[str, str, str, int]) -> dict[str, Any]:
     off_w = record.p[record.crossings] - data.moved[: len(at_gates)] - at_gates
     error = np.array([_error(state, record, k) for k, state in states.items()])
     # Only every tenth state, since consecutive errors are correlated. Swift's filter is certain of the pad until the first image.
-    pairs = [(e, state) for e, state in zip(error, states.values(), strict=True) if state.cov_p.any()]
+    pairs = [(e, state) for e, state in zip(error, states.values(), strict=True) if state.cov.diagonal().all()]
     nees = [float(e @ np.linalg.solve(state.cov, e)) for e, state in pairs]
     found = {
         "course": track_name, "source of error": source, "estimator": name,
