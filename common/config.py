@@ -106,10 +106,11 @@ def names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def named_path(name: str, folder: Path, what: str, *others: Path) -> Path:
+def named_path(name: str | Path, folder: Path, what: str, *others: Path) -> Path:
     """Return the path of a YAML file given by its path, or by its name in a folder, or in others. Raises UserError."""
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
+    name = str(name)
     here = f"{name}.yaml"
     path = f"the path {here}" if name and Path(here).is_file() else "the path of a YAML file"
     known = {one: place for place in (folder, *others) for one in names(place)}
@@ -117,7 +118,7 @@ def named_path(name: str, folder: Path, what: str, *others: Path) -> Path:
     return known[found] / f"{found}.yaml"
 
 
-def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
+def load_named(name: str | Path, folder: Path, cls: type[T], what: str) -> T:
     """Load a file given by its path, or by its name in a folder, as `load` does. Raises UserError."""
     return load(named_path(name, folder, what), cls)
 

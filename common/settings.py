@@ -223,7 +223,8 @@ def require_allowed(settings: Any, where: str = "") -> list[Key]:
         for value in one.default if one.listed else (one.default,):
             if objection := one.about.objection(value):
                 told = f"{value:g}" if isinstance(value, float) else value
-                raise UserError(f"{where}{one.name} {told}: {objection}")
+                named = "" if where.startswith("--") else f"{one.name} {told}: "  # an option names both
+                raise UserError(f"{where}{named}{objection}")
     return found
 
 

@@ -110,7 +110,7 @@ def _files(sources: list[Path]) -> list[Path]:
     """Return the image and log files of the sources. Raises UserError for a folder without either."""
     found: list[Path] = []
     for source in sources:
-        files = sorted(source.iterdir()) if source.is_dir() else [source]
+        files = sorted(source.rglob("*")) if source.is_dir() else [source]
         logs = [file for file in files if file.suffix == ".mcap"]  # beside which images are plots
         inside = logs or [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
         if source.is_dir() and not inside:

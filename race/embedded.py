@@ -57,8 +57,9 @@ class EmbeddedSimulator:
 
     def verdict(self, pilot: AnyPilot) -> Verdict | None:
         """Wait for the end of the run and return the referee's verdict; None without a report."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_S)
+        if pilot.go_t is not None:  # without a race it does not end by itself
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
         self._stop()
         return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
 

@@ -170,7 +170,7 @@ def load_track(name: str | Path) -> Track:
         >>> len(track.gates), track.closed
         (6, False)
     """
-    path = named_path(str(name), FOLDER, "track")
+    path = named_path(name, FOLDER, "track")
     file = load(path, TrackFile)
     file_name(file.name, f"{path}: name")
     if not file.gates:

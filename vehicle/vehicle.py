@@ -377,7 +377,7 @@ def _stated(value: Any) -> Any:
     return {field.name: _stated(one) for field, one in named.items() if one != field.default}
 
 
-def load_vehicle(name: str) -> Vehicle:
+def load_vehicle(name: str | Path) -> Vehicle:
     """Load the vehicle of a name (`dcl`) or of a YAML file's path.
 
     Raises:

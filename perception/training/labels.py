@@ -111,12 +111,21 @@ def _marks(folder: Path, images: Iterable[str]) -> list[Mark]:
 def _csv(file: Path) -> Iterator[Mark]:
     rows = read_csv(file)
     headed = Path(rows[0][0]).suffix.lower() not in IMAGE_SUFFIXES
-    if headed and (len(rows[0]) != 9 or rows[0][0] != "image"):
-        raise UserError(f"{file}: the header must be `image` and eight columns of corners, not {', '.join(rows[0])}")
+    if headed and (len(rows[0]) != 9 or rows[0][0] != "image" or not _in_turn(rows[0][1:])):
+        wanted = "`image` and eight columns of corners, x and y in turn"
+        raise UserError(f"{file}: the header must be {wanted}, not {', '.join(rows[0])}")
     for number, row in enumerate(rows[headed:], 1 + headed):
         if len(row) != 9:
             raise UserError(f"{file}, row {number}: must have 9 fields, the image and eight of corners, has {len(row)}")
         yield Mark(row[0], np.array(row[1:], float).reshape(4, 2))
+
+
+def _in_turn(names: list[str]) -> bool:
+    """Return whether columns may be x and y of one point after another: none is named as the other axis."""
+    axes = [re.sub("[^xyuv]", "", name.lower()) for name in names]
+    return not any(
+        re.fullmatch("[yv]+", x) or re.fullmatch("[xu]+", y) for x, y in zip(axes[::2], axes[1::2], strict=True)
+    )
 
 
 def _coco(file: Path) -> Iterator[Mark]:

@@ -227,14 +227,14 @@ def test_a_row_survives_its_file(tmp_path, flown):
 WRONG = [
     (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
     (["--controllers", "magic"], "no controller 'magic'; known: mpcc, tracking"),
-    (["--set", "estimators=magic"], "estimators magic: must be one of eskf, drift"),
+    (["--set", "estimators=magic"], "estimators=magic: must be one of eskf, drift"),
     (["--set", "laps=2"], "not closed"),
     (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
     (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
     (["--worlds", "unknwon"], "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "no world 'unknown:3'; did you mean unknown?"),
-    (["--set", "first_seed=-1"], "first_seed -1: must be at least 0"),
-    (["--set", "workers=0"], "workers 0: must be at least 1"),
+    (["--set", "first_seed=-1"], "first_seed=-1: must be at least 0"),
+    (["--set", "workers=0"], "workers=0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
 ]

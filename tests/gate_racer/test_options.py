@@ -55,8 +55,8 @@ def test_options_take_precedence_over_set_and_set_over_the_file(tmp_path):
         ("guidance.retri=false", "--set guidance.retri=false: guidance: unknown field 'retri'; did you mean retry?"),
         ("guidance.retry=1", "guidance.retry: expected true or false"),
         ("guidance=1", "guidance: expected named fields"),
-        ("controller.solver=ipopt", "controller.solver ipopt: must be one of auto, acados, casadi"),
-        ("record.limit_mb=0", "record.limit_mb 0: must be positive"),
+        ("controller.solver=ipopt", "--set controller.solver=ipopt: must be one of auto, acados, casadi"),
+        ("record.limit_mb=0", "--set record.limit_mb=0: must be positive"),
         ("guidance.retry", "expected KEY=VALUE"),
     ],
 )

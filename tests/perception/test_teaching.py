@@ -137,6 +137,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
     ("name", "text", "says"),
     [
         ("corners.csv", "image,x,y\n", "the header must be `image` and eight columns"),
+        ("corners.csv", "image,x1,x2,x3,x4,y1,y2,y3,y4\n", "eight columns of corners, x and y in turn, not image, x1"),
         ("corners.csv", csv(QUAD)[1] + "one.png,1,2\n", "row 3: must have 9 fields, .* has 3"),
         ("corners.csv", csv(QUAD)[1].replace("one", "two"), "the labels name 'two.png', which is not in the folder"),
         (*csv(QUAD / 400), "one.png: opening 1: .* are not corners in px"),

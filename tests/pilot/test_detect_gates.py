@@ -51,14 +51,17 @@ def test_a_gate_in_an_image_of_another_size_has_no_distance(folder, capsys):
     np.testing.assert_allclose(gate["corners"][0], [139.5, 79.5], atol=0.3)
 
 
-def test_images_of_one_name_in_two_folders_are_both_kept(folder, capsys):
-    for name in ("left", "right"):
-        (folder / name).mkdir()
-        (folder / name / "0.jpg").write_bytes((folder / f"{'gate' if name == 'left' else 'short'}.jpg").read_bytes())
-    sources = [str(folder / "left"), str(folder / "right")]
-    assert run(parser().parse_args([*sources, "--json", str(folder / "found.json")])) == 0
+@pytest.mark.parametrize("sources", [["both/left", "both/right"], ["both"]])
+def test_images_of_one_name_in_two_folders_are_both_kept(folder, sources, capsys):
+    for name, image in (("left", "gate.jpg"), ("right", "short.jpg")):
+        (folder / "both" / name).mkdir(parents=True)
+        (folder / "both" / name / "0.jpg").write_bytes((folder / image).read_bytes())
+    told = [str(folder / source) for source in sources]
+    assert run(parser().parse_args([*told, "--json", str(folder / "found.json")])) == 0
     found = json.loads((folder / "found.json").read_text())
-    assert {name: len(gates) for name, gates in found.items()} == {f"{sources[0]}/0.jpg": 1, f"{sources[1]}/0.jpg": 0}
+    assert {name: len(gates) for name, gates in found.items()} == {
+        f"{folder}/both/left/0.jpg": 1, f"{folder}/both/right/0.jpg": 0,
+    }  # fmt: skip
     assert "1 of 2 images were skipped" in capsys.readouterr().err
 
 

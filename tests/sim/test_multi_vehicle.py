@@ -338,7 +338,7 @@ def test_time_waits_for_every_client(race):
         (["--pilots", "2", "--set", "rivals.spacing_m=-1"], "-1 m apart, 0 m ahead: must be"),
         (["--pilots", "2", "--set", "record=x.mcap"], "record: cannot be used with --pilots 2"),
         (["--pilots", "2", "--set", "link.vision_protocol=rflysim"], "link.vision_protocol: cannot be used"),
-        (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m 2: must lie between"),
+        (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m=2: must lie between"),
         (["--pilots", "2", "--set", "rivals.rotor_radius_m=0.06"], "has no `rotors` section"),
         (["--pilots", "2", "--profile", "betaflight"], "MSP profile"),
     ],
