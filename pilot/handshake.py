@@ -328,7 +328,9 @@ class Handshake:
             self._enter(Phase.WAIT_GO, t)
         if self._go is None and self._scheduled is not None and t >= self._scheduled + GO_MARGIN_S:
             self._go = self._scheduled  # statuses are rare: the next one would come later
-        if self.phase is Phase.WAIT_GO and self._may_start() and (self._profile.race is None or self._go is not None):
+        begun = self._profile.race is None or self._go is not None
+        due = self._scheduled is not None and t >= self._scheduled  # to arm is no thrust, and its answer takes time
+        if self.phase is Phase.WAIT_GO and self._may_start() and (begun or due):
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
             if self._offboard is not None and not (self._armed and self._offboard.entered):
@@ -338,6 +340,8 @@ class Handshake:
                     return []
                 self._next_arm = t + ARM_RETRY_S
                 return [Arm(True)]
+            if not begun:
+                return []
             self.go_t = t if self._go is None else self._go
             self._enter(Phase.LAUNCH, t)
         return []

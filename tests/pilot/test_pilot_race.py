@@ -88,11 +88,17 @@ def test_it_arms_at_go_and_not_before(pilot, statuses, armed):
     assert pilot.act() == ([Arm(True)] if armed else [])
 
 
-@pytest.mark.parametrize(("later_s", "armed"), [(0.0, False), (GO_MARGIN_S + 1e-3, True)])
-def test_it_arms_by_the_clock_when_the_next_status_is_late(pilot, later_s, armed):
-    pilot.receive(status(10.0, 12.0))
-    pilot.estimator.t = 12.0 + later_s
-    assert pilot.act() == ([Arm(True)] if armed else [])
+def test_when_the_next_status_is_late_it_arms_by_the_clock_and_flies_after_a_margin(pilot):
+    def acts(t, *told):
+        for message in told:
+            pilot.receive(message)
+        pilot.estimator.t = t
+        return pilot.act(), pilot.phase
+
+    assert acts(11.999, status(10.0, 12.0)) == ([], Phase.WAIT_GO)
+    assert acts(12.0) == ([Arm(True)], Phase.ARM)
+    assert acts(12.0 + GO_MARGIN_S - 1e-3, Ack(12.0, True)) == ([], Phase.ARM)
+    assert acts(12.0 + GO_MARGIN_S) == ([], Phase.LAUNCH) and pilot.go_t == 12.0
 
 
 def at_launch(pilot):
@@ -132,7 +138,8 @@ ARMING = [  # what the simulator answers, seconds of it, and whether the pilot f
 
 @pytest.mark.parametrize(("answers", "after_s", "flies"), [row[1:] for row in ARMING], ids=[row[0] for row in ARMING])
 def test_it_flies_when_armed_or_where_nobody_knows_of_arming(pilot, answers, after_s, flies):
-    pilot.handshake._enter(Phase.ARM, pilot.estimator.t)
+    pilot.receive(status(9.0, 10.0))
+    pilot.receive(status(10.0, 10.0))
     assert pilot.act() == [Arm(True)]
     for answer in answers:
         pilot.receive(answer)
