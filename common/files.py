@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import tempfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -206,7 +207,9 @@ def write_file(path: Path, data: str | bytes) -> None:
 def write_figure(path: Path, figure: Any) -> None:
     """Write a figure of matplotlib as PNG, as `write_file` does."""
     data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=DPI)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # names of files may have letters that its font lacks
+        figure.savefig(data, format="png", dpi=DPI)
     write_file(path, data.getvalue())
 
 

@@ -160,7 +160,7 @@ def _replans(flight: ReportedFlight) -> list[FlightFinding]:
 def _fallbacks(flight: ReportedFlight) -> list[FlightFinding]:
     first = {(source, reason): t for t, source, reason in reversed(flight.fallbacks)}
     return [
-        FlightFinding(f"Commands from the fall-back {source} at {t:.2f} s, {flight.where(t)}: {reason}.", t)
+        FlightFinding(f"Commands from the fall-back {source} at {flight.when(t)}: {reason}.", t)
         for (source, reason), t in sorted(first.items(), key=lambda item: item[1])
     ]
 
@@ -169,7 +169,7 @@ def _sight(flight: ReportedFlight) -> list[FlightFinding]:
     if not (len(flight.gate_times_s) and len(flight.sighting)):
         return []
     t, blind = _longest_gap(flight.sighting.t, 0.0, flight.gate_times_s[-1])
-    text = f"No gate recognised for {blind:.2f} s from {t:.2f} s, {flight.where(t)}."
+    text = f"No gate recognised for {blind:.2f} s from {flight.when(t)}."
     return [FlightFinding(text, t)] if blind >= UNSEEN_S else []
 
 
@@ -199,7 +199,7 @@ def _silence(flight: ReportedFlight) -> list[FlightFinding]:
     if len(times) < 3:
         return []
     t, gap = _longest_gap(times, times[0], times[-1])
-    text = f"No command for {gap:.2f} s from {t:.2f} s, {flight.where(t)}."
+    text = f"No command for {gap:.2f} s from {flight.when(t)}."
     return [FlightFinding(text, t)] if gap > SILENT_PERIODS * np.median(np.diff(times)) else []
 
 
@@ -217,7 +217,7 @@ def _largest(flight: ReportedFlight, t: Array, values: Array) -> str:
     if not np.isfinite(values).any():
         return ""
     k = int(np.nanargmax(values))
-    return ", ".join(part for part in (f"{values[k]:.2f} m at {t[k]:.2f} s", flight.where(t[k])) if part)
+    return f"{values[k]:.2f} m at {flight.when(t[k])}"
 
 
 def _count(counters: dict[str, int], name: str) -> str:

@@ -167,11 +167,12 @@ class ReportedFlight:
             verdict = replace(verdict, t=truth.t, x=truth["p"])
         draw_flight(path, rows, verdict, plan, track, vehicle, 0.0)
 
-    def where(self, t: float) -> str:
+    def when(self, t: float) -> str:
+        """Return a time, s, and where on the course it was, if gates were passed."""
         passed = int(np.searchsorted(self.gate_times_s, t, side="right"))
-        if passed < len(self.gate_times_s):
-            return self.leg_name(passed)
-        return f"after gate {passed - 1}" if passed else ""
+        ahead = self.leg_name(passed) if passed < len(self.gate_times_s) else ""
+        where = ahead or (f"after gate {passed - 1}" if passed else "")
+        return f"{t:.2f} s, {where}" if where else f"{t:.2f} s"
 
     @staticmethod
     def leg_name(gate: int) -> str:

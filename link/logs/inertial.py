@@ -5,7 +5,8 @@
 | EuRoC (Burri et al., IJRR 2016) | ASL's folders below `mav0/` | x up, y right, z forward |
 | UZH-FPV (Delmerico et al., ICRA 2019), Snapdragon | `imu.txt`, `groundtruth.txt` | x forward, y left, z up |
 
-Both worlds have z up. Columns are counted from the last, since a number precedes each row in some releases of UZH-FPV.
+Both worlds have z up. Columns are counted from the last, since a number precedes each row in some releases of UZH-FPV. Times are
+in another unit where only that gives the steps of an IMU, as in flights that others publish in these layouts.
 """
 
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import read_text, reading
-from gate_racer.link.logs.samples import FRD, LoggedSignals, Source, found, turned, xyz
+from gate_racer.link.logs.samples import FRD, IMU_STEPS_S, LoggedSignals, Source, found, turned, xyz
 from gate_racer.vehicle.rotation import Array, from_matrix, matrix
 
 IMU, TRUTH = "imu", "truth"
+TICKS_S = 1e-9, 1e-6, 1e-3  # s, units of times
+SPOILT = 0.01  # share of lines that may be damaged, such as the last one of a file that was cut (chosen)
 SCALAR_FIRST, SCALAR_LAST = "wxyz", "xyzw"
 OMEGA, FORCE, POSITION, VELOCITY = (xyz(f"{name}_{{}}") for name in "wapv")
 QUATERNION = xyz("q_{}", SCALAR_FIRST)
@@ -79,21 +82,34 @@ def inertial_signals(folder: Path) -> LoggedSignals:
     """Return the signals of a folder; its ground truth may be missing, as in held-back flights of UZH-FPV. Raises FileError."""
     layout = layout_of(folder)
     assert layout is not None, "the reader has recognised its files"
-    tables = {IMU: _table(folder / layout.imu, IMU_COLUMNS, layout)}
-    if (folder / layout.truth).is_file():
-        tables[TRUTH] = _table(folder / layout.truth, layout.truth_columns, layout)
-    return found(tables, layout.sources())
+    tables, notes = dict[str, dict[str, Array]](), list[str]()
+    for name, file, columns in ((IMU, layout.imu, IMU_COLUMNS), (TRUTH, layout.truth, layout.truth_columns)):
+        if name == IMU or (folder / file).is_file():
+            tables[name], spoilt = _table(folder / file, columns, layout)
+            notes += (
+                [f"{file}: {spoilt} lines that do not end in {len(columns)} numbers are left out"] if spoilt else []
+            )
+    return found(tables, layout.sources(), notes)
 
 
-def _table(path: Path, names: tuple[str, ...], layout: Layout) -> dict[str, Array]:
-    rows = list[Array]()
+def _table(path: Path, names: tuple[str, ...], layout: Layout) -> tuple[dict[str, Array], int]:
+    """Return the columns of a file, and how many of its lines are damaged."""
+    rows, spoilt = list[Array](), list[int]()
     with reading(path):
         for k, line in enumerate(read_text(path).splitlines()):
             if line.strip() and not line.startswith("#"):
                 try:
                     rows.append(np.array(line.split(layout.separator)[-len(names) :], float).reshape(len(names)))
                 except ValueError:
-                    raise ValueError(f"line {k + 1} does not end in {len(names)} numbers") from None
-        values = np.array(rows).reshape(-1, len(names))
-        columns = dict(zip(names, values.T, strict=True))
-        return {**columns, "t": columns["t"] * layout.tick_s}
+                    spoilt.append(k + 1)
+        if len(spoilt) > SPOILT * len(rows):
+            raise ValueError(f"line {spoilt[0]} does not end in {len(names)} numbers")
+        columns = dict(zip(names, np.reshape(rows, (-1, len(names))).T, strict=True))
+        return {**columns, "t": columns["t"] * _tick_s(columns["t"], layout)}, len(spoilt)
+
+
+def _tick_s(t: Array, layout: Layout) -> float:
+    """Return the unit of times (N,), s: the layout's, unless only another one gives the steps of an IMU."""
+    step = float(np.median(np.diff(t))) if len(t) > 1 else 0.0
+    units = (layout.tick_s, *TICKS_S)
+    return next((unit for unit in units if IMU_STEPS_S[0] <= step * unit <= IMU_STEPS_S[1]), layout.tick_s)

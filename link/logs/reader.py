@@ -32,6 +32,7 @@ START_BYTES = 64
 TIME = r"(?:t|time|timestamp)(?:_(s|sec|ms|us|usec|ns))?|time(us|ms)"  # a column of times, its unit behind the name
 TIME_FIRST = re.compile(rb"(\xef\xbb\xbf)?[# ]*(" + TIME.encode() + rb")\s*[,;\t\[(]", re.I)  # of a table's header
 ARDUPILOT_TEXT = re.compile(rb"[\d\s]*(Ardu\w+ V|FMT, )")  # its DataFlash logs as text
+ZIP = b"PK\x03\x04"  # first bytes of an archive
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
 
 
@@ -46,6 +47,8 @@ def log_kind(path: Path) -> str:
     start = read_start(path, START_BYTES)
     if not start:
         raise SignalError(f"{path}: is empty, as after a flight that was killed before it began")
+    if start.startswith(ZIP):
+        raise SignalError(f"{path}: is a zip archive: unpack it, and give the log inside")
     kind = next((kind for kind, (_, starts, _) in KINDS.items() if start.startswith(starts)), "")
     if kind == OWN and any(profile in start for profile in ROS_PROFILES):
         return ROS

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -35,6 +35,7 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 
 Q, P, V, FORCE, OMEGA = ("qw", "qx", "qy", "qz"), *(tuple(f"{name}{axis}" for axis in "xyz") for name in "pvaw")
+W_FIRST = ("qx", "qy", "qz", "qw")  # fields of w, x, y, z for drivers that put w first
 RATES_IGNORED = 7  # bits of type_mask
 ROS1 = b"#ROSBAG V2.0"  # first bytes of a bag of ROS 1
 
@@ -112,8 +113,12 @@ def ros_signals(path: Path) -> LoggedSignals:
     seen = {kind: next(iter(tables)) for kind, tables in topics.items()}
     ours, notes = list[Source](), list[str]()  # sources in place of those of MESSAGES
     if "Imu" in topics:
-        seen["Imu"], R_bs, notes = _imu(path, topics)
+        seen["Imu"], R_bs, attitude, notes = _imu(path, topics)
         ours += [Source(name, "Imu", axes, lambda v: v @ R_bs.T) for name, axes in (("force", FORCE), ("omega", OMEGA))]
+        if attitude is not None:
+            ours.append(
+                Source("true_q" if attitude.kind == "PoseStamped" else "q", attitude.kind, attitude.fields, turned_q)
+            )
     tables = {kind: topics[kind][topic] for kind, topic in seen.items()}
     if "Odometry" in tables and _moves_in_world(tables["Odometry"]):
         ours.append(Source("v", "Odometry", V, turned))
@@ -124,22 +129,47 @@ def ros_signals(path: Path) -> LoggedSignals:
     return found(tables, ours, [f"read are {listed}", *notes])
 
 
-def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, list[str]]:
-    """Return the topic of the IMU that is used, the matrix from its axes to FRD, and remarks."""
+class Attitude(NamedTuple):
+    """Where a bag tells the attitude: kind of message, topic, and fields of w, x, y, z."""
+
+    kind: str
+    topic: str
+    fields: tuple[str, ...] = Q
+
+
+def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, Attitude | None, list[str]]:
+    """Return the topic of the IMU that is used, the matrix from its axes to FRD, an attitude that agrees, and remarks."""
     imus = dict(sorted(topics["Imu"].items(), key=lambda one: -len(one[1]["t"])))
-    known = [one for kind in ("Odometry", "PoseStamped", "Imu") for one in topics.get(kind, {}).values() if _turns(one)]
-    attitude = known[0] if known else None
-    errors = {name: _disagreement(one, attitude) for name, one in imus.items()}
-    best = next((name for name, error in errors.items() if error < AGREES), min(errors, key=lambda name: errors[name]))
-    notes = [f"not {name}, which agrees less with the attitude" for name in imus if errors[name] > errors[best]]
+    told = [Attitude(kind, topic) for kind in ("Odometry", "PoseStamped", "Imu") for topic in topics.get(kind, {})]
+    told = [one for one in told if _turns(topics[one.kind][one.topic])]
+    known = told + [one._replace(fields=W_FIRST) for one in told]
+    errors = {
+        (one, name): _disagreement(imu, topics[one.kind][one.topic], one.fields)
+        for one in known
+        for name, imu in imus.items()
+    }
+    attitude, best = next((pair for pair, error in errors.items() if error < AGREES), (None, next(iter(imus))))
+    notes = list[str]()
+    if attitude is not None:
+        notes = [
+            f"not {name}, which agrees less with the attitude"
+            for name in imus
+            if errors[attitude, name] > errors[attitude, best]
+        ]
+        if attitude != told[0]:
+            order = ", with w first" if attitude.fields == W_FIRST else ""
+            notes.append(f"the attitude is that of {attitude.topic}{order}, which agrees with the gyro")
+    elif told:
+        best = min(imus, key=lambda name: errors[told[0], name])
+        notes.append(f"no attitude agrees with the gyro and gravity of {best}")
     force = np.median(np.nan_to_num(_columns(imus[best], FORCE)), axis=0)
     axis = int(np.abs(force).argmax())
     up = f"{'-' if force[axis] < 0 else ''}{'xyz'[axis]}"
-    if errors[best] < AGREES or up == "z" or abs(force[axis]) < UPRIGHT * GRAVITY:
-        return best, UP["z"], notes
+    if attitude is not None or up == "z" or abs(force[axis]) < UPRIGHT * GRAVITY:
+        return best, UP["z"], attitude, notes
     if up not in UP:
         raise SignalError(f"{path}: {up} of {best} is up, but x forward, y left and z up are expected (REP 103)")
-    return best, UP[up], [*notes, f"{up} of {best} is up; its axes are turned"]
+    return best, UP[up], None, [*notes, f"{up} of {best} is up; its axes are turned"]
 
 
 def _columns(one: Table, names: Sequence[str]) -> Array:
@@ -156,16 +186,14 @@ def _turns(one: Table) -> bool:
     return set(Q) <= one.keys() and bool(np.all(np.abs(np.linalg.norm(_columns(one, Q), axis=1) - 1) < 0.5))
 
 
-def _disagreement(imu: Table, attitude: Table | None) -> float:
+def _disagreement(imu: Table, attitude: Table, fields: Sequence[str]) -> float:
     """Return the relative error of gravity and rates of an IMU, as FLU, against attitudes of z up; infinite if unknown."""
     from scipy.spatial.transform import Rotation  # slow to load
 
-    if attitude is None:
-        return float("inf")
     t = _grid(imu, attitude)
     if len(t) < 3:
         return float("inf")
-    turns = Rotation.from_quat(Samples(attitude["t"], _columns(attitude, Q)).at(t), scalar_first=True)
+    turns = Rotation.from_quat(Samples(attitude["t"], _columns(attitude, fields)).at(t), scalar_first=True)
     force, omega = (Samples(imu["t"], _columns(imu, names)).at(t) for names in (FORCE, OMEGA))
     off = np.median(turns.apply(force), axis=0) - [0.0, 0.0, GRAVITY]
     rates = (turns[:-1].inv() * turns[1:]).as_rotvec() / STEP_S

@@ -38,11 +38,14 @@ REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest sta
 LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
 LEAST_STEPS = 20  # of a signal's stamps, by which the direction of a clock is judged (chosen)
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
+IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
 FORCE_UNITS = (("g", 1.0, "multiply it by 9.81"), ("mg", 1000.0, "multiply it by 0.00981"),
                ("m/s^2, multiplied by 9.81 twice", GRAVITY**2, "divide it by 9.81"))  # fmt: skip
 BATTERY_V = 2.5, 70.0  # V, of one empty cell and of 16 full ones: the median of a battery in flight lies between
+# rad/s, exceeded for a tenth of a log, and rad, turned in all: with both no attitude stays the same (chosen).
+TURNING_RAD_S, TURNED_RAD = 0.3, 3.0
 TILTED_RAD = 0.1  # rad, exceeded for a tenth of a log: with it nothing moves straight up and down only (chosen)
 MAY_BE_NAN, ATTITUDES = ("omega_cmd",), ("q", "true_q")
 QUATERNION = 4  # values of one; motors are not interpolated
@@ -156,6 +159,12 @@ def _measured(log: LoggedSignals) -> LoggedSignals:
         for name in ("p", "v")
         if tilts and name in log.signals and not log.signals[name].values[:, :2].any()
     }
+    gyro = log.get("omega")
+    rates = np.linalg.norm(gyro.values, axis=1)
+    turned = len(gyro) and np.percentile(rates, 90) > TURNING_RAD_S and np.trapezoid(rates, gyro.t) > TURNED_RAD
+    for name in ATTITUDES:
+        if turned and name in log.signals and not np.ptp(log.signals[name].values, axis=0).any():
+            left_out[name] = "its attitude does not turn though its gyro does, which is none and is left out"
     volts = float(np.median(voltage[voltage > 0])) if (voltage > 0).any() else 0.0
     if len(voltage) and not BATTERY_V[0] <= volts <= BATTERY_V[1]:
         left_out["voltage"] = f"its battery's voltage of {volts:.4g} V is none and is left out"

@@ -14,6 +14,7 @@ from gate_racer.common.files import read_csv, read_start
 from gate_racer.link.logs.reader import TIME, TIME_FIRST
 from gate_racer.link.logs.samples import (
     FRD,
+    IMU_STEPS_S,
     LEAST_STEPS,
     RAD,
     LoggedSignals,
@@ -91,7 +92,6 @@ NANOBENCH = (
 
 CHANGE_S, CHANGED_M_S = 0.5, 0.3  # s, over which changes of velocity are compared; m/s, least rms to tell (chosen)
 HEAD_BYTES = 4096  # bytes, longest header that is looked at for its separator
-IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
 # Tables of programs that convert logs, by the end of a column's name, with what they were made from.
 CONVERTED = {"loopIteration": "blackbox_decode from a .bbl or .bfl"}
 CONVERTED |= dict.fromkeys(("timestamp_sample", "[0]"), "ulog2csv from a .ulg")

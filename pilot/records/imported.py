@@ -15,7 +15,7 @@ import numpy as np
 from gate_racer.common.files import reading
 from gate_racer.link.logs.ratm import SYNCHRONISED, RatmFlight, read_ratm
 from gate_racer.link.logs.reader import OWN, log_kind, read_log_signals
-from gate_racer.link.logs.samples import LoggedSignals, Samples, clock_offset
+from gate_racer.link.logs.samples import NOTHING, LoggedSignals, Samples, SignalError, clock_offset
 from gate_racer.link.record import Losses, Record, read_records, tell_losses
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.detection import Detection
@@ -27,6 +27,9 @@ from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
+# rad, and rad/s, of a change of attitude since the beginning that is no rest: the gyro's bias would have it (chosen).
+SWUNG_RAD, SWINGS_RAD_S = 0.003, 0.002
+LEAST_REST_S = 1.0  # s, of a rest that tells the biases of the IMU (chosen)
 EARLIER_S = 0.2  # s before that, when it is still at rest
 MOVING_M_S = 0.5  # m/s, given velocity at the beginning with which it is not at rest, however even its flight (chosen)
 START_S = 0.3  # s of motion given for a flight that begins in the air
@@ -34,17 +37,21 @@ START_S = 0.3  # s of motion given for a flight that begins in the air
 Event = tuple[float, str, Record]  # s, topic, record
 
 
-def released_at(force: Samples, omega: Samples, v_w: Array) -> float:
-    """Return the time (s) shortly before the first acceleration or rotation, by forces (m/s^2) and rates (rad/s).
+def released_at(force: Samples, omega: Samples, v_w: Array, q: Samples = NOTHING) -> float:
+    """Return the time (s) shortly before the first acceleration or rotation, by forces (m/s^2), rates (rad/s) and attitudes.
 
-    It is the first one where the velocities (N, 3) m/s show motion from the beginning; NaN where they are unknown.
+    It is the first sample without a rest of LEAST_REST_S, or where the velocities (N, 3) m/s show motion from the beginning;
+    NaN where they are unknown.
     """
     if np.linalg.norm(np.median(v_w[force.t < force.t[0] + START_S], axis=0)) > MOVING_M_S:
         return float(force.t[0])
     pushed = force.t[np.abs(np.linalg.norm(force.values, axis=1) - GRAVITY) > PUSHED_M_S2]
     turned = omega.t[np.linalg.norm(omega.values, axis=1) > TURNED_RAD_S]
-    first = min([*pushed[:1], *turned[:1], force.t[-1]])
-    return max(float(first) - EARLIER_S, float(force.t[0]))
+    angle = 2 * np.arccos(np.minimum(np.abs((q.values * q.values[:1]).sum(axis=1)), 1.0))
+    swung = q.t[angle > SWUNG_RAD + SWINGS_RAD_S * (q.t - force.t[0])]
+    first = min([*pushed[:1], *turned[:1], *swung[:1], force.t[-1]])
+    rested = first - EARLIER_S - force.t[0] > LEAST_REST_S
+    return float(first - EARLIER_S if rested else force.t[0])
 
 
 def events_of(topic: str, t: Array, **columns: Array) -> list[Event]:
@@ -133,22 +140,32 @@ def read_any_records(
 
 def logged_records(path: Path) -> Records:
     """Yield the records of another program's log, see the module. Raises SignalError without an IMU."""
-    log = read_log_signals(path)
+    log = _since_attitude(read_log_signals(path))
     log.require(path, ("force", "omega"), "this command")
     with reading(path):
         omega, truth = log.get("omega"), log.get("true_q")
         # s, by which the truth's clock is late against the IMU's
         offset = clock_offset(omega.t, omega.values, truth.t, truth.values) if len(truth) > 1 else float("nan")
         about = {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path), "truth_offset_s": offset}
+        events = _events(log, offset if np.isfinite(offset) else 0.0)
+        if not any(topic == "/state" for _, topic, _ in events):
+            raise SignalError(f"{path}: shows no flight: the vehicle stands still throughout")
         yield "/flight", about
-        yield from in_order(_events(log, offset if np.isfinite(offset) else 0.0))
+        yield from in_order(events)
+
+
+def _since_attitude(log: LoggedSignals) -> LoggedSignals:
+    """Return a log with the IMU's samples from the first attitude on, if any: that of before is unknown."""
+    q, imu = log.get("q", "true_q"), {name: log.get(name) for name in ("force", "omega") if name in log.signals}
+    since = {name: samples.where(samples.t >= q.t[0]) for name, samples in imu.items()} if len(q) else {}
+    return replace(log, signals={**log.signals, **{name: one for name, one in since.items() if len(one)}})
 
 
 def _events(log: LoggedSignals, late_s: float) -> list[Event]:
     force, omega = log.get("force"), log.get("omega")
     p, v = (_at(log, name if name in log.signals else f"true_{name}", force.t) for name in "pv")
     v = v if np.isfinite(v).any() or len(force) < 2 else np.gradient(p, force.t, axis=0)
-    released = released_at(force, omega, v)
+    released = released_at(force, omega, v, log.get("q", "true_q"))
     events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
     events += events_of("/imu", force.t, accel=force.values, gyro=omega.at(force.t))
     if released == force.t[0]:  # in the air: its motion at the beginning, if known
@@ -182,7 +199,7 @@ def course_of(path: Path) -> Track:
         flight = read_ratm(path)
         with reading(path):
             return _ratm_course(flight)
-    log = read_log_signals(path)
+    log = _since_attitude(read_log_signals(path))
     with reading(path):
         p, q = log.get("p", "true_p"), log.get("q", "true_q")
         begin = log.get("force", "p", "true_p", "q", "true_q").t[:1]

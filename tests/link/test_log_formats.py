@@ -158,6 +158,12 @@ def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
     assert truth.t == pytest.approx(1 + 0.01 * np.arange(50)) and truth.values[10] == pytest.approx([11, 2, 3])
 
 
+def test_an_archive_is_to_be_unpacked(tmp_path):
+    (tmp_path / "a.ulg.zip").write_bytes(b"PK\x03\x04" + bytes(60))
+    with pytest.raises(UserError, match="is a zip archive: unpack it"):
+        log_kind(tmp_path / "a.ulg.zip")
+
+
 def test_ardupilots_log_as_text_is_named(tmp_path):
     (tmp_path / "a.log").write_text("1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n")
     with pytest.raises(UserError, match=r"is a log of ArduPilot as text, which is not read: give its \.bin"):
@@ -170,6 +176,14 @@ def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
     file.write_text("#timestamp\n1,0,0,0,9.81,0,0\n2,0,,0,9.81,0,0\n")
     with pytest.raises(UserError, match=r"data\.csv: malformed \(line 3 does not end in 7 numbers\)"):
         read_log_signals(tmp_path)
+
+
+def test_a_data_set_in_another_unit_of_time_and_cut_in_its_last_line_is_read(tmp_path):
+    rows = [f"{1_700_000_000_000_000_000 + 5_000_000 * k} 0 0 {0.1 * (k % 2)} 0 0 9.81" for k in range(200)]
+    (tmp_path / "imu.txt").write_text("# timestamp[ns] w.x w.y w.z a.x a.y a.z\n" + "\n".join(rows)[:-12])
+    log = read_log_signals(tmp_path)
+    assert np.ptp(log.get("omega").t) == pytest.approx(0.99) and len(log.get("force")) == 199
+    assert log.notes == ("imu.txt: 1 lines that do not end in 7 numbers are left out",)
 
 
 def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):

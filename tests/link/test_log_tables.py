@@ -104,7 +104,7 @@ def test_tables_that_would_be_misread_are_refused(head, values, words, tmp_path)
 
 Z_UP = {
     "p_x": 1, "p_y": -2, "p_z": -3, "vel x": 4, "vel y": -5, "vel z": -6, "quat w": 0.9, "quat x": 0.1, "quat y": -0.2,
-    "quat z": -0.3, "acc x": 0.5, "acc y": -0.6, "acc z": -9.81, "ang vel x": 7, "ang vel y": -8, "ang vel z": -9,
+    "quat z": -0.3, "acc x": 0.5, "acc y": -0.6, "acc z": -9.81, "ang vel x": 0.07, "ang vel y": -0.08, "ang vel z": -0.09,
 }  # fmt: skip
 
 
@@ -115,7 +115,12 @@ def test_axes_with_z_up_are_turned_into_frd_and_ned(up, tmp_path):
     (tmp_path / "a.csv").write_text("\n".join([",".join(("t", "throttle", *Z_UP)), *rows]))
     log = read_log_signals(tmp_path / "a.csv")
     assert len(log.notes) == (up < 0) and log.get("throttle").values[0] == 0.3
-    for name, values in {"p": (1, -2, -3), "v": (4, -5, -6), "q": (0.9, 0.1, -0.2, -0.3), "omega": (7, -8, -9)}.items():
+    for name, values in {
+        "p": (1, -2, -3),
+        "v": (4, -5, -6),
+        "q": (0.9, 0.1, -0.2, -0.3),
+        "omega": (0.07, -0.08, -0.09),
+    }.items():
         assert tuple(log.get(name).values[5]) == pytest.approx(values)
     assert tuple(log.get("force").values[5]) == pytest.approx((0.5, -0.6, -9.81))
 

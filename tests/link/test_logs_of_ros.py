@@ -53,14 +53,49 @@ def test_velocities_of_odometry_are_read_in_body_or_world_axes(in_world, tmp_pat
 R_CAMERA = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])  # from FLU to a camera's optical axes
 
 
+def felt(k):
+    """Specific force and rates, in axes x forward, y left, z up, of a body that turns as `circling` says."""
+    q, ahead = circling(k)[1], circling(k + 1)[1]
+    turn = matrix(q).T @ matrix(ahead)
+    omega = 50 * np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+    return matrix(q).T @ [0, 0, GRAVITY], omega
+
+
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+TOLD = {  # attitudes of odometry and of the IMU, at a true one, and what is said
+    "the IMU's": (lambda q: LEVEL, lambda q: q, "the attitude is that of /imu, which agrees with the gyro"),
+    "with w first": (
+        None,
+        lambda q: np.roll(q, 1),
+        "the attitude is that of /imu, with w first, which agrees with the gyro",
+    ),
+    "none": (None, lambda q: LEVEL, "its attitude does not turn though its gyro does, which is none and is left out"),
+    "an opposite one": (None, lambda q: q * [1, -1, -1, -1], "no attitude agrees with the gyro and gravity of /imu"),
+}
+
+
+@pytest.mark.parametrize(("wheels", "own", "said"), TOLD.values(), ids=TOLD)
+def test_of_several_attitudes_the_one_that_turns_as_the_gyro_is_read(wheels, own, said, tmp_path):
+    def at(store, k):
+        p, q, v = circling(k)
+        imu = log_writers.imu(store, k, *felt(k), own(np.array(q)))
+        return (imu, log_writers.odometry(store, k, p, wheels(q), v)) if wheels else (imu,)
+
+    topics = {"/imu": IMU_KIND, "/odom": ODOM} if wheels else {"/imu": IMU_KIND}
+    log = read_log_signals(write_bag(tmp_path, "MCAP", topics, at, 400))
+    assert said in log.notes
+    if "which agrees" in said:
+        assert log.get("q").values[100] == pytest.approx(np.array(circling(100)[1]) * [1, 1, -1, -1])
+    else:
+        assert ("q" in log.signals) == ("no attitude" in said)
+
+
 def test_the_imu_that_agrees_with_the_attitude_is_used(tmp_path):
     """The IMU of a camera has twice the rate of the autopilot's, in optical axes."""
 
     def at(store, k):
         p, q, v = circling(k)
-        ahead = circling(k + 1)[1]
-        force, turn = matrix(q).T @ [0, 0, GRAVITY], matrix(q).T @ matrix(ahead)
-        omega = 50 * np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+        force, omega = felt(k)
         camera = log_writers.imu(store, k, R_CAMERA @ force, R_CAMERA @ omega)
         own = log_writers.imu(store, k, force, omega) if k % 2 == 0 else None
         return camera, own, log_writers.odometry(store, k, p, q, matrix(q).T @ v)

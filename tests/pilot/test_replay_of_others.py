@@ -157,6 +157,29 @@ def test_a_log_that_turns_at_its_first_sample_is_replayed_from_there(estimator, 
     assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < (0.5 if estimator == "eskf" else 20.0), said
 
 
+def yawing():
+    """The motion of a level body that turns slowly from its first sample, and fast after two seconds."""
+    t = np.arange(0, 8, 0.004)
+    yaw = 0.03 * t + np.clip(t - 2, 0, None)
+    zero = 0 * t
+    rate = np.column_stack([zero, zero, np.gradient(yaw, t)])
+    return (
+        t,
+        np.tile([0, 0, -GRAVITY], (len(t), 1)),
+        rate,
+        np.array([from_euler(0, 0, one) for one in yaw]),
+        np.zeros((len(t), 3)),
+    )
+
+
+@pytest.mark.parametrize(("motion", "unknown"), [(yawing, 0), (swaying, 500)])
+def test_a_slow_turn_is_no_bias_and_a_replay_begins_with_the_first_attitude(motion, unknown, tmp_path):
+    t, force, rate, q, p = motion()
+    q[:unknown] = np.nan
+    code, said, error = replayed(as_csv(tmp_path / "a.csv", t, force, rate, q, p))
+    assert code == 0 and json.loads((tmp_path / "a-replay.json").read_text())["attitude_deg"] < 1.0, said + error
+
+
 def test_what_cannot_be_integrated_or_compared_is_refused_in_a_line(tmp_path):
     t, *motion = (part[::60] for part in swaying(20.0))
     code, _, said = replayed(as_csv(tmp_path / "a.csv", t, *motion, 0 * motion[-1]))
