@@ -20,7 +20,7 @@ from gate_racer.field.identify.regression import (
     LAGS_S,
     LENGTH_SCALE,
     LOG_SCALE,
-    SEVERAL,
+    NEAR,
     AxisRate,
     BatteryUse,
     Estimate,
@@ -36,6 +36,7 @@ from gate_racer.field.identify.regression import (
     half_widths,
     hats,
     independent_samples,
+    lagged,
     least,
     predict,
     profile,
@@ -55,7 +56,7 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 from gate_racer.vehicle.statistics import Z95
 
-KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
+KNOT_SAMPLES = 30  # at a knot of the curve, and beyond its ends: as long as a command takes to act (chosen)
 # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited.
 BEND_M_S2 = 1.0
 HELD_OUT = 0.2  # share of each log's valid samples, its last, that is held out for validation (chosen)
@@ -63,6 +64,7 @@ MOVING_M_S = 3.0  # m/s, speed above which drag is excited (chosen)
 LEAST_S = 1.0  # s of flight, least for a fit (chosen)
 # Least slope of thrust over throttle, as a share of thrust over throttle: idling motors lower it little.
 LEAST_RISE = 0.3
+LITTLE = 0.1  # range of the throttle over which no slope is known well (chosen)
 HOVER_M_S2 = 0.3  # m/s^2, standard deviation of the force in a flight that only hovers (chosen)
 RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
 # Axial speed over the root of thrust, sqrt(m), about that of the rotors' own flow, beyond which a curve over throttle alone
@@ -70,7 +72,9 @@ RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that i
 INFLOW, INFLOW_GAIN = 3.5, 1.15
 # m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
 IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
+USUAL_S = 0.02, 0.04  # s, typical delay and lag
 EXPONENT_SIGMA = 0.15  # -, prior of the battery's exponent about 1 (chosen)
+TELLS = 4.0  # change of twice the log-likelihood over that, from which the logs tell of the exponent
 INDEPENDENT_S = 1.0  # s of a log that count as one sample (chosen)
 
 
@@ -149,7 +153,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         battery = _exponent(logs, battery)
         logs = [battery.seen(log) for log in logs]
     logs, fast = _without_inflow(logs, linear_drag)
-    telling = [log for log in logs if log.valid.sum() * STEP_S > LEAST_S and len(reached([log], KNOT_LEAST)) > 1]
+    telling = [log for log in logs if log.valid.sum() * STEP_S > LEAST_S and len(reached([log], KNOT_SAMPLES))]
     told = [_evidence([log], linear_drag) for log in telling] or [_evidence(logs, linear_drag)]
     step = max(log.command_step_s for log in logs)
     timing = profile(told, step if step > STEP_S else 0.0)
@@ -166,6 +170,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
     _require_rise(fit.knots, each[:n], logs[0])
     axes = tuple(fit_rate(logs, axis, timing.delay) for axis in range(3))
+    predicted = predict(logs, unseen, early.knots, early.x, delay, lag)
     return Fit(
         throttle=tuple(fit.knots.tolist()),
         thrust_m_s2=_rising(each[:n]),
@@ -178,12 +183,12 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         spread=spread,
         correlated=correlated,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
-        predicted=predict(logs, unseen, early.knots, early.x, delay, lag),
-        notes=(*struck, *fast, *_apart(timing), *(axis.fault for axis in axes if axis.fault)),
+        predicted=predicted,
+        notes=(*struck, *fast, *_apart(timing), *_worse(predicted), *(axis.fault for axis in axes if axis.fault)),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(fit.A @ fit.x).reshape(-1, 3),
         measured_b=fit.f.reshape(-1, 3),
-        wanted=_wanted(reached(logs, KNOT_SAMPLES), drags, axes, timing),
+        wanted=_wanted(fit.knots, drags, axes, timing),
     )
 
 
@@ -203,9 +208,9 @@ def _drags(logs: list[Signals], linear: bool) -> int:
 
 
 def _knots(logs: list[Signals]) -> Array:
-    """Return the knots that the logs reach. Raises SignalError for fewer than two."""
-    knots = reached(logs, KNOT_LEAST)
-    if len(knots) < 2:
+    """Return the knots that the logs reach. Raises SignalError if the throttle does not vary."""
+    knots = reached(logs, KNOT_SAMPLES)
+    if not len(knots):
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
     return knots
 
@@ -261,16 +266,27 @@ def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thru
 
 
 def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
-    """Return how the battery acts: its exponent is 1 unless several logs tell better."""
-    if len(logs) < SEVERAL:
-        return battery
-    misfits = []
+    """Return how the battery acts: its exponent is assumed to be about 1 unless the logs tell better."""
+    from scipy.optimize import minimize_scalar  # slow to load
+
     independent = STEP_S / INDEPENDENT_S * sum(int(log.valid.sum()) for log in logs)
-    for exponent in EXPONENTS:
-        seen = [replace(battery, exponent=float(exponent)).seen(log) for log in logs]
-        fit = _solve(seen, 0.02, 0.04, False)  # typical, for all exponents alike
-        misfits.append(independent * np.log(np.mean(fit.residual**2)) + ((exponent - 1) / EXPONENT_SIGMA) ** 2)
-    return replace(battery, exponent=float(EXPONENTS[int(np.argmin(misfits))]))
+
+    def misfit(exponent: float) -> float:
+        seen = [replace(battery, exponent=exponent).seen(log) for log in logs]
+        u = np.concatenate([lagged(log.throttle, *USUAL_S)[log.valid] for log in seen])
+        f = np.concatenate([-log.force_b[log.valid, 2] for log in seen])
+        A = np.column_stack([u, u**2])  # a curve that rises: in hover a free one could be flat
+        return independent * float(np.log(np.mean((A @ solved(A, f) - f) ** 2)))
+
+    if np.ptp([misfit(1 + off) for off in (-EXPONENT_SIGMA, 0.0, EXPONENT_SIGMA)]) < TELLS:
+        return battery
+    found = minimize_scalar(
+        lambda n: misfit(n) + ((n - 1) / EXPONENT_SIGMA) ** 2,
+        bounds=EXPONENTS,
+        method="bounded",
+        options={"xatol": 0.01},
+    )
+    return replace(battery, exponent=round(float(found.x), 2), assumed=False)
 
 
 def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bool) -> tuple[list[Signals], list[str]]:
@@ -376,6 +392,13 @@ def _apart(timing: Timing) -> list[str]:
     return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
 
 
+def _worse(predicted: Prediction) -> list[str]:
+    """Return a doubt if the model predicts worse than a velocity that stays."""
+    if not (predicted.starts and predicted.velocity_m_s > predicted.steady_velocity_m_s):
+        return []
+    return ["a constant velocity predicts what was held out better: this model does not fit, or the flight only hovers"]
+
+
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     """Raise SignalError for a thrust that falls or hardly rises with the throttle, as no motor's does, with the likely cause.
 
@@ -392,7 +415,9 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     else:
         return
     fall = "falls" if span_m_s2 < 0 else "hardly rises"
-    if may_rise:
+    if whole < LITTLE:
+        cause = "the throttle varies too little; fly throttle steps"
+    elif may_rise:
         cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
     elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
         cause = "the flight only hovers; fly throttle steps"
@@ -420,7 +445,7 @@ def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:
 
 def _wanted(knots: Array, drags: int, rates: Sequence[AxisRate], timing: Timing) -> tuple[str, ...]:
     """Return the manoeuvres that would excite the remaining parameters, and how to fly them."""
-    throttles = tuple(u for u in KNOTS.tolist() if u not in knots)
+    throttles = tuple(u for u in KNOTS.tolist() if np.abs(knots - u).min() > NEAR)
     axes = tuple(axis for axis, rate in enumerate(rates) if rate.gain is None)
     wanted = [f"throttle held near {', '.join(f'{u:g}' for u in throttles)}"] if throttles else []
     if not (timing.delay.known and timing.lag.known):

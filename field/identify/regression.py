@@ -199,6 +199,9 @@ def independent_samples(residual: Array, t: Array) -> float:
 
 
 KNOTS = np.array(THROTTLES)  # of the thrust curve
+SPAN = 0.002  # range of the throttle below which it stays near one value (chosen)
+NEAR = 0.04  # throttle within which a knot is near an end of the curve, so that no slope between them is known well (chosen)
+BEYOND = 0.05  # throttle beyond the ends of the curve, up to which that goes on (chosen)
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
 
@@ -225,19 +228,29 @@ def filtered(u: Array, lag: float, step_s: float = STEP_S) -> Array:
 
 
 def hats(u: Array, knots: Array) -> Array:
-    """Return the weights (N, K) of the knots for piecewise linear interpolation at u (N,), constant beyond the ends."""
-    return np.column_stack([np.interp(u, knots, row) for row in np.eye(len(knots))])
+    """Return the weights (N, K) of the knots for piecewise linear interpolation at u (N,), which goes on beyond the ends."""
+    k = np.clip(np.searchsorted(knots, u, side="right") - 1, 0, len(knots) - 2)
+    share, rows = (u - knots[k]) / (knots[k + 1] - knots[k]), np.arange(len(u))
+    weights = np.zeros((len(u), len(knots)))
+    weights[rows, k], weights[rows, k + 1] = 1 - share, share
+    return weights
 
 
-def reached(logs: list[Signals], least: float) -> Array:
-    """Return the knots at which the logs hold enough samples."""
-    weight = sum(hats(log.throttle[log.valid], KNOTS).sum(axis=0) for log in logs)
-    return KNOTS[np.asarray(weight) >= least]
+def reached(logs: list[Signals], least: int) -> Array:
+    """Return knots with at least so many samples: those of KNOTS, and the ends of the range beyond which there are fewer.
+
+    None if the throttle stays near one value.
+    """
+    u = np.sort(np.concatenate([log.throttle[log.valid] for log in logs]))
+    if len(u) <= 2 * least or u[-1 - least] - u[least] < SPAN:
+        return np.zeros(0)
+    inner = KNOTS[(hats(u, KNOTS).sum(axis=0) >= least) & (u[least] + NEAR < KNOTS) & (u[-1 - least] - NEAR > KNOTS)]
+    return np.array([u[least], *inner, u[-1 - least]])
 
 
 def explained(log: Signals, knots: Array) -> Mask:
-    """Return the mask of valid samples, except those still affected by a throttle beyond all knots."""
-    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
+    """Return the mask of valid samples, except those still affected by a throttle far beyond all knots."""
+    beyond = (log.throttle < knots[0] - BEYOND) | (log.throttle > knots[-1] + BEYOND)
     after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
     return log.valid & ~after
 
@@ -287,8 +300,7 @@ def times(logs: list[Signals]) -> Array:
 
 CELL_V, FULL_V = 3.7, 4.25  # V of a cell: nominal, and most
 VARIES = 1.03  # -, ratio of the largest to the smallest voltage in flight above which it matters (chosen)
-EXPONENTS = np.arange(0.5, 1.21, 0.05)  # tried where several logs tell; 0 of a controller that compensates is not
-SEVERAL = 3  # logs from which the exponent is fitted: within one flight voltage and throttle move together
+EXPONENTS = 0.0, 2.5  # range of the exponent; 0 is that of a controller that compensates for the voltage
 
 
 @dataclass(frozen=True)
@@ -297,6 +309,7 @@ class BatteryUse:
 
     reference_v: float
     exponent: float = 1.0
+    assumed: bool = True  # since the logs do not tell the exponent
 
     def seen(self, log: Signals) -> Signals:
         """Return the log with the throttle that the motors see at the reference voltage."""

@@ -46,7 +46,9 @@ def table(fit: Fit) -> str:
     at = f" at {fit.battery.reference_v:.1f} V" if fit.battery else ""
     lines = [f"thrust at {u:5.3f}   {c} m/s^2{at}" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
     if fit.battery:
-        lines.append(f"battery           throttle * (U / {fit.battery.reference_v:.1f} V)^{fit.battery.exponent:.2f}")
+        assumed = " (the exponent is assumed)" if fit.battery.assumed else ""
+        scale = f"(U / {fit.battery.reference_v:.1f} V)^{fit.battery.exponent:.2f}"
+        lines.append(f"battery           throttle * {scale}{assumed}")
     for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
         lines.append(f"drag {axis}            {drag} 1/s")
     lines.append(f"drag              {fit.drag_quadratic_1_m or 'unknown'} 1/m")

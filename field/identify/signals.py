@@ -121,15 +121,15 @@ def hover_throttle(motion: Motion) -> float:
 def _contact(motion: Motion) -> Mask:
     """Return where (N,) the ground carries the vehicle: the force is gravity's though the throttle is not that of hover."""
     hover = hover_throttle(motion)
+    on_its_back = _lasting(motion.weighs & (motion.force_b[:, 2] > GRAVITY / 2))  # no thrust pushes down
+    lying = motion.landed | on_its_back
     if np.isnan(hover):
-        return motion.landed | (
-            motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S)
-        )
-    n, below = round(AFTER_S / STEP_S), motion.lift < CARRIED * hover
-    idle = np.convolve(below, np.ones(n))[: len(motion.t)] > n - 0.5  # and has been
+        return lying | (motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S))
+    below = motion.lift < CARRIED * hover
+    idle = _lasting(below)
     slow = motion.speed < RESTING_M_S if motion.speed is not None else True
     first = np.arange(len(motion.t)) < int(np.argmax(~(motion.weighs & below)))
-    contact = np.asarray(motion.landed | (motion.weighs & slow & (idle | first)))
+    contact = np.asarray(lying | (motion.weighs & slow & (idle | first)))
     if motion.speed is None:
         return contact
     # Motors that run up on the ground, or down: no motion yet, or no longer.
@@ -138,6 +138,12 @@ def _contact(motion: Motion) -> Mask:
     for begin, end in edges.reshape(-1, 2):
         contact[begin:end] |= contact[begin:end].any()
     return contact
+
+
+def _lasting(mask: Mask) -> Mask:
+    """Return the samples (N,) at the ends of AFTER_S in which all are of a mask."""
+    n = round(AFTER_S / STEP_S)
+    return np.asarray(np.convolve(mask, np.ones(n))[: len(mask)] > n - 0.5)
 
 
 def _between(shown: Mask) -> Mask:

@@ -92,6 +92,47 @@ def test_a_voltage_that_falls_is_an_input_and_delay_and_lag_are_within_their_bou
     assert fit.predicted.velocity_m_s < 0.3 * fit.predicted.steady_velocity_m_s
 
 
+@pytest.mark.parametrize(("compensated", "low", "high"), [(False, 0.85, 1.15), (True, 0.0, 0.2)])
+def test_how_the_voltage_acts_is_found(compensated, low, high, tmp_path):
+    table = nano(0, 60.0, (4.2, 3.3))
+    for k in range(4 * compensated):
+        table[:, COLUMN[f"motor_motor_m{k + 1}"]] *= table[:, COLUMN["pwr_pm_vbat"]] / NOMINAL_V
+    battery = identify([read_signals(written(tmp_path / "a.csv", table))]).battery
+    assert low <= battery.exponent <= high and not (battery.assumed and compensated)
+
+
+def test_a_few_samples_far_from_the_others_tell_nothing_of_the_thrust_there(tmp_path):
+    table = nano(0)
+    for begin in (700, 1100, 1500):
+        for k in range(4):
+            table[begin : begin + 8, COLUMN[f"motor_motor_m{k + 1}"]] = 0.93 * 65535
+    fit = identify([read_signals(written(tmp_path / "a.csv", table))])
+    assert fit.throttle[-1] < 0.9
+    for u, found in zip(fit.throttle, fit.thrust_m_s2, strict=True):
+        assert abs(found.value - thrust(u)) < found.half_width + 0.15
+
+
+def test_a_vehicle_on_its_back_does_not_fly(tmp_path):
+    table = nano(2)
+    fallen = slice(1200, 1800)
+    table[fallen, COLUMN["imu_acc_z"]] = -1.0
+    table[fallen, COLUMN["vz"]] = 0.0
+    log = read_signals(written(tmp_path / "a.csv", table))
+    assert seconds_cut(log, "on the ground") > 5.0 and not log.valid[1250:1750].any()
+
+
+def test_a_model_that_predicts_worse_than_a_constant_velocity_is_doubted(tmp_path):
+    """The accelerometer feels the throttle, but the velocity stays."""
+    table = nano(3, active=False)
+    share = 1 + 0.02 * np.sin(0.8 * np.arange(len(table)) * STEP_S)
+    for k in range(4):
+        table[:, COLUMN[f"motor_motor_m{k + 1}"]] *= share
+    table[200:-200, COLUMN["imu_acc_z"]] *= share[200:-200] ** 2
+    table[200:-200, COLUMN["vx"]] = 2.0
+    fit = identify([read_signals(written(tmp_path / "a.csv", table))])
+    assert any("a constant velocity predicts what was held out better" in note for note in fit.notes)
+
+
 def test_stretches_that_a_radio_lost_are_cut_whether_they_were_bridged_or_extrapolated(tmp_path):
     sound = nano(1)
     bridged, beyond = lose(sound.copy(), 600, 700), lose(sound.copy(), 1000, 1300, on=True)
