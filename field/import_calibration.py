@@ -3,9 +3,11 @@
 | file | told by | also taken |
 |---|---|---|
 | OpenCV's FileStorage, ROS `camera_info`, JSON | `camera_matrix`, `distortion_coefficients` or other `NAMES` | |
-| Kalibr `camchain` | `cam0` with `intrinsics`, `distortion_model` | `timeshift_cam_imu`, `line_delay` |
+| ROS `ost.txt`, `.ini` | `camera matrix`, its numbers below | |
+| Kalibr `camchain`, EuRoC | `intrinsics`, `distortion_model`, of `cam0` if of several | `timeshift_cam_imu`, `line_delay` |
 | COLMAP `cameras.txt` | `ID MODEL WIDTH HEIGHT parameters` | |
 | VINS, ORB-SLAM, Basalt, nerfstudio | names of `SCALARS` under any heading | `td`, `rolling_shutter_tr` |
+| Gyroflow | `fisheye_params`, `calib_dimension` | |
 
 Coefficients are taken as they stand: the camera has the same models (`vehicle/lens.py`). The mount stays that of the vehicle.
 """
@@ -24,19 +26,19 @@ from gate_racer.common.config import parse_value
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, reading
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.lens import EQUIDISTANT, RADTAN
+from gate_racer.vehicle.lens import EQUIDISTANT, RADTAN, WIDEST
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import load_vehicle
 
-PROGRAMS = "OpenCV, ROS, Kalibr, COLMAP, VINS, ORB-SLAM, Basalt or nerfstudio"
+PROGRAMS = "OpenCV, ROS, Kalibr, EuRoC, COLMAP, VINS, ORB-SLAM, Basalt, nerfstudio or Gyroflow"
 WORK = "gate_racer.field.import_calibration"
 COEFFICIENTS = {  # of each model, in OpenCV's order
     RADTAN: ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"),
     EQUIDISTANT: ("k1", "k2", "k3", "k4"),
 }
-MODELS = {  # of every program, in lower case without underscores
-    **dict.fromkeys(("plumbbob", "rationalpolynomial", "radtan", "none"), RADTAN),
-    **dict.fromkeys(("pinhole", "rectified", "pinhole-radtan8", "opencv"), RADTAN),
+MODELS = {  # of every program, as `_bare` writes them
+    **dict.fromkeys(("plumbbob", "rationalpolynomial", "radtan", "radialtangential", "none"), RADTAN),
+    **dict.fromkeys(("pinhole", "rectified", "pinholeradtan8", "opencv", "opencvstandard"), RADTAN),
     **dict.fromkeys(("equidistant", "fisheye", "kannalabrandt", "kannalabrandt8", "kb4", "opencvfisheye"), EQUIDISTANT),
 }
 SCALARS = {  # of programs that name every parameter
@@ -47,17 +49,21 @@ SCALARS = {  # of programs that name every parameter
     "width": ("imagewidth", "width", "w"),
     "height": ("imageheight", "height", "h"),
 }
+INI = re.compile(r"(?m)^camera matrix\s*$")
+NUMBERS = re.compile(r"(?m)^([a-z ]+?)\s*\n((?:[-+.\d][-+.\de \t]*\s*\n?)+)")  # of a name alone in its line
+LISTED = ("distortioncoefficients", "distortioncoeffs", "distcoeffs", "distcoeff", "distortion", "dist", "d", "d1")
 SURE_MODELS = ("modeltype", "cameratype")  # names of nothing else
 BESIDE_SCALARS = {
     "model": (*SURE_MODELS, "distortionmodel", "cameramodel", "type", "model"),
-    "coefficients": ("distortioncoefficients", "distortioncoeffs", "distcoeffs", "distortion", "dist", "d"),
+    "coefficients": LISTED,
 }
 OTHER_CAMERA = re.compile(r"(?i)camera[2-9]\b|right\b")  # beginnings of names
-NAMES = {  # of OpenCV's samples, ROS 1 and 2, ModalAI and numpy, in lower case without underscores
+CAMERA = re.compile(r"(?i)(cam\d+|camera\d*(?=\.fx))(\.fx)?")  # names of which each camera has one
+NAMES = {  # of OpenCV's samples, ROS 1 and 2, ModalAI, Gyroflow and numpy, as `_bare` writes them
     "camera_matrix": ("cameramatrix", "k", "m", "m1", "mtx"),
-    "distortion_coefficients": ("distortioncoefficients", "distcoeffs", "d", "d1", "dist"),
-    "image_width": ("imagewidth", "width"),
-    "image_height": ("imageheight", "height"),
+    "distortion_coefficients": LISTED,
+    "image_width": SCALARS["width"],
+    "image_height": SCALARS["height"],
     "distortion_model": ("distortionmodel",),
     "fisheye_model": ("fisheyemodel", "fisheye"),
 }
@@ -103,10 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
     _require_centred(camera, arguments.file)
     shown = ", ".join(f"{name}: {value if isinstance(value, str) else f'{value:.7g}'}" for name, value in lens.items())
     worst_px, covered = residual(camera)
+    wide, cut = width(camera)
+    far = "it lies over 87 deg off the axis, which is not modelled"
+    end = far if np.isclose(camera.lens.reach, WIDEST) else "the calibration folds it"
     print(f"camera: {{{shown}}}")
     print(
-        f"{np.degrees(width(camera)):.1f} deg wide; within {worst_px:.1e} px of OpenCV's over {100 * covered:.3g}% of the picture"
-        + ("" if covered == 1 else ", beyond which the calibration folds it: corners there are continued in proportion")
+        f"{'at least ' if cut else ''}{np.degrees(wide):.1f} deg wide;"
+        f" within {worst_px:.1e} px of OpenCV's over {100 * covered:.3g}% of the picture"
+        + ("" if covered == 1 else f", beyond which {end}: corners there are continued in proportion")
     )
     if arguments.out:
         from gate_racer.field.files import write_vehicle
@@ -119,32 +129,64 @@ def run(arguments: argparse.Namespace) -> int:
 
 def read_calibration(file: Path) -> dict[str, Any]:
     """Return the fields of `Camera` that a calibration file tells. Raises UserError if it is none of the known ones."""
-    import cv2
-
     text = read_text(file, LARGEST)
     with reading(file, f"not a calibration of {PROGRAMS}"):
-        if "opencv-matrix" in text or "<opencv_storage" in text:
-            try:
-                storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)
-                fields = _plain(storage.root())
-            except (cv2.error, SystemError, TypeError):
-                raise ValueError("cut short, or its matrices are none") from None
-        elif file.suffix == ".txt":
+        if file.suffix == ".txt" and not INI.search(text):
             return _colmap(text)
-        else:
-            fields = parse_value(_first_document(text), str(file))
+        fields = _parsed(text, file)
         if not isinstance(fields, dict):
             raise ValueError("it has no named fields")
-        if "cam0" in fields:
-            return _kalibr(fields["cam0"])
-        if "LEFT.K" in fields:
-            raise ValueError("its Camera is that of rectified images; the lens is LEFT.K and LEFT.D: give these")
-        if {_bare(name) for name in fields} & {*NAMES["camera_matrix"]}:
-            return _matrices(fields)
-        named = _named(fields)
-        for name in SURE_MODELS:
-            _model(named.get(name, "none"))
-        return _scalars(named) if named.keys() & SCALARS["fx"] else _matrices(fields)
+        found = _lens(fields)
+        cameras = sorted(name.removesuffix(".fx") for name in fields if CAMERA.fullmatch(name))
+        of_basalt = fields.get("value0", {}).get("intrinsics", ())
+        cameras = cameras or [f"intrinsics[{k}]" for k in range(len(of_basalt))]
+    if len(cameras) > 1:
+        remark(f"{file}: of {len(cameras)} cameras {cameras[0]} is taken")
+    return found
+
+
+def _parsed(text: str, file: Path) -> Any:
+    if text.startswith("%YAML:1.0") or "opencv-matrix" in text or "<opencv_storage" in text:
+        import cv2
+
+        try:
+            storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)  # whose nodes end with it
+            return _plain(storage.root())
+        except (cv2.error, SystemError, TypeError):
+            raise ValueError("OpenCV cannot read it: cut short, or its matrices are none") from None
+    return _ini(text) if INI.search(text) else parse_value(_first_document(text), str(file))
+
+
+def _lens(fields: dict[str, Any]) -> dict[str, Any]:
+    if "cam0" in fields or {"intrinsics", "distortion_model"} <= fields.keys():
+        return _kalibr(fields.get("cam0", fields))
+    if "fisheye_params" in fields:
+        return _gyroflow(fields)
+    if "LEFT.K" in fields:
+        raise ValueError("its Camera is that of rectified images; the lens is LEFT.K and LEFT.D: give these")
+    if {_bare(name) for name in fields} & {*NAMES["camera_matrix"]}:
+        return _matrices(fields)
+    named = _named(fields)
+    for name in SURE_MODELS:
+        _model(named.get(name, "none"))
+    return _scalars(named) if named.keys() & SCALARS["fx"] else _matrices(fields)
+
+
+def _ini(text: str) -> dict[str, Any]:
+    """Return the fields of ROS's `ost.txt` and `.ini`: a name alone in its line, numbers in those below."""
+    if (count := len(INI.findall(text))) > 1:
+        raise ValueError(f"{count} cameras; keep the lines of one")
+    fields = {name: [*map(float, numbers.split())] for name, numbers in NUMBERS.findall(text)}
+    if len(fields["distortion"]) == 4:
+        raise ValueError("its 4 coefficients may be those of a fisheye: give ost.yaml, which names the model")
+    return fields | {name: fields[name][0] for name in ("width", "height")}
+
+
+def _gyroflow(fields: dict[str, Any]) -> dict[str, Any]:
+    if fields.get("digital_lens") or any(fields[name] not in (None, 0, 1) for name in fields if "stretch" in name):
+        raise ValueError("its digital lens or stretch is not modelled")
+    model = fields.get("distortion_model") or fields.get("distortion_model_id") or "opencv_fisheye"
+    return _matrices(fields["fisheye_params"] | fields["calib_dimension"] | {"distortion_model": model})
 
 
 def _plain(node: Any) -> Any:
@@ -156,15 +198,14 @@ def _plain(node: Any) -> Any:
 
 
 def _first_document(text: str) -> str:
-    """Return YAML up to a second document, which `ros2 topic echo` begins, without directives, such as `%YAML:1.0`."""
-    text = re.sub(r"(?m)^%.*", "", text)
+    """Return YAML up to a second document, which `ros2 topic echo` begins."""
     begun = re.search(r"(?m)^\w", text)
     end = text.find("\n---", begun.start()) if begun else -1
     return text if end < 0 else text[:end]
 
 
 def _bare(name: str) -> str:
-    return name.lower().replace("_", "")
+    return re.sub("[-_ ]", "", name.lower())
 
 
 def _told(given: dict[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -232,7 +273,8 @@ def _scalars(named: dict[str, Any], corner: bool = False) -> dict[str, Any]:
 def _kalibr(cam: dict[str, Any]) -> dict[str, Any]:
     if cam.get("camera_model", "pinhole") != "pinhole":
         raise ValueError(f"camera_model {cam['camera_model']!r}: only pinhole, radtan or equidistant, is known")
-    found = _fields(cam["resolution"], cam["intrinsics"], _model(cam["distortion_model"]), cam["distortion_coeffs"])
+    listed = cam["distortion_coefficients" if "distortion_coefficients" in cam else "distortion_coeffs"]
+    found = _fields(cam["resolution"], cam["intrinsics"], _model(cam["distortion_model"]), listed)
     readout_s = cam["line_delay"] * found["height_px"] if "line_delay" in cam else None
     return found | _times(cam.get("timeshift_cam_imu"), readout_s)
 
@@ -309,7 +351,8 @@ def residual(camera: Camera) -> tuple[float, float]:
     return float(np.abs(camera.project(p_c) - theirs[:, 0]).max()), float(inside.mean())
 
 
-def width(camera: Camera) -> float:
-    """Return the horizontal angle of view, rad, through the principal point."""
-    rays = camera.rays([[-0.5, camera.cy_px], [camera.width_px - 0.5, camera.cy_px]])
-    return float(np.ptp(np.arctan(rays[:, 0])))
+def width(camera: Camera) -> tuple[float, bool]:
+    """Return the horizontal angle of view, rad, through the principal point, and whether it is cut to what is modelled."""
+    tangents = camera.rays([[-0.5, camera.cy_px], [camera.width_px - 0.5, camera.cy_px]])[:, 0]
+    cut = np.clip(tangents, -WIDEST, WIDEST)
+    return float(np.ptp(np.arctan(cut))), bool((cut != tangents).any())

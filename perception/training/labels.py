@@ -10,7 +10,8 @@
 Pixel centres are at integers. Corners may be given in either sense of rotation and from any first one; those that are hidden, or
 outside the image, where they would be. COCO and YOLO-pose tell hidden corners (visibility 1) and unknown ones (0), skeletons of
 CVAT likewise (occluded, outside), such as those of a gate that the image cuts: its other corners are learned, its place is not.
-Labels name their image; where several have that name, with the folders: those of YOLO's `labels/` are in `images/`.
+Labels name their image; where several have that name, with the folders: those of YOLO's `labels/` are in `images/`. Several
+files of COCO, each in a folder of its own, are of the images in that folder.
 """
 
 import re
@@ -32,6 +33,7 @@ from gate_racer.model.quadrilateral import is_convex
 from gate_racer.vehicle.rotation import Array, Mask
 
 UNKNOWN, HIDDEN, VISIBLE = 0, 1, 2  # visibilities of a keypoint in COCO and YOLO-pose
+CENTRE = np.array([0.5, 0.5, 0.0])  # px, of the first pixel from its corner, at which CVAT and YOLO-pose begin
 FARTHEST = 3.0  # -, greatest coordinate of a corner over the image's greater side (chosen)
 
 
@@ -49,6 +51,7 @@ class Mark(NamedTuple):
     image: str  # as the label names it
     points: Array  # (N, 2) px, or (N, 3) with visibilities
     scaled: bool = False  # whether the points are over the image's size
+    home: str = ""  # beginning of the path of its image
 
 
 def read_photographs(folder: Path) -> list[Photograph]:
@@ -63,11 +66,19 @@ def read_photographs(folder: Path) -> list[Photograph]:
         names = (file.relative_to(folder).as_posix() for file in files)
         images = dict(zip(names, reading_ahead.map(_read, files), strict=True))
     openings: dict[str, list[Array]] = {}
+    missing = dict[str, None]()
     for mark in _marks(folder, images):
-        name = _named(mark.image, images, folder)
+        name = _named(mark.image, [image for image in images if image.startswith(mark.home)], folder)
+        if not name:
+            missing[mark.image] = None
+            continue
         found = openings.setdefault(name, [])
         if len(mark.points):
             found.append(_clockwise(mark, images[name], f"{folder / name}: opening {len(found) + 1}"))
+    if first := next(iter(missing), ""):
+        if not openings:
+            raise UserError(f"{folder}: the labels name {first!r}, which is not in the folder")
+        remark(f"{folder}: images left out, which only the labels know: {len(missing)}, the first {first!r}")
     photographs = []
     for name in (name for name in images if name in openings):
         placed = [quad for quad in openings[name] if (quad[:, 2] > UNKNOWN).any()]  # others tell nothing
@@ -84,28 +95,33 @@ def _read(file: Path) -> Image:
 
 
 def _named(label: str, images: Iterable[str], folder: Path) -> str:
-    """Return the image of a label's file name, among several that in the same folders. Raises UserError if none or unclear."""
+    """Return the image of a label's file name, among several that in the same folders, or "". Raises UserError if unclear."""
     named = [image for image in images if PurePosixPath(image).name == PurePosixPath(label).name]
     named = [one for one in named if one == label] or [one for one in named if one.endswith(f"/{label}")] or named
-    if len(named) != 1:
-        fault = f"may be {' or '.join(named[:2])}: give its folder" if named else "is not in the folder"
-        raise UserError(f"{folder}: the labels name {label!r}, which {fault}")
-    return named[0]
+    if len(named) > 1:
+        raise UserError(f"{folder}: the labels name {label!r}, which may be {' or '.join(named[:2])}: give its folder")
+    return "".join(named)
 
 
 def _marks(folder: Path, images: Iterable[str]) -> list[Mark]:
-    """Read the one label file of a folder, or the text files named as the images."""
+    """Read the one label file of a folder, the text files named as the images, or one file of COCO in each of its folders."""
     found = [f for f in sorted(folder.rglob("*")) if f.suffix.lower() in READERS]
     stems = {PurePosixPath(name).stem for name in images}
     texts = [f for f in sorted(folder.rglob("*.txt")) if f.stem in stems]
-    if len(found) + bool(texts) != 1:
-        names = [f.name for f in found] + ["*.txt"] * bool(texts)
+    own = {f.parent for f in found if f.suffix.lower() == ".json"} - {folder}
+    split = len(own) == len(found) > 1
+    if len(found) + bool(texts) != 1 and (texts or not split):
+        names = [f.relative_to(folder).as_posix() for f in found] + ["*.txt"] * bool(texts)
         known = "CSV of corners, JSON of COCO keypoints, TXT of YOLO-pose or XML of CVAT"
         raise UserError(f"{folder}: needs one label file ({known}), found {' and '.join(names) or 'none'}")
     if texts:
         return [mark for file in texts for mark in _yolo_pose(file, folder, images)]
-    with reading(found[0]):
-        return list(READERS[found[0].suffix.lower()](found[0]))
+    marks = list[Mark]()
+    for file in found:
+        home = f"{file.parent.relative_to(folder).as_posix()}/" if split else ""
+        with reading(file):
+            marks += (mark._replace(image=home + mark.image, home=home) for mark in READERS[file.suffix.lower()](file))
+    return marks
 
 
 def _csv(file: Path) -> Iterator[Mark]:
@@ -137,7 +153,8 @@ def _coco(file: Path) -> Iterator[Mark]:
         remark(f"{file}: annotations left out, which have no keypoints: {empty}")
     for annotation in told["annotations"]:
         points = np.array(annotation.get("keypoints") or [], float).reshape(-1, 3)
-        yield Mark(names[annotation["image_id"]], points)
+        of_cvat = "occluded" in (annotation.get("attributes") or {})  # which writes the same numbers in every format
+        yield Mark(names[annotation["image_id"]], points - CENTRE * of_cvat)
 
 
 def _yolo_pose(file: Path, folder: Path, images: Iterable[str]) -> Iterator[Mark]:
@@ -164,9 +181,9 @@ def _cvat(file: Path) -> Iterator[Mark]:
         for shape in (shape for shape in image if shape.tag != "tag"):  # which is of the whole image
             points = list(_cvat_points(shape))
             if [len(point) for point in points] != [3] * 4:
-                raise UserError(f"{file}: {name}: a {shape.tag} is no polygon, points or skeleton of four corners u,v")
-            # Pixels of CVAT run from corner to corner: centres are at one half.
-            yield Mark(name, np.array(points) - [0.5, 0.5, 0])
+                told = f"{shape.tag!r} with {len(points)} points"
+                raise UserError(f"{file}: {name}: {told} is no polygon, points or skeleton of four corners u,v")
+            yield Mark(name, np.array(points) - CENTRE)
 
 
 def _cvat_points(shape: ElementTree.Element) -> Iterator[list[float]]:
@@ -186,7 +203,7 @@ def _clockwise(mark: Mark, image: Image, where: str) -> Array:
     if len(quad) != 4:
         raise UserError(f"{where}: has {len(quad)} corners, must have 4")
     if mark.scaled:
-        quad = quad * [width, height, 1] - [0.5, 0.5, 0]
+        quad = quad * [width, height, 1] - CENTRE
     known, most_px = quad[:, 2] > UNKNOWN, FARTHEST * max(width, height)
     visibilities = np.isin(quad[:, 2], (UNKNOWN, HIDDEN, VISIBLE)).all()
     if not visibilities or not (np.abs(quad[known]) < most_px).all() or (known.all() and np.ptp(quad[:, :2]) <= 1):

@@ -58,6 +58,37 @@ def open_vins(path):
     kalibr(path, head="%YAML:1.0 # as OpenCV reads it\n\n")
 
 
+def euroc(path):
+    path.write_text(
+        "sensor_type: camera\nT_BS:\n  cols: 1\n  rows: 1\n  data: [1.0]\nrate_hz: 20\nresolution: [640, 360]\n"
+        f"camera_model: pinhole\nintrinsics: {list(K)} #fu, fv, cu, cv\n"
+        f"distortion_model: radial-tangential\ndistortion_coefficients: {list(D[:4])}\n"
+    )
+
+
+def kimera(path):
+    euroc(path)
+    path.write_text(f"%YAML:1.0\n# General sensor definitions.\n{path.read_text()}")
+
+
+def aruco(path):
+    path.write_text(f"camera_matrix: {MATRIX}\ndist_coeff: [{list(D)}]\nimage_width: 640\nimage_height: 360\n")
+
+
+def ost(path):
+    rows = ("424 0 322", "0.0 426.0 168.0", "0 0 1")
+    matrix, distortion = "\n".join(rows), " ".join(map(str, D))
+    path.write_text(
+        "# oST version 5.0 parameters\n\n[image]\n\nwidth\n640\n\nheight\n360\n\n[narrow_stereo]\n\n"
+        f"camera matrix\n{matrix}\n\ndistortion\n{distortion}\n\nrectification\n1 0 0\n0 1 0\n0 0 1\n\n"
+    )
+
+
+def ini_of_windows(path):
+    ost(path)
+    path.write_bytes(path.read_text().replace("\n", "\r\n").encode())
+
+
 def lines(values, before="   "):
     return "".join(f"{before}{name}: {value}\n" for name, value in values)
 
@@ -80,6 +111,12 @@ def orb_slam(path, number=""):
     path.write_text(
         f'%YAML:1.0\n\nCamera.type: "PinHole"\n{one}{other}Camera.width: 640\nCamera.height: 360\nCamera.fps: 30\n'
         "Tbc: !!opencv-matrix\n   rows: 1\n   cols: 2\n   dt: f\n   data: [0.1, 0.2]\n"
+    )
+
+
+def orb_slam2(path):
+    path.write_text(
+        f"%YAML:1.0\n\n{lines(ALL.items(), 'Camera.')}Camera.width: 640\nCamera.height: 360\nViewer.PointSize:2\n"
     )
 
 
@@ -107,6 +144,8 @@ TOOLS = [
     (opencv, "cal.yaml"), (opencv, "cal.xml"), (opencv, "cal.json"), (opencv2, "out.xml"), (modalai, "voxl.yml"),
     (json_of_numpy, "calib.json"), (ros, "info.yaml"), (echoed, "echo.yaml"), (kalibr, "chain.yaml"),
     (open_vins, "chain.yaml"), (colmap, "cameras.txt"), (vins, "cam0_pinhole.yaml"), (orb_slam, "EuRoC.yaml"),
+    (orb_slam2, "TUM1.yaml"), (euroc, "sensor.yaml"), (kimera, "LeftCameraParams.yaml"), (aruco, "calibration.yaml"),
+    (ost, "ost.txt"), (ini_of_windows, "calib5.ini"),
     (orb_slam3, "RealSense.yaml"), (basalt, "calibration.json"), (nerfstudio, "transforms.json"),
 ]  # fmt: skip
 NERF = {"fl_x": 424, "fl_y": 426, "cx": 322, "cy": 168, "w": 640, "h": 360}
@@ -118,8 +157,8 @@ def test_one_camera_is_the_same_by_every_tool(tmp_path, capsys, write, name):
     out, told = tmp_path / "mine.yaml", tmp_path / "told.json"
     assert run(parser().parse_args([str(tmp_path / name), "--out", str(out), "--json", str(told)])) == 0
     camera = load_vehicle(str(out)).camera
-    timed = write in (kalibr, open_vins, vins)  # they know four coefficients
-    k3 = 0.0 if timed else D[4]
+    timed = write in (kalibr, open_vins, vins)
+    k3 = 0.0 if timed or write in (euroc, kimera) else D[4]  # they know four coefficients
     found = [getattr(camera, name) for name in ("fx_px", "fy_px", "cx_px", "cy_px", "k1", "k2", "p1", "p2", "k3")]
     np.testing.assert_allclose(found, (*K, *D[:4], k3), atol=1e-9)
     assert camera.delay_s == pytest.approx(0.0031 if timed else load_vehicle("dcl").camera.delay_s)
@@ -140,6 +179,20 @@ CHAIN = f"cam0: {{resolution: [640, 360], intrinsics: {list(K)}, distortion_coef
 
 
 KB4 = {"resolution": [[640, 360]], "intrinsics": [{"camera_type": "kb4", "intrinsics": NAMED}]}
+GYROFLOW = {
+    "camera_brand": "Caddx",
+    "camera_model": "Orca",
+    "lens_model": "",
+    "calib_dimension": {"w": 640, "h": 360},
+    "input_horizontal_stretch": 1.0,
+    "fisheye_params": {
+        "RMS_error": 0.7,
+        "camera_matrix": np.reshape(MATRIX, (3, 3)).tolist(),
+        "distortion_coeffs": FISHEYE,
+    },
+    "distortion_model": None,
+    "digital_lens": None,
+}
 FLAG = {"image_width": 640, "image_height": 360, "K": MATRIX, "D": FISHEYE, "fisheye_model": "true"}
 SIZED = "image_width: 640\nimage_height: 360\n"
 FISHEYES = {
@@ -158,6 +211,10 @@ FISHEYES = {
     + lines(NAMED.items(), "Camera1."),
     "of Basalt.json": json.dumps({"value0": KB4}),
     "of COLMAP.txt": "1 OPENCV_FISHEYE 640 360 424 426 322.5 168.5 -0.01 0.02 -0.01 0.003\n",
+    "of EuRoC.yaml": f"resolution: [640, 360]\ncamera_model: pinhole\nintrinsics: {list(K)}\n"
+    f"distortion_model: equidistant\ndistortion_coefficients: {list(FISHEYE)}\n",
+    "of Gyroflow.json": json.dumps(GYROFLOW),
+    "named, of Gyroflow.json": json.dumps(GYROFLOW | {"distortion_model": "opencv_fisheye"}),
     "simple, of COLMAP.txt": "1 SIMPLE_RADIAL_FISHEYE 640 360 424 322.5 168.5 -0.01\n",
 }
 
@@ -173,18 +230,39 @@ def test_a_fisheye_of_every_tool_is_one(tmp_path, name, text):
 
 
 FOLDED = "K: [863.7, 0, 637.5, 0, 863.2, 385.5, 0, 0, 1]\nD: [0.0885, -0.226, 0, 0]\nwidth: 1280\nheight: 720\n"
+WIDE = "cam0: {resolution: [512, 512], intrinsics: [190.978, 190.973, 254.931, 256.897], distortion_model: equidistant"
+WIDE += ", distortion_coeffs: [0.0034824, 0.00071503, -0.0020532, 0.00020294]}\n"
+LONG = WIDE.replace("512, 512", "620, 512").replace("254.9", "304.9")
+CAMERAS = {"cam1": {}, "cam0": {"resolution": [640, 360], "intrinsics": K, "distortion_coeffs": D[:4]}}
+CAMERAS["cam0"]["distortion_model"] = "radtan"
+BASALT = {"intrinsics": [{"intrinsics": ALL}, {"intrinsics": ALL}], "resolution": [[640, 360], [640, 360]]}
+SIZES = {"Camera.width": 640, "Camera.height": 360}
+OVER = "over 87 deg off the axis, which is not modelled: corners"
 TOLD = [  # what is remarked, and what is printed
     ("cameras.txt", "1 SIMPLE_PINHOLE 640 360 424 420 180\n", "far from the middle", "over 100% of the picture\n"),
     ("cameras.txt", "1 SIMPLE_PINHOLE 1280 360 424 322 168\n", "far from the middle", "over 100% of the picture\n"),
     ("cameras.txt", "1 SIMPLE_PINHOLE 640 360 424 350 150\n", "", "over 100% of the picture\n"),
-    ("folded.yaml", FOLDED, "", "over 99.8% of the picture, beyond which"),
+    ("folded.yaml", FOLDED, "", "over 99.8% of the picture, beyond which the calibration folds it"),
+    (
+        "wide.yaml",
+        WIDE,
+        "",
+        f"over 88.2% of the picture, beyond which it lies {OVER}",
+    ),
+    ("long.yaml", LONG, "", "at least 174.3 deg wide"),
+    ("chain.json", json.dumps(CAMERAS), "chain.json: of 2 cameras cam0 is taken\n", "over 100% of the picture\n"),
+    ("cal.json", json.dumps({"value0": BASALT}), "of 2 cameras intrinsics[0] is taken", "over 100% of the picture\n"),
+    (
+        "stereo.yaml",
+        lines((SIZES | {f"Camera{k}.{name}": x for k in (2, 1) for name, x in ALL.items()}).items(), ""),
+        "of 2 cameras Camera1 is taken",
+        "over 100% of the picture\n",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "text", "remarked", "printed"), TOLD)
-def test_a_centre_far_from_the_middle_and_a_picture_folded_in_a_corner_are_told(
-    tmp_path, capsys, name, text, remarked, printed
-):
+def test_what_is_doubtful_left_out_or_continued_is_told(tmp_path, capsys, name, text, remarked, printed):
     (tmp_path / name).write_text(text)
     assert run(parser().parse_args([str(tmp_path / name)])) == 0
     told = capsys.readouterr()
@@ -197,9 +275,19 @@ REFUSED = [
     ("euroc.yaml", "Camera.fx: 424\nLEFT.K: 1\n", "that of rectified images; the lens is LEFT.K and LEFT.D"),
     ("mei.yaml", "model_type: MEI\nprojection_parameters: {gamma1: 1.0}\n", "model 'MEI'"),
     ("nerf.json", json.dumps(NERF | {"k4": 0.1}), "its distortion is not modelled"),
+    ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0 0 0\n", "may be those of a fisheye: give ost.yaml"),
+    ("stereo.ini", 2 * "camera matrix\n1 0 0\n", "2 cameras; keep the lines of one"),
+    (
+        "gopro.json",
+        json.dumps(GYROFLOW | {"digital_lens": "gopro_superview"}),
+        "digital lens or stretch is not modelled",
+    ),
+    ("anamorphic.json", json.dumps(GYROFLOW | {"input_horizontal_stretch": 1.33}), "or stretch is not modelled"),
+    ("sony.json", json.dumps(GYROFLOW | {"distortion_model": "sony"}), "model 'sony': must be one of"),
     ("basalt.json", '{"value0": {"fx": 1, "resolution": []}}', "not a calibration"),
     ("file.yaml", "hello: world\n", "not a calibration of OpenCV, ROS, Kalibr"),
     ("file.yaml", "hello\n", "it has no named fields"),
+    ("TUM1.yaml", f"%YAML:1.0\n{lines(ALL.items(), 'Camera.')}Viewer.PointSize:2\n", "it lacks width, height; add"),
     ("file.yaml", "mtx: [[1, 0, 0]]\ndist: [0]\n", "it lacks image_width, image_height; add them to the file, in px"),
     ("file.yaml", INFO.replace("640", "320"), r"the centre \(322, 168\) px lies outside of a picture of 320 x 360 px"),
     ("file.yaml", "cam0: {camera_model: omni, intrinsics: [1], resolution: [1, 1]}\n", "camera_model 'omni'"),

@@ -29,6 +29,13 @@ def coco(quad, visibility=(2, 2, 2, 2)):
     return "labels.json", json.dumps(told)
 
 
+def coco_of_cvat(quad):
+    name, text = coco(quad + 0.5)
+    told = json.loads(text)
+    told["annotations"][0] |= {"attributes": {"occluded": False, "keyframe": False}, "iscrowd": 0}
+    return name, json.dumps(told)
+
+
 def yolo(quad):
     points = ((quad + 0.5) / [120, 90]).ravel()
     return "one.txt", "0 0.5 0.5 0.1 0.1 " + " ".join(map(str, points)) + "\n"
@@ -56,7 +63,7 @@ def folder_of(tmp_path, name, text):
     return tmp_path
 
 
-@pytest.mark.parametrize("form", [csv, headless, coco, yolo, cvat, skeleton])
+@pytest.mark.parametrize("form", [csv, headless, coco, coco_of_cvat, yolo, cvat, skeleton])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 0, 1], [3, 2, 1, 0]])
 def test_every_form_gives_the_corners_clockwise(tmp_path, form, order):
     (found,) = read_photographs(folder_of(tmp_path, *form(QUAD[order])))
@@ -105,22 +112,41 @@ def test_an_image_keeps_all_openings_whichever_way_it_is_named(tmp_path):
     assert len(found.corners_px) == 2
 
 
-@pytest.mark.parametrize("form", ["YOLO", "CSV"])
+@pytest.mark.parametrize("form", ["YOLO", "CSV", "COCO"])
 def test_labels_of_repeated_names_go_by_folders(tmp_path, form):
     split_in_folders(tmp_path)
     rows = []
-    for name, quad in SPLIT.items():
+    told = {name.rpartition("/")[0]: {"images": [], "annotations": []} for name in SPLIT}
+    for number, (name, quad) in enumerate(SPLIT.items()):
         file = (tmp_path / name.replace("images", "labels")).with_suffix(".txt")
         rows.append(name.removeprefix("images/") + csv(quad)[1].partition("one.png")[2])
+        home, _, file_name = name.rpartition("/")
+        told[home]["images"].append({"id": number, "file_name": file_name})
+        points = np.column_stack([quad, [2] * 4]).ravel().tolist()
+        told[home]["annotations"].append({"image_id": number, "keypoints": points})
         if form == "YOLO":
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(yolo(quad)[1])
     if form == "CSV":
         (tmp_path / "corners.csv").write_text("".join(rows))
+    for home, labels in told.items() if form == "COCO" else ():
+        (tmp_path / home / "_annotations.coco.json").write_text(json.dumps(labels))
     found = {one.name: one.corners_px[0] for one in read_photographs(tmp_path)}
     assert list(found) == list(SPLIT)
     for name, quad in SPLIT.items():
         np.testing.assert_allclose(found[name], quad, atol=1e-9)
+
+
+def test_images_that_only_the_labels_know_are_left_out_and_counted(tmp_path, capsys):
+    """Each once; of several files of COCO none takes the image of another folder."""
+    gone = [coco(QUAD)[1].replace("one", "gone"), coco(QUAD)[1]]
+    for home, text in zip("ab", gone, strict=True):
+        (tmp_path / home).mkdir()
+        folder_of(tmp_path / home, "labels.json", text)
+    (tmp_path / "a" / "one.png").rename(tmp_path / "b" / "gone.png")
+    (found,) = read_photographs(tmp_path)
+    assert found.name == "b/one.png" and len(found.corners_px) == 1
+    assert "images left out, which only the labels know: 1, the first 'a/gone.png'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -144,7 +170,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         (*csv(QUAD[[0, 2, 1, 3]]), "one.png: opening 1: its corners .* are not those of a quadrilateral in order"),
         ("corners.csv", csv(QUAD)[1].replace("10.0", "nan"), "opening 1: .* are not corners in px"),
         (*yolo(100 * QUAD), "are not corners in px .YOLO-pose: over the image's size"),
-        ("annotations.xml", cvat(QUAD)[1].replace(",", ";"), "is no polygon, points or skeleton of four corners"),
+        ("annotations.xml", cvat(QUAD)[1].replace(",", ";"), "with 8 points is no polygon, points or skel"),
         ("labels.json", "{}", "malformed"),
         (*coco(QUAD, (2, 3, 0, 2)), r"with visibilities 0 .unknown., 1 .hidden. or 2"),
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "malformed"),
@@ -152,8 +178,12 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         ("one.txt", "0 0.5 0.5", "line 1: must have 13 values, .* has 3"),
         ("annotations.xml", "<annotations>", "malformed"),
         ("annotations.xml", "<annotations><track id='0'/></annotations>", "export as 'CVAT for images 1.1', not as"),
-        (*cvat(QUAD, '<box label="gate" xtl="1" ytl="2" xbr="3" ybr="4"/>'), "one.png: a box is no polygon"),
-        (*cvat(QUAD[:3]), "a polygon is no polygon, points or skeleton of four corners"),
+        (
+            *cvat(QUAD, '<box label="gate" xtl="1" ytl="2" xbr="3" ybr="4"/>'),
+            "one.png: 'box' with 0 points is no polygon",
+        ),
+        (*cvat(QUAD[:3]), "'polygon' with 3 points is no polygon, points or skeleton of four corners"),
+        (*cvat(QUAD[[0, 1, 2, 3, 0]], '<points points="{}"/>'), "'points' with 5 points is no polygon, points or skel"),
         ("notes.md", "", "needs one label file .* found none"),
     ],
 )
@@ -168,6 +198,11 @@ def test_no_images_and_two_label_files_are_refused(tmp_path):
     folder_of(tmp_path, *csv(QUAD))
     with pytest.raises(UserError, match=r"needs one label file .* found corners.csv and labels.json"):
         read_photographs(folder_of(tmp_path, *coco(QUAD)))
+    (tmp_path / "corners.csv").unlink()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "labels.json").write_text(coco(QUAD)[1])
+    with pytest.raises(UserError, match=r"found labels.json and old/labels.json"):
+        read_photographs(tmp_path)
 
 
 def chessboard(seed):

@@ -43,7 +43,7 @@ def folder(tmp_path):
     [
         (["missing"], "missing: no such folder, or no images"),
         ([".", "--out", "gates.pt"], "must end in .onnx"),
-        ([".", "--set", "steps=0"], "steps 0: must be at least 1"),
+        ([".", "--set", "steps=0"], "steps=0: must be at least 1"),
         ([".", "--out", "1.onnx"], "1.png: would overwrite"),
         (["few"], "few: 2 labelled openings, of which 0 in the last fifth"),
     ],
