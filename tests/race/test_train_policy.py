@@ -27,7 +27,7 @@ FEW = "vehicles=4", "randomisation.thrust=0.1"
     [
         (["nowhere"], "nowhere"),
         (["vq1", "--out", "one.npz"], r"one\.npz: must end in \.onnx"),
-        (["vq1", "--set", "steps=0"], "steps 0: must be at least 1"),
+        (["vq1", "--set", "steps=0"], "steps=0: must be at least 1"),
         (["vq1", "--set", "settings=2"], "settings 2: must be one of 1, 3"),
         (["vq1", "--set", "randomisation.thrust=-1"], "must lie between 0 and 1"),
         (["vq1", "--out", "kept.onnx"], r"kept\.pt: exists already; add --set resume=true"),
