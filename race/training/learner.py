@@ -26,6 +26,7 @@ HORIZON = 32  # steps of each vehicle between two updates (chosen)
 # Against hovering before a gate, which the reward for looking at it pays: the share of episodes that start before their first
 # gate, and the time without a gate that ends an episode (chosen).
 APPROACHES, GATE_S = 0.5, 4.0
+KL, KL_LAST = 0.01, 0.001  # divergence of an update, which the learning rate follows (chosen)
 ALGORITHM: dict[str, Any] = {  # gamma, clip and first learning rate are Swift's; the rest is common practice
     "class_name": "PPO",
     "gamma": 0.99,
@@ -33,7 +34,7 @@ ALGORITHM: dict[str, Any] = {  # gamma, clip and first learning rate are Swift's
     "clip_param": 0.2,
     "learning_rate": 3e-4,
     "schedule": "adaptive",  # of the rate, to this KL divergence of an update
-    "desired_kl": 0.01,
+    "desired_kl": KL,
     "num_learning_epochs": 4,
     "num_mini_batches": 4,
     "entropy_coef": 0.0,
@@ -46,8 +47,9 @@ NETWORK: dict[str, Any] = {
     "activation": "lrelu",
     "obs_normalization": True,
 }
-EXPLORATION = 0.4  # first standard deviation of an action (chosen)
-EXPLORATION_AGAIN = 0.2  # at most, of networks that fly (chosen)
+# Standard deviations of an action at the beginning, of networks that fly already, and at the end, between which they fall
+# geometrically (chosen). A learned one falls to 0.06 within a tenth of the steps, after which little is learned.
+EXPLORATION, EXPLORATION_AGAIN, EXPLORATION_LAST = 0.4, 0.2, 0.05
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,8 @@ class Learner:
             self._hover()
         else:
             self._ppo.load(origin._ppo.save(), {"actor": True, "critic": True}, strict=True)
-            with torch.no_grad():
-                self._ppo.actor.distribution.log_std_param.clamp_(max=float(np.log(EXPLORATION_AGAIN)))
+        self._first = EXPLORATION if origin is None else EXPLORATION_AGAIN
+        self._ppo.actor.distribution.log_std_param.requires_grad_(False)
         self.statistics = EpisodeStatistics(self._races.num_envs, 1 / task.command_hz, len(task.track.gates))
         self.curve: list[dict[str, float]] = []  # one row per report
 
@@ -152,8 +154,12 @@ class Learner:
             last.weight.mul_(0.01)
             last.bias.copy_(torch.as_tensor(self.scaling.hover))
 
-    def improve(self) -> None:
-        """Fly HORIZON steps of all vehicles, and update the networks by them."""
+    def improve(self, share: float) -> None:
+        """Fly HORIZON steps of all vehicles, and update the networks by them. `share`: of the training that is over."""
+        spread = self._first * (EXPLORATION_LAST / self._first) ** share
+        self._ppo.desired_kl = KL * (KL_LAST / KL) ** share
+        with torch.no_grad():
+            self._ppo.actor.distribution.log_std_param.fill_(float(np.log(spread)))
         with torch.inference_mode():
             for _ in range(HORIZON):
                 self._seen, *outcome = self._races.step(self._ppo.act(self._seen))

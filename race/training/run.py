@@ -33,7 +33,6 @@ CURVES = {
     "lap_s": "lap time [s]",
     "crashes_per_lap": "crashes per lap",
 }
-MAY_DIFFER = ("resume", "steps")  # of a resumed training
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     begin = reported = kept = time.monotonic()
     first = learner.steps
     while learner.steps < total:
-        learner.improve()
+        learner.improve(learner.steps / total)
         now, over = time.monotonic(), learner.steps >= total
         if now - reported > REPORT_S or over:
             reported, rate = now, (learner.steps - first) / (now - begin)
@@ -98,11 +97,11 @@ def resumed(checkpoint: Path, settings: TrainingSettings, track: Track) -> "Lear
     if track.hash != learner.task.track.hash:
         raise UserError(f"{checkpoint}: was begun on {learner.task.track.name}, not on this {track.name}")
     for then, now in zip(keys_of(before), keys_of(settings), strict=True):
-        if then.name not in MAY_DIFFER and then.default != now.default:
+        if then.name != "resume" and then.default != now.default:
             begun_with = f"{checkpoint}: was begun with {then.name}={then.default}, which cannot become {now.default}"
-            raise UserError(f"{begun_with}: resume with other steps only, or take it as origin of another --out")
+            raise UserError(f"{begun_with}: take it as origin of another --out")
     if learner.steps >= settings.steps:
-        raise UserError(f"{checkpoint}: has all {learner.steps} steps; --set steps=N goes on to more")
+        raise UserError(f"{checkpoint}: has all {learner.steps} steps; take it as origin of another --out for more")
     return learner
 
 

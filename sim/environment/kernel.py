@@ -79,6 +79,7 @@ class CourseArrays(NamedTuple):
     R_wg: Array  # (G, 3, 3)
     corners: Array  # (G, 4, 3) m
     half: Array  # (G,) m
+    back: Array  # (G,) bool, whether it may be passed backwards, since the last gate has the same frame
     low: Array  # (3,) m
     high: Array  # (3,) m
     optical_axis_b: Array  # (3,)
@@ -93,6 +94,7 @@ class CourseArrays(NamedTuple):
             np.array([g.R_wg for g in gates]),
             np.array([g.corners() for g in gates]),
             np.array([g.half for g in gates]),
+            np.array([gate.same_frame(last) for last, gate in zip((gates[-1], *gates), gates, strict=False)]),
             np.array(bounds.low_m, float),
             np.array(bounds.high_m, float),
             np.ascontiguousarray(vehicle.camera.R_bc[:, 2]),
@@ -175,7 +177,9 @@ def judge(x, before, hit, gate, action, last, course, scales, by, reward, crashe
             to = (centre[0] - b[0], centre[1] - b[1], centre[2] - b[2])
             distance = math.sqrt(to[0] ** 2 + to[1] ** 2 + to[2] ** 2)
             nearer = math.sqrt((centre[0] - a[0]) ** 2 + (centre[1] - a[1]) ** 2 + (centre[2] - a[2]) ** 2) - distance
-            passed[i] = not crashed[i] and through(a, b, course.R_wg[k], centre, course.half[k])
+            R, half = course.R_wg[k], course.half[k]
+            passed[i] = not crashed[i] and through(a, b, R, centre, half)
+            crashed[i] |= not course.back[k] and through(b, a, R, centre, half)  # a miss, as of the referee
             new = (k + 1) % len(course.half) if passed[i] else k
             to = (course.centre[new, 0] - b[0], course.centre[new, 1] - b[1], course.centre[new, 2] - b[2])
             distance = max(math.sqrt(to[0] ** 2 + to[1] ** 2 + to[2] ** 2), 1e-9)

@@ -141,8 +141,14 @@ def towards_the_frame(track):
     return track.gates[0].p_wg - 0.6 * along + 1.0 * right, 10.0 * along
 
 
+def backwards(track):
+    along = track.gates[0].R_wg[:, 0]
+    return track.gates[0].p_wg + 0.4 * along, -8.0 * along
+
+
 HARM = {
     "a frame": towards_the_frame,
+    "the due gate from behind": backwards,
     "the floor": lambda track: (np.array([-10.0, 0.0, track.bounds.high_m[2] - 0.3]), np.array([0.0, 0.0, 6.0])),
     "a wall": lambda track: (np.array([track.bounds.high_m[0] - 0.5, 0.0, -4.0]), np.array([9.0, 0.0, 0.0])),
 }
