@@ -76,7 +76,7 @@ def make_controller(
         except AcadosMissingError as error:
             print(f"using the CasADi solver, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
-    slots = has_slot(track.gates, vehicle.contact_radius_m)
+    slots = has_slot(track.gates, vehicle.radius_m)
     usual = TRACKING if slots or part is not None else DEFAULT
     settings = load_settings(usual if part is not None or name == AUTO else name)
     if slots and name in (AUTO, TRACKING):

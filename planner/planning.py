@@ -17,8 +17,9 @@ from gate_racer.planner.nlp import Deadline, find_compiler
 from gate_racer.planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from gate_racer.planner.problem import Progress
 from gate_racer.planner.search import plans
-from gate_racer.planner.task import TIGHT_M, PlanOptions, Task
+from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.uncertainty.risk import looking, plan_at_risk
+from gate_racer.tracks.gate import TIGHT_M
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 

@@ -9,7 +9,7 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import key, require_allowed
 from gate_racer.planner.models import MODELS, Model
-from gate_racer.tracks.gate import Gate
+from gate_racer.tracks.gate import TIGHT_M, Gate, is_tight
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, from_euler
@@ -23,7 +23,6 @@ LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
 # Margin unless given, m, or the share of an opening's room if that is less. With 0.15 m, 4 of 60 flights of VQ2 in unknown worlds
 # were lost, with 0.25 m 1 of 230; with 0.25 m in openings only, 2 of 100.
 MARGIN_M, ROOM_SHARE = 0.25, 0.6
-TIGHT_M = 0.15  # m, margin of courses that leave no more; a frameless opening with less room is passed tilted (chosen)
 MOST_VIEW = 0.8  # -, largest share of view: on the last of a leg the gate leaves the image
 
 
@@ -200,8 +199,7 @@ class Task:
 
     @property
     def radius_m(self) -> float:
-        """Radius, m, of the sphere around the body that touches nothing: the contact radius, or the half diagonal if larger."""
-        return max(self.vehicle.contact_radius_m, self.vehicle.half_diagonal)
+        return self.vehicle.radius_m
 
     @property
     def keep_m(self) -> float:
@@ -236,9 +234,7 @@ class Task:
         return self.options.see if self.options.see_by_gate is None else self.options.see_by_gate[i]
 
     def is_tight(self, gate: Gate) -> bool:
-        """Whether a frameless opening is too narrow for the sphere around the body with its margin."""
-        margin_m = TIGHT_M if self.options.margin_m is None else self.options.margin_m
-        return gate.polygon_m is not None and gate.half <= self.radius_m + margin_m
+        return is_tight(gate, self.radius_m, TIGHT_M if self.options.margin_m is None else self.options.margin_m)
 
     def is_slot(self, gate: Gate) -> bool:
         """Whether it is passed tilted: too narrow for that sphere, not for the body's thinnest side."""

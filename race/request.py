@@ -61,7 +61,7 @@ def race(arguments: argparse.Namespace) -> "Session":
     else:
         track, plan = track_and_plan(arguments.what, settings.laps, settings.plan, vehicle, wire.vision)
     track, grid = _placed(settings, _plausible(track, vehicle, settings))
-    if settings.controller.name == CONTOURING and has_slot(track.gates, vehicle.contact_radius_m):
+    if settings.controller.name == CONTOURING and has_slot(track.gates, vehicle.radius_m):
         why = "is passed tilted; mpcc does not hold a plan's attitude, tracking does"
         remark(f"warning: {track.name}: has a slot, which {why}")
     if not flies_plan:

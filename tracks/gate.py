@@ -148,15 +148,20 @@ class Gate:
         return self.p_wg + np.array([[0, -h, -h], [0, h, -h], [0, h, h], [0, -h, h]]) @ self.R_wg.T
 
 
+TIGHT_M = 0.15  # m, margin of courses that leave no more; a frameless opening with less room is passed tilted (chosen)
 CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
 SURE = 2.0  # standard deviations of the gate's position
 ROOM_M = 0.1  # m, least half width left to the vehicle's centre, for openings hardly wider than the vehicle, and
 NARROW_SHARE = 0.25  # ... largest share of it in half of the opening's width
 
 
-def has_slot(gates: Iterable[Gate], contact_radius_m: float) -> bool:
-    """Whether an opening is narrower than the sphere around a vehicle, which may then pass it tilted only."""
-    return any(not gate.is_ball and gate.half < contact_radius_m for gate in gates)
+def is_tight(gate: Gate, radius_m: float, margin_m: float = TIGHT_M) -> bool:
+    """Whether a frameless opening is too narrow for the sphere around a body with a margin, so that only tilt lets it pass."""
+    return gate.polygon_m is not None and gate.half <= radius_m + margin_m
+
+
+def has_slot(gates: Iterable[Gate], radius_m: float) -> bool:
+    return any(is_tight(gate, radius_m) for gate in gates)
 
 
 def room(gate: Gate, contact_radius_m: float) -> float:

@@ -346,6 +346,11 @@ class Vehicle(Limited):
         """Distance from the centre to a corner of the body, m."""
         return math.sqrt(sum(side * side for side in self.body_m)) / 2
 
+    @property
+    def radius_m(self) -> float:
+        """Radius, m, of the sphere around the body that touches nothing: the contact radius, or the half diagonal if larger."""
+        return max(self.contact_radius_m, self.half_diagonal)
+
     @cached_property
     def rates_parameters(self) -> RatesParameters:
         return RatesParameters(self.rate_lag_s, self.thrust_lag_s, self.drag_linear_1_s, self.drag_quadratic_1_m)

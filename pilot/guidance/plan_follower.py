@@ -141,7 +141,7 @@ class PlanFollower(CourseFollower):
     ):
         super().__init__(track, options.laps, observer)
         self.controller, radius_m = controller, vehicle.contact_radius_m
-        slots = has_slot(track.gates, radius_m)  # no second try has the run-up for one
+        slots = has_slot(track.gates, vehicle.radius_m)  # no second try has the run-up for one
         searches = options.retry and not options.shadow and not slots
         self._caution, self._share = Caution(radius_m, period_s), min(period_s / COURSE_S, 1.0)
         self._retries = GateRetries(track, self.course, controller, vehicle, searches)

@@ -18,6 +18,7 @@ from gate_racer.planner.slots import through_slot
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.race.request import race
 from gate_racer.race.run_mpc import parser
+from gate_racer.tracks.gate import has_slot
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array, matrix
 from tests.conftest import with_plan
@@ -59,6 +60,13 @@ def least_room_m(track: Track, p_w: Array, q_wb: Array, body_m) -> float:
         if corners[:, 0].min() < 0 < corners[:, 0].max():
             rooms.append((gate.edges[:, 2] - corners[:, 1:] @ gate.edges[:, :2].T).min())
     return min(rooms)
+
+
+@pytest.mark.parametrize("width_m", [0.3, 0.36, 0.7, 0.9, 1.1, 1.5])
+def test_planner_and_pilot_take_the_same_openings_for_slots(width_m, tmp_path, dcl):
+    (tmp_path / "a.yaml").write_text(SLOT.replace(f"{WIDE_M / 2}", f"{width_m / 2}"), encoding="utf-8")
+    track = load_track(tmp_path / "a.yaml")
+    assert has_slot(track.gates, dcl.radius_m) == Task(track, dcl, PlanOptions()).is_slot(track.gates[0])
 
 
 def test_the_room_beside_the_body_is_that_of_its_nearest_corner(track, dcl):
