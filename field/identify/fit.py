@@ -56,7 +56,6 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Mask
 from gate_racer.vehicle.statistics import Z95
 
-KNOT_SAMPLES = 30  # at a knot of the curve, and beyond its ends: as long as a command takes to act (chosen)
 # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited.
 BEND_M_S2 = 1.0
 HELD_OUT = 0.2  # share of each log's valid samples, its last, that is held out for validation (chosen)
@@ -146,15 +145,14 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     Raises SignalError if the logs hold too little flight, or the throttle varies too little for a fit.
     """
-    _require_flight(logs)
+    _require_flight(logs, np.concatenate([log.valid for log in logs]))
     battery = battery_of(logs)
     logs, struck = _without_impacts(logs, battery, linear_drag)
     if battery is not None:
         battery = _exponent(logs, battery)
         logs = [battery.seen(log) for log in logs]
     logs, fast = _without_inflow(logs, linear_drag)
-    telling = [log for log in logs if log.valid.sum() * STEP_S > LEAST_S and len(reached([log], KNOT_SAMPLES))]
-    told = [_evidence([log], linear_drag) for log in telling] or [_evidence(logs, linear_drag)]
+    told = [_evidence([log], linear_drag) for log in logs if _tells(log)] or [_evidence(logs, linear_drag)]
     step = max(log.command_step_s for log in logs)
     timing = profile(told, step if step > STEP_S else 0.0)
     delay, lag = timing.delay.value, timing.lag.value
@@ -192,13 +190,18 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     )
 
 
-def _require_flight(logs: list[Signals]) -> None:
-    """Raise SignalError where the logs hold hardly any flight."""
-    seconds = STEP_S * sum(int(log.valid.sum()) for log in logs)
-    if seconds < LEAST_S:
+def _require_flight(logs: list[Signals], used: Mask) -> None:
+    """Raise SignalError where a mask of the logs' samples (M,) holds hardly any flight."""
+    if (seconds := STEP_S * int(used.sum())) < LEAST_S:
         raise SignalError(
             f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
         )
+
+
+def _tells(log: Signals) -> bool:
+    """Return whether a log alone holds enough flight for a fit."""
+    knots = reached([log])
+    return len(knots) > 0 and STEP_S * int(explained(log, knots).sum()) > LEAST_S
 
 
 def _drags(logs: list[Signals], linear: bool) -> int:
@@ -209,7 +212,7 @@ def _drags(logs: list[Signals], linear: bool) -> int:
 
 def _knots(logs: list[Signals]) -> Array:
     """Return the knots that the logs reach. Raises SignalError if the throttle does not vary."""
-    knots = reached(logs, KNOT_SAMPLES)
+    knots = reached(logs)
     if not len(knots):
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
     return knots
@@ -219,6 +222,7 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     """Return what logs tell of delay and lag, with one set of parameters."""
     knots, drags = _knots(logs), _drags(logs, linear)
     used = np.concatenate([explained(log, knots) for log in logs])
+    _require_flight(logs, used)
     f, t = np.concatenate([log.force_b[:, 2] for log in logs])[used], times(logs)[used]
 
     dragged = np.concatenate([force_rows(log, knots, 0.0, LAGS_S[0], drags)[:, 2, len(knots) :] for log in logs])
@@ -270,12 +274,15 @@ def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
     from scipy.optimize import minimize_scalar  # slow to load
 
     independent = STEP_S / INDEPENDENT_S * sum(int(log.valid.sum()) for log in logs)
+    v_b = np.concatenate([log.v_b[log.valid] for log in logs])
+    drag = np.linalg.norm(v_b, axis=1) * v_b[:, 2]
 
     def misfit(exponent: float) -> float:
         seen = [replace(battery, exponent=exponent).seen(log) for log in logs]
         u = np.concatenate([lagged(log.throttle, *USUAL_S)[log.valid] for log in seen])
         f = np.concatenate([-log.force_b[log.valid, 2] for log in seen])
-        A = np.column_stack([u, u**2])  # a curve that rises: in hover a free one could be flat
+        # A thrust that rises at least in proportion, since in hover a free curve could be flat, and the drag.
+        A = np.column_stack([u, u**2, u**3, -np.ones(len(u)), drag])
         return independent * float(np.log(np.mean((A @ solved(A, f) - f) ** 2)))
 
     if np.ptp([misfit(1 + off) for off in (-EXPONENT_SIGMA, 0.0, EXPONENT_SIGMA)]) < TELLS:

@@ -201,6 +201,11 @@ def independent_samples(residual: Array, t: Array) -> float:
 KNOTS = np.array(THROTTLES)  # of the thrust curve
 SPAN = 0.002  # range of the throttle below which it stays near one value (chosen)
 NEAR = 0.04  # throttle within which a knot is near an end of the curve, so that no slope between them is known well (chosen)
+FEW = 5.0  # sum of weights to fit a knot within the range, with its neighbours on one line (chosen)
+MOST_BEYOND, SHARE_BEYOND = (
+    30,
+    0.02,
+)  # samples beyond each end of the curve at most: no longer than a command takes to act
 BEYOND = 0.05  # throttle beyond the ends of the curve, up to which that goes on (chosen)
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2
@@ -236,16 +241,18 @@ def hats(u: Array, knots: Array) -> Array:
     return weights
 
 
-def reached(logs: list[Signals], least: int) -> Array:
-    """Return knots with at least so many samples: those of KNOTS, and the ends of the range beyond which there are fewer.
+def reached(logs: list[Signals]) -> Array:
+    """Return the knots of KNOTS with any samples, and the ends of the range, beyond which only a few samples lie.
 
     None if the throttle stays near one value.
     """
     u = np.sort(np.concatenate([log.throttle[log.valid] for log in logs]))
-    if len(u) <= 2 * least or u[-1 - least] - u[least] < SPAN:
+    beyond = min(MOST_BEYOND, round(SHARE_BEYOND * len(u)))
+    if not len(u) or u[-1 - beyond] - u[beyond] < SPAN:
         return np.zeros(0)
-    inner = KNOTS[(hats(u, KNOTS).sum(axis=0) >= least) & (u[least] + NEAR < KNOTS) & (u[-1 - least] - NEAR > KNOTS)]
-    return np.array([u[least], *inner, u[-1 - least]])
+    low, high = u[beyond], u[-1 - beyond]
+    inner = KNOTS[(hats(u, KNOTS).sum(axis=0) >= FEW) & (low + NEAR < KNOTS) & (high - NEAR > KNOTS)]
+    return np.array([low, *inner, high])
 
 
 def explained(log: Signals, knots: Array) -> Mask:

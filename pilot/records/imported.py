@@ -27,9 +27,8 @@ from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
 from gate_racer.vehicle.vehicle import Vehicle
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
-# rad, and rad/s, of a change of attitude since the beginning that is no rest: the gyro's bias would have it (chosen).
-SWUNG_RAD, SWINGS_RAD_S = 0.003, 0.002
-LEAST_REST_S = 1.0  # s, of a rest that tells the biases of the IMU (chosen)
+MOST_MEAN = 20  # attitudes in a mean, against their noise (chosen)
+LEFT = 0.5  # share of the IMU's samples behind the first attitude from which that is waited for (chosen)
 EARLIER_S = 0.2  # s before that, when it is still at rest
 MOVING_M_S = 0.5  # m/s, given velocity at the beginning with which it is not at rest, however even its flight (chosen)
 START_S = 0.3  # s of motion given for a flight that begins in the air
@@ -38,20 +37,38 @@ Event = tuple[float, str, Record]  # s, topic, record
 
 
 def released_at(force: Samples, omega: Samples, v_w: Array, q: Samples = NOTHING) -> float:
-    """Return the time (s) shortly before the first acceleration or rotation, by forces (m/s^2), rates (rad/s) and attitudes.
+    """Return the time (s) shortly before the first acceleration or rotation, by forces (m/s^2) and rates (rad/s).
 
-    It is the first sample without a rest of LEAST_REST_S, or where the velocities (N, 3) m/s show motion from the beginning;
-    NaN where they are unknown.
+    It is the first one where the velocities (N, 3) m/s, NaN where they are unknown, or the attitudes show motion before.
     """
     if np.linalg.norm(np.median(v_w[force.t < force.t[0] + START_S], axis=0)) > MOVING_M_S:
         return float(force.t[0])
     pushed = force.t[np.abs(np.linalg.norm(force.values, axis=1) - GRAVITY) > PUSHED_M_S2]
     turned = omega.t[np.linalg.norm(omega.values, axis=1) > TURNED_RAD_S]
-    angle = 2 * np.arccos(np.minimum(np.abs((q.values * q.values[:1]).sum(axis=1)), 1.0))
-    swung = q.t[angle > SWUNG_RAD + SWINGS_RAD_S * (q.t - force.t[0])]
-    first = min([*pushed[:1], *turned[:1], *swung[:1], force.t[-1]])
-    rested = first - EARLIER_S - force.t[0] > LEAST_REST_S
-    return float(first - EARLIER_S if rested else force.t[0])
+    first = min([*pushed[:1], *turned[:1], force.t[-1]])
+    end = max(float(first) - EARLIER_S, float(force.t[0]))
+    return float(force.t[0]) if _turns(q, omega, end) else end
+
+
+def _turns(q: Samples, omega: Samples, end: float) -> bool:
+    """Return whether attitudes up to a time (s) turn by most of what the gyro tells, which is then no bias."""
+    q = q.where(q.t <= end)
+    if len(q) < 2 or q.t[-1] == q.t[0]:
+        return False
+    few = max(1, min(len(q) // 4, MOST_MEAN))
+    first, last = (one / np.linalg.norm(one) for one in (q.values[:few].mean(axis=0), q.values[-few:].mean(axis=0)))
+    begin, until = float(q.t[:few].mean()), float(q.t[-few:].mean())
+    within = omega.values[(omega.t >= begin) & (omega.t <= until)]
+    felt = within.mean(axis=0) * (until - begin) if len(within) else np.zeros(3)
+    return bool(np.linalg.norm(_rotation(first, last) - felt) < 0.5 * np.linalg.norm(felt))
+
+
+def _rotation(a: Array, b: Array) -> Array:
+    """Return the rotation vector (3,) from one attitude to another, rad, in the axes of the first."""
+    from scipy.spatial.transform import Rotation  # slow to load
+
+    turn = Rotation.from_quat(a, scalar_first=True).inv() * Rotation.from_quat(b, scalar_first=True)
+    return np.asarray(turn.as_rotvec())
 
 
 def events_of(topic: str, t: Array, **columns: Array) -> list[Event]:
@@ -79,7 +96,7 @@ def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
     yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm", "truth_offset_s": flight.truth_offset_s}
     q_wb = np.array([from_matrix(R) for R in flight.R_wb])
     columns = {"force": flight.force_b, "omega": flight.omega_b, "true_p": flight.p_wb, "true_q": q_wb}
-    *events, end = _events(LoggedSignals({name: Samples(flight.t, column) for name, column in columns.items()}), 0.0)
+    *events, end = _events(LoggedSignals({name: Samples(flight.t, column) for name, column in columns.items()}))
     for number, image in enumerate(flight.images):
         for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
             cov_px = np.where(seen, LABEL_PX**2, UNSEEN_PX**2)[:, None, None] * np.eye(2)
@@ -140,28 +157,40 @@ def read_any_records(
 
 def logged_records(path: Path) -> Records:
     """Yield the records of another program's log, see the module. Raises SignalError without an IMU."""
-    log = _since_attitude(read_log_signals(path))
+    log, late_s = _on_one_clock(read_log_signals(path))
     log.require(path, ("force", "omega"), "this command")
     with reading(path):
-        omega, truth = log.get("omega"), log.get("true_q")
-        # s, by which the truth's clock is late against the IMU's
-        offset = clock_offset(omega.t, omega.values, truth.t, truth.values) if len(truth) > 1 else float("nan")
-        about = {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path), "truth_offset_s": offset}
-        events = _events(log, offset if np.isfinite(offset) else 0.0)
+        events = _events(log)
         if not any(topic == "/state" for _, topic, _ in events):
             raise SignalError(f"{path}: shows no flight: the vehicle stands still throughout")
-        yield "/flight", about
+        yield "/flight", {"track": UNKNOWN, "vehicle": UNKNOWN, "profile": log_kind(path), "truth_offset_s": late_s}
         yield from in_order(events)
 
 
-def _since_attitude(log: LoggedSignals) -> LoggedSignals:
-    """Return a log with the IMU's samples from the first attitude on, if any: that of before is unknown."""
-    q, imu = log.get("q", "true_q"), {name: log.get(name) for name in ("force", "omega") if name in log.signals}
-    since = {name: samples.where(samples.t >= q.t[0]) for name, samples in imu.items()} if len(q) else {}
-    return replace(log, signals={**log.signals, **{name: one for name, one in since.items() if len(one)}})
+def _on_one_clock(log: LoggedSignals) -> tuple[LoggedSignals, float]:
+    """Return a log with the truth on the IMU's clock, and by how much it was late, s, NaN if unknown.
+
+    A vehicle that moves before its first attitude has no samples of the IMU before that.
+    """
+    force, omega, truth = (log.get(name) for name in ("force", "omega", "true_q"))
+    late_s = (
+        clock_offset(omega.t, omega.values, truth.t, truth.values) if len(omega) and len(truth) > 1 else float("nan")
+    )
+    true = {name: one for name, one in log.signals.items() if name.startswith("true_") and np.isfinite(late_s)}
+    log = replace(
+        log, signals={**log.signals, **{name: Samples(one.t - late_s, one.values) for name, one in true.items()}}
+    )
+    q = log.get("q", "true_q")
+    if not (len(q) and len(force) and len(omega)):
+        return log, late_s
+    unknown = np.full((len(force), 3), np.nan)
+    if q.t[0] > released_at(force, omega, unknown) and np.mean(force.t >= q.t[0]) > LEFT:
+        since = {name: one.where(one.t >= q.t[0]) for name, one in (("force", force), ("omega", omega))}
+        log = replace(log, signals={**log.signals, **since})
+    return log, late_s
 
 
-def _events(log: LoggedSignals, late_s: float) -> list[Event]:
+def _events(log: LoggedSignals) -> list[Event]:
     force, omega = log.get("force"), log.get("omega")
     p, v = (_at(log, name if name in log.signals else f"true_{name}", force.t) for name in "pv")
     v = v if np.isfinite(v).any() or len(force) < 2 else np.gradient(p, force.t, axis=0)
@@ -172,7 +201,7 @@ def _events(log: LoggedSignals, late_s: float) -> list[Event]:
         begin = (force.t > released) & (force.t < released + START_S) & np.isfinite(np.hstack([p, v])).all(axis=1)
         events += events_of("/position", force.t[begin], p=p[begin], v=v[begin])
     truth = log.get("true_p")
-    events += events_of("/truth", truth.t - late_s, p=truth.values, q=_at(log, "true_q", truth.t))
+    events += events_of("/truth", truth.t, p=truth.values, q=_at(log, "true_q", truth.t))
     stamps = (log.get("p", "q") or force).t
     stamps = stamps[stamps >= released]
     state = {key: _at(log, name, stamps) for key, name in (("p", "p"), ("q", "q"), ("v", "v"), ("w", "omega"))}
@@ -199,7 +228,7 @@ def course_of(path: Path) -> Track:
         flight = read_ratm(path)
         with reading(path):
             return _ratm_course(flight)
-    log = _since_attitude(read_log_signals(path))
+    log, _ = _on_one_clock(read_log_signals(path))
     with reading(path):
         p, q = log.get("p", "true_p"), log.get("q", "true_q")
         begin = log.get("force", "p", "true_p", "q", "true_q").t[:1]

@@ -172,7 +172,15 @@ def yawing():
     )
 
 
-@pytest.mark.parametrize(("motion", "unknown"), [(yawing, 0), (swaying, 500)])
+def biased():
+    """A body that rests for three seconds and then sways; its gyro errs, and its attitudes are rounded."""
+    t, force, rate, q, p = swaying(8.0)
+    rest = np.full(500, 0)
+    still, t = [np.concatenate([one[rest], one]) for one in (force, rate, q, p)], np.arange(len(t) + 500) * 0.004
+    return t, still[0], still[1] + [0.01, 0.01, -0.01], np.round(still[2], 4), still[3]
+
+
+@pytest.mark.parametrize(("motion", "unknown"), [(yawing, 0), (swaying, 500), (biased, 0), (biased, 500)])
 def test_a_slow_turn_is_no_bias_and_a_replay_begins_with_the_first_attitude(motion, unknown, tmp_path):
     t, force, rate, q, p = motion()
     q[:unknown] = np.nan
