@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.common.command import add_common, remark, require_outputs, write_json
-from gate_racer.common.config import parse_value
+from gate_racer.common.config import ConfigError, parse_value
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_text, reading
 from gate_racer.vehicle.camera import Camera
@@ -50,7 +50,8 @@ SCALARS = {  # of programs that name every parameter
     "height": ("imageheight", "height", "h"),
 }
 INI = re.compile(r"(?m)^camera matrix\s*$")
-NUMBERS = re.compile(r"(?m)^([a-z ]+?)\s*\n((?:[-+.\d][-+.\de \t]*\s*\n?)+)")  # of a name alone in its line
+NUMBERS = re.compile(r"(?m)^([a-z ]+?)\s*\n((?:[-+.\d].*\s*)+)")  # lines of numbers below a name alone in its line
+DIRECTIVE = re.compile(r"\A\s*%YAML:1\.0.*")  # of OpenCV, which is none of YAML
 LISTED = ("distortioncoefficients", "distortioncoeffs", "distcoeffs", "distcoeff", "distortion", "dist", "d", "d1")
 SURE_MODELS = ("modeltype", "cameratype")  # names of nothing else
 BESIDE_SCALARS = {
@@ -146,26 +147,35 @@ def read_calibration(file: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str, file: Path) -> Any:
-    if text.startswith("%YAML:1.0") or "opencv-matrix" in text or "<opencv_storage" in text:
-        import cv2
-
+    if INI.search(text):
+        return _ini(text)
+    if "opencv-matrix" not in text and "<opencv_storage" not in text:
+        plain = DIRECTIVE.sub("", text)
         try:
-            storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)  # whose nodes end with it
-            return _plain(storage.root())
-        except (cv2.error, SystemError, TypeError):
-            raise ValueError("OpenCV cannot read it: cut short, or its matrices are none") from None
-    return _ini(text) if INI.search(text) else parse_value(_first_document(text), str(file))
+            return parse_value(_first_document(plain), str(file))
+        except ConfigError:
+            if plain == text:
+                raise  # else OpenCV may read it, such as `size:2`
+    import cv2
+
+    try:
+        storage = cv2.FileStorage(text, cv2.FILE_STORAGE_READ | cv2.FILE_STORAGE_MEMORY)  # whose nodes end with it
+        return _plain(storage.root())
+    except (cv2.error, SystemError, TypeError):
+        raise ValueError("OpenCV cannot read it: cut short, or its matrices are none") from None
 
 
 def _lens(fields: dict[str, Any]) -> dict[str, Any]:
-    if "cam0" in fields or {"intrinsics", "distortion_model"} <= fields.keys():
-        return _kalibr(fields.get("cam0", fields))
+    if "cam0" in fields:
+        return _kalibr(fields["cam0"])
     if "fisheye_params" in fields:
         return _gyroflow(fields)
     if "LEFT.K" in fields:
         raise ValueError("its Camera is that of rectified images; the lens is LEFT.K and LEFT.D: give these")
     if {_bare(name) for name in fields} & {*NAMES["camera_matrix"]}:
         return _matrices(fields)
+    if {"resolution", "distortion_model"} <= fields.keys() and isinstance(fields.get("intrinsics"), list):
+        return _kalibr(fields)
     named = _named(fields)
     for name in SURE_MODELS:
         _model(named.get(name, "none"))
@@ -177,8 +187,10 @@ def _ini(text: str) -> dict[str, Any]:
     if (count := len(INI.findall(text))) > 1:
         raise ValueError(f"{count} cameras; keep the lines of one")
     fields = {name: [*map(float, numbers.split())] for name, numbers in NUMBERS.findall(text)}
-    if len(fields["distortion"]) == 4:
+    if (count := len(fields["distortion"])) == 4:
         raise ValueError("its 4 coefficients may be those of a fisheye: give ost.yaml, which names the model")
+    if count not in (5, 8):
+        raise ValueError(f"distortion must have 5 or 8 coefficients, has {count}")
     return fields | {name: fields[name][0] for name in ("width", "height")}
 
 
@@ -209,7 +221,10 @@ def _bare(name: str) -> str:
 
 
 def _told(given: dict[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return what is given, by our names; of several aliases the first counts."""
+    """Return what is given, by our names; of several aliases the first counts. A text for coefficients names their model."""
+    texts = [name for name in LISTED if isinstance(given.get(name), str)]
+    models = dict(("distortionmodel", given[name]) for name in texts)
+    given = models | {name: value for name, value in given.items() if name not in texts}
     return {name: given[alias] for name, aliases in names.items() for alias in reversed(aliases) if alias in given}
 
 

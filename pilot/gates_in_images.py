@@ -34,6 +34,7 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.vehicle import load_vehicle
 
 LOGS = (".mcap", ".bag", ".db3")
+DRAWN = "-gates.png"  # ends of the names of drawings
 SHIFT = 4  # fixed-point bits of drawn coordinates
 MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
@@ -45,9 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     camera = load_vehicle(settings.vehicle).camera
     gates = load_track(settings.track).gates
     opening_m = max(gate.opening_m for gate in gates)
+    files = _files(arguments.what, settings.draw)
     if arguments.json:
         card = Path(settings.detector).with_suffix(".yaml")
-        require_output(arguments.json, card, *_files(arguments.what))
+        require_output(arguments.json, card, *files)
 
     @functools.cache
     def opened(height: int, width: int) -> tuple[Detector, SearchWindow]:
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     found: dict[str, list[dict[str, Any]]] = {}
     unreadable = other_sizes = 0
-    for name, data in images(arguments.what):
+    for name, data in images(files):
         image, detections, ranged = decode_image(data), list[Detection](), False
         if image is not None:
             detector, window = opened(*image.shape[:2])
@@ -70,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         found[name] = [record(detection, opening_m, camera if ranged else None) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if settings.draw and image is not None:
-            drawn = settings.draw / f"{name.replace('/', '-')}-gates.png"
-            require_output(drawn, *_files(arguments.what))
+            drawn = settings.draw / f"{name.replace('/', '-')}{DRAWN}"
+            require_output(drawn, *files)
             draw(drawn, image, detections)
     if unreadable == len(found):
         sources = ", ".join(map(str, arguments.what))
@@ -106,17 +108,24 @@ def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
             yield name, read_bytes(file, IMAGE_BYTES)
 
 
-def _files(sources: list[Path]) -> list[Path]:
-    """Return the image and log files of the sources. Raises UserError for a folder without either."""
+def _files(sources: list[Path], drawings: Path | None = None) -> list[Path]:
+    """Return the image and log files of the sources, without earlier drawings. Raises UserError for a folder without any."""
     found: list[Path] = []
+    drawn = {file.resolve() for file in drawings.glob(f"*{DRAWN}")} if drawings else set()
     for source in sources:
-        files = sorted(source.rglob("*")) if source.is_dir() else [source]
-        logs = [file for file in files if file.suffix == ".mcap"]  # beside which images are plots
-        inside = logs or [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-        if source.is_dir() and not inside:
+        inside = _inside(source) if source.is_dir() else [source]
+        if not inside:
             raise UserError(f"{source}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
-        found += inside if source.is_dir() else files
+        found += [file for file in inside if file == source or file.resolve() not in drawn]
     return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the files of a folder and its subfolders that are not hidden: of each its logs, or without logs its images."""
+    shown = (file for file in sorted(folder.rglob("*")) if "/." not in f"/{file.relative_to(folder).as_posix()}")
+    files = [file for file in shown if not file.is_dir()]
+    of_logs = {file.parent for file in files if file.suffix == ".mcap"}  # in which images are plots
+    return [f for f in files if f.suffix == ".mcap" or (f.suffix.lower() in IMAGE_SUFFIXES and f.parent not in of_logs)]
 
 
 def record(detection: Detection, opening_m: float, camera: Camera | None) -> dict[str, Any]:

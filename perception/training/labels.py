@@ -11,9 +11,10 @@ Pixel centres are at integers. Corners may be given in either sense of rotation 
 outside the image, where they would be. COCO and YOLO-pose tell hidden corners (visibility 1) and unknown ones (0), skeletons of
 CVAT likewise (occluded, outside), such as those of a gate that the image cuts: its other corners are learned, its place is not.
 Labels name their image; where several have that name, with the folders: those of YOLO's `labels/` are in `images/`. Several
-files of COCO, each in a folder of its own, are of the images in that folder.
+files of COCO, each in a folder of its own, are of the images in that folder, or of those in `images/` for its `labels/`.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ from gate_racer.vehicle.rotation import Array, Mask
 
 UNKNOWN, HIDDEN, VISIBLE = 0, 1, 2  # visibilities of a keypoint in COCO and YOLO-pose
 CENTRE = np.array([0.5, 0.5, 0.0])  # px, of the first pixel from its corner, at which CVAT and YOLO-pose begin
+X, Y = frozenset("xu"), frozenset("yv")  # names of the axes
+WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # of a column's name: `X` in `x1_px`, `left_X` and `topLeftX`
 FARTHEST = 3.0  # -, greatest coordinate of a corner over the image's greater side (chosen)
 
 
@@ -66,18 +69,20 @@ def read_photographs(folder: Path) -> list[Photograph]:
         names = (file.relative_to(folder).as_posix() for file in files)
         images = dict(zip(names, reading_ahead.map(_read, files), strict=True))
     openings: dict[str, list[Array]] = {}
-    missing = dict[str, None]()
+    missing = dict[str, Mark]()
     for mark in _marks(folder, images):
-        name = _named(mark.image, [image for image in images if image.startswith(mark.home)], folder)
+        label = posixpath.normpath(mark.home + mark.image)
+        name = _named(label, [image for image in images if image == label or image.startswith(mark.home)], folder)
         if not name:
-            missing[mark.image] = None
+            missing.setdefault(label, mark)
             continue
         found = openings.setdefault(name, [])
         if len(mark.points):
             found.append(_clockwise(mark, images[name], f"{folder / name}: opening {len(found) + 1}"))
     if first := next(iter(missing), ""):
         if not openings:
-            raise UserError(f"{folder}: the labels name {first!r}, which is not in the folder")
+            named = missing[first]
+            raise UserError(f"{folder / named.home}: the labels name {named.image!r}, which is not in the folder")
         remark(f"{folder}: images left out, which only the labels know: {len(missing)}, the first {first!r}")
     photographs = []
     for name in (name for name in images if name in openings):
@@ -118,10 +123,20 @@ def _marks(folder: Path, images: Iterable[str]) -> list[Mark]:
         return [mark for file in texts for mark in _yolo_pose(file, folder, images)]
     marks = list[Mark]()
     for file in found:
-        home = f"{file.parent.relative_to(folder).as_posix()}/" if split else ""
+        home = _home(file.relative_to(folder), images) if split else ""
         with reading(file):
-            marks += (mark._replace(image=home + mark.image, home=home) for mark in READERS[file.suffix.lower()](file))
+            marks += (mark._replace(home=home) for mark in READERS[file.suffix.lower()](file))
     return marks
+
+
+def _home(file: PurePosixPath | Path, images: Iterable[str]) -> str:
+    """Return the beginning of the paths of a label file's images: its folder, or for YOLO's `labels/` its `images/`."""
+    homes = f"{file.parent.as_posix()}/", f"{_of_images(file.parent)}/"
+    return next((home for home in homes if any(image.startswith(home) for image in images)), homes[0])
+
+
+def _of_images(labels: PurePosixPath | Path) -> str:
+    return "/".join("images" if part == "labels" else part for part in labels.parts)
 
 
 def _csv(file: Path) -> Iterator[Mark]:
@@ -138,14 +153,14 @@ def _csv(file: Path) -> Iterator[Mark]:
 
 def _in_turn(names: list[str]) -> bool:
     """Return whether columns may be x and y of one point after another: none is named as the other axis."""
-    axes = [re.sub("[^xyuv]", "", name.lower()) for name in names]
-    return not any(
-        re.fullmatch("[yv]+", x) or re.fullmatch("[xu]+", y) for x, y in zip(axes[::2], axes[1::2], strict=True)
-    )
+    axes = [(X | Y) & {word.lower() for word in WORD.findall(name)} for name in names]
+    return not any((x and x <= Y) or (y and y <= X) for x, y in zip(axes[::2], axes[1::2], strict=True))
 
 
 def _coco(file: Path) -> Iterator[Mark]:
     told: dict[str, Any] = read_json(file)
+    if not {"images", "annotations"} <= told.keys():
+        raise UserError(f"{file}: has no `images` and `annotations` of COCO; if it is of something else, take it away")
     names = {image["id"]: str(image["file_name"]) for image in told["images"]}
     yield from (Mark(name, np.empty((0, 3))) for name in names.values())
     empty = sum(not annotation.get("keypoints") for annotation in told["annotations"])
@@ -159,8 +174,7 @@ def _coco(file: Path) -> Iterator[Mark]:
 
 def _yolo_pose(file: Path, folder: Path, images: Iterable[str]) -> Iterator[Mark]:
     stems = {str(PurePosixPath(name).with_suffix("")): name for name in images}
-    parts = file.relative_to(folder).with_suffix("").parts
-    name = stems[_named("/".join("images" if part == "labels" else part for part in parts), stems, folder)]
+    name = stems[_named(_of_images(file.relative_to(folder).with_suffix("")), stems, folder)]
     yield Mark(name, np.empty((0, 2)))
     for number, line in enumerate(read_text(file).splitlines(), 1):
         with reading(file):

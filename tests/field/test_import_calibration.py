@@ -11,6 +11,7 @@ from gate_racer.field.import_calibration import parser, read_calibration, run
 from gate_racer.vehicle.vehicle import load_vehicle
 
 K, D = (424.0, 426.0, 322.0, 168.0), (-0.25, 0.12, 0.001, -0.002, 0.02)
+SIZE = {"width": 640, "height": 360}
 MATRIX = [K[0], 0.0, K[2], 0.0, K[1], K[3], 0.0, 0.0, 1.0]
 
 
@@ -58,6 +59,13 @@ def open_vins(path):
     kalibr(path, head="%YAML:1.0 # as OpenCV reads it\n\n")
 
 
+def pose_of_kalibr(path):
+    kalibr(path, head="%YAML:1.0\ncamera_name:\nnotes: >\n  of two\n  lines\n")
+    path.write_bytes(
+        b"\xef\xbb\xbf" + f"{path.read_text()}  T_cam_imu:\n  - [1.0, 0.0]\n".replace("\n", "\r\n").encode()
+    )
+
+
 def euroc(path):
     path.write_text(
         "sensor_type: camera\nT_BS:\n  cols: 1\n  rows: 1\n  data: [1.0]\nrate_hz: 20\nresolution: [640, 360]\n"
@@ -71,6 +79,20 @@ def kimera(path):
     path.write_text(f"%YAML:1.0\n# General sensor definitions.\n{path.read_text()}")
 
 
+def named_intrinsics(path):
+    intrinsics = dict(zip(("fx", "fy", "cx", "cy"), K, strict=True))
+    told = {"intrinsics": intrinsics, "distortion_model": "plumb_bob", "distortion_coefficients": D}
+    path.write_text(json.dumps(SIZE | told))
+
+
+def matrix_and_intrinsics(path):
+    path.write_text(json.dumps(SIZE | {"K": MATRIX, "D": D, "intrinsics": K, "distortion_model": "plumb_bob"}))
+
+
+def named_model(path):
+    path.write_text(json.dumps(SIZE | {"K": MATRIX, "D": D, "distortion": "plumb_bob"}))
+
+
 def aruco(path):
     path.write_text(f"camera_matrix: {MATRIX}\ndist_coeff: [{list(D)}]\nimage_width: 640\nimage_height: 360\n")
 
@@ -82,6 +104,11 @@ def ost(path):
         "# oST version 5.0 parameters\n\n[image]\n\nwidth\n640\n\nheight\n360\n\n[narrow_stereo]\n\n"
         f"camera matrix\n{matrix}\n\ndistortion\n{distortion}\n\nrectification\n1 0 0\n0 1 0\n0 0 1\n\n"
     )
+
+
+def ost_of_powers(path):
+    ost(path)
+    path.write_text(path.read_text().replace("-0.25 0.12", "-2.5E-01 1.2e-1"))
 
 
 def ini_of_windows(path):
@@ -145,7 +172,8 @@ TOOLS = [
     (json_of_numpy, "calib.json"), (ros, "info.yaml"), (echoed, "echo.yaml"), (kalibr, "chain.yaml"),
     (open_vins, "chain.yaml"), (colmap, "cameras.txt"), (vins, "cam0_pinhole.yaml"), (orb_slam, "EuRoC.yaml"),
     (orb_slam2, "TUM1.yaml"), (euroc, "sensor.yaml"), (kimera, "LeftCameraParams.yaml"), (aruco, "calibration.yaml"),
-    (ost, "ost.txt"), (ini_of_windows, "calib5.ini"),
+    (ost, "ost.txt"), (ost_of_powers, "ost.txt"), (ini_of_windows, "calib5.ini"), (pose_of_kalibr, "chain.yaml"),
+    (named_intrinsics, "lens.json"), (matrix_and_intrinsics, "lens.json"), (named_model, "lens.json"),
     (orb_slam3, "RealSense.yaml"), (basalt, "calibration.json"), (nerfstudio, "transforms.json"),
 ]  # fmt: skip
 NERF = {"fl_x": 424, "fl_y": 426, "cx": 322, "cy": 168, "w": 640, "h": 360}
@@ -157,7 +185,7 @@ def test_one_camera_is_the_same_by_every_tool(tmp_path, capsys, write, name):
     out, told = tmp_path / "mine.yaml", tmp_path / "told.json"
     assert run(parser().parse_args([str(tmp_path / name), "--out", str(out), "--json", str(told)])) == 0
     camera = load_vehicle(str(out)).camera
-    timed = write in (kalibr, open_vins, vins)
+    timed = write in (kalibr, open_vins, pose_of_kalibr, vins)
     k3 = 0.0 if timed or write in (euroc, kimera) else D[4]  # they know four coefficients
     found = [getattr(camera, name) for name in ("fx_px", "fy_px", "cx_px", "cy_px", "k1", "k2", "p1", "p2", "k3")]
     np.testing.assert_allclose(found, (*K, *D[:4], k3), atol=1e-9)
@@ -198,6 +226,7 @@ SIZED = "image_width: 640\nimage_height: 360\n"
 FISHEYES = {
     "of Kalibr.yaml": f"{CHAIN}, distortion_model: equidistant}}\n",
     "of ROS.yaml": f"{INFO}distortion_model: Fisheye\n",
+    "named beside D, of ROS.yaml": f"{INFO}distortion: equidistant\n",
     "of ROS with a flag.yaml": f"{INFO}fisheye_model: 1\n",
     "tagged, of ROS.yaml": f"{TAGGED}distortion_model: equidistant\n",
     "of OpenCV.yaml": f"%YAML:1.0\n---\n{TAGGED}distortion_model: fisheye\n",
@@ -276,6 +305,8 @@ REFUSED = [
     ("mei.yaml", "model_type: MEI\nprojection_parameters: {gamma1: 1.0}\n", "model 'MEI'"),
     ("nerf.json", json.dumps(NERF | {"k4": 0.1}), "its distortion is not modelled"),
     ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0 0 0\n", "may be those of a fisheye: give ost.yaml"),
+    ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0\n", "distortion must have 5 or 8 coefficients, has 2"),
+    ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0 0,0 0 0\n", "could not convert string to float: '0,0'"),
     ("stereo.ini", 2 * "camera matrix\n1 0 0\n", "2 cameras; keep the lines of one"),
     (
         "gopro.json",

@@ -1,5 +1,6 @@
 """Teaching of the detector: label files of every form, views that keep their labels, targets that decode to what they encode."""
 
+import contextlib
 import json
 
 import cv2
@@ -97,6 +98,24 @@ def test_annotations_without_corners_are_left_out_and_counted(tmp_path, capsys):
     assert "labels.json: annotations left out, which have no keypoints: 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("pair", "taken"),
+    [
+        (("left{}_px", "top{}_px"), True),
+        (("pixel_col{}", "pixel_row{}"), True),
+        (("v{}_x", "v{}_y"), True),
+        (("cornerX{}", "cornerY{}"), True),
+        (("y{}_px", "x{}_px"), False),
+        (("cornerY{}", "cornerX{}"), False),
+    ],
+)
+def test_columns_may_be_named_in_any_way_that_tells_no_other_order(tmp_path, pair, taken):
+    header = ",".join(name.format(number) for number in range(1, 5) for name in pair)
+    folder_of(tmp_path, "corners.csv", f"image,{header}\n{headless(QUAD)[1]}")
+    with contextlib.nullcontext() if taken else pytest.raises(UserError, match="x and y in turn"):
+        assert len(read_photographs(tmp_path)) == 1
+
+
 SPLIT = {"images/train/0.png": QUAD, "images/val/0.png": QUAD + 7, "images/val/1.png": QUAD + 9}
 
 
@@ -112,16 +131,17 @@ def test_an_image_keeps_all_openings_whichever_way_it_is_named(tmp_path):
     assert len(found.corners_px) == 2
 
 
-@pytest.mark.parametrize("form", ["YOLO", "CSV", "COCO"])
+@pytest.mark.parametrize("form", ["YOLO", "CSV", "COCO", "COCO in labels/", "COCO by paths"])
 def test_labels_of_repeated_names_go_by_folders(tmp_path, form):
     split_in_folders(tmp_path)
+    homes = {"COCO": "images", "COCO in labels/": "labels", "COCO by paths": "coco"}
     rows = []
     told = {name.rpartition("/")[0]: {"images": [], "annotations": []} for name in SPLIT}
     for number, (name, quad) in enumerate(SPLIT.items()):
         file = (tmp_path / name.replace("images", "labels")).with_suffix(".txt")
         rows.append(name.removeprefix("images/") + csv(quad)[1].partition("one.png")[2])
         home, _, file_name = name.rpartition("/")
-        told[home]["images"].append({"id": number, "file_name": file_name})
+        told[home]["images"].append({"id": number, "file_name": f"../../{name}" if "paths" in form else file_name})
         points = np.column_stack([quad, [2] * 4]).ravel().tolist()
         told[home]["annotations"].append({"image_id": number, "keypoints": points})
         if form == "YOLO":
@@ -129,8 +149,10 @@ def test_labels_of_repeated_names_go_by_folders(tmp_path, form):
             file.write_text(yolo(quad)[1])
     if form == "CSV":
         (tmp_path / "corners.csv").write_text("".join(rows))
-    for home, labels in told.items() if form == "COCO" else ():
-        (tmp_path / home / "_annotations.coco.json").write_text(json.dumps(labels))
+    for home, labels in told.items() if "COCO" in form else ():
+        place = tmp_path / home.replace("images", homes[form])
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "_annotations.coco.json").write_text(json.dumps(labels))
     found = {one.name: one.corners_px[0] for one in read_photographs(tmp_path)}
     assert list(found) == list(SPLIT)
     for name, quad in SPLIT.items():
@@ -147,6 +169,18 @@ def test_images_that_only_the_labels_know_are_left_out_and_counted(tmp_path, cap
     (found,) = read_photographs(tmp_path)
     assert found.name == "b/one.png" and len(found.corners_px) == 1
     assert "images left out, which only the labels know: 1, the first 'a/gone.png'" in capsys.readouterr().err
+
+
+def test_a_file_of_coco_whose_images_are_gone_or_that_is_none_is_named(tmp_path):
+    split_in_folders(tmp_path)
+    for home, text in (("a", coco(QUAD)[1]), ("b", coco(QUAD)[1])):
+        (tmp_path / home).mkdir()
+        (tmp_path / home / "told.json").write_text(text)
+    with pytest.raises(UserError, match=r"a: the labels name 'one\.png', which is not in the folder"):
+        read_photographs(tmp_path)
+    (tmp_path / "b" / "told.json").write_text("{}")
+    with pytest.raises(UserError, match=r"b.told\.json: has no `images` and `annotations` of COCO"):
+        read_photographs(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +205,7 @@ def test_a_label_that_may_be_of_two_images_is_refused(tmp_path, name, text):
         ("corners.csv", csv(QUAD)[1].replace("10.0", "nan"), "opening 1: .* are not corners in px"),
         (*yolo(100 * QUAD), "are not corners in px .YOLO-pose: over the image's size"),
         ("annotations.xml", cvat(QUAD)[1].replace(",", ";"), "with 8 points is no polygon, points or skel"),
-        ("labels.json", "{}", "malformed"),
+        ("labels.json", "[]", "malformed"),
         (*coco(QUAD, (2, 3, 0, 2)), r"with visibilities 0 .unknown., 1 .hidden. or 2"),
         ("labels.json", coco(QUAD)[1].replace(", 2.0]", "]"), "malformed"),
         ("labels.json", coco(QUAD[:3], (2, 2, 2))[1], "opening 1: has 3 corners, must have 4"),

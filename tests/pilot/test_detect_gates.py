@@ -75,6 +75,22 @@ def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder
         assert [*found] == ["flight/000000"] and len(found["flight/000000"]) == 1
 
 
+def test_of_a_folder_all_is_read_but_plots_of_logs_hidden_files_and_earlier_drawings(folder):
+    """A folder with the name of an image is none."""
+    image = (folder / "gate.jpg").read_bytes()
+    log = FlightLog(folder / "logs" / "flight.mcap")
+    log.image(0.5, image)
+    log.close()
+    for name in ("logs/plot.jpg", ".thumbs/a.jpg", ".b.jpg", "d.png/c.jpg"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(image)
+    for _ in range(2):
+        out, drawn = folder / "found.json", folder / "drawn"
+        run(parser().parse_args([str(folder), "--json", str(out), "--set", f"draw={drawn}"]))
+        found = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.jpg"}
+        assert {*json.loads(out.read_text())} == found
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
