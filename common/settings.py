@@ -223,7 +223,8 @@ def require_allowed(settings: Any, where: str = "") -> list[Key]:
         for value in one.default if one.listed else (one.default,):
             if objection := one.about.objection(value):
                 told = f"{value:g}" if isinstance(value, float) else value
-                named = "" if where.startswith("--") else f"{one.name} {told}: "  # an option names both
+                names_both = where.startswith("--") and "{" not in where  # an option of one value
+                named = "" if names_both else f"{one.name} {told}: "
                 raise UserError(f"{where}{named}{objection}")
     return found
 

@@ -328,6 +328,7 @@ class Handshake:
             self._enter(Phase.WAIT_GO, t)
         if self._go is None and self._scheduled is not None and t >= self._scheduled + GO_MARGIN_S:
             self._go = self._scheduled  # statuses are rare: the next one would come later
+            self._next_arm = t  # what was denied before may be granted now
         begun = self._profile.race is None or self._go is not None
         due = self._scheduled is not None and t >= self._scheduled  # to arm is no thrust, and its answer takes time
         if self.phase is Phase.WAIT_GO and self._may_start() and (begun or due):
@@ -394,5 +395,7 @@ class Handshake:
             self.end = End(EndReason.RESTARTED, "the simulator started another race")
         elif not status.go:
             self._counting_down, self._scheduled = True, status.start
+            if self.phase is Phase.ARM:  # the start was moved
+                self._enter(Phase.WAIT_GO, status.t)
         elif self._counting_down:
-            self._go = status.start
+            self._go, self._next_arm = status.start, -np.inf

@@ -19,8 +19,8 @@ from gate_racer.link.logs.samples import FRD, IMU_STEPS_S, LoggedSignals, Source
 from gate_racer.vehicle.rotation import Array, from_matrix, matrix
 
 IMU, TRUTH = "imu", "truth"
-TICKS_S = 1e-9, 1e-6, 1e-3  # s, units of times
-SPOILT = 0.01  # share of lines that may be damaged, such as the last one of a file that was cut (chosen)
+TICKS_S = 1.0, 1e-3, 1e-6, 1e-9  # s, units of times
+SPOILT = 0.01  # share of lines that may be damaged, besides the last one, as of a file that was cut (chosen)
 SCALAR_FIRST, SCALAR_LAST = "wxyz", "xyzw"
 OMEGA, FORCE, POSITION, VELOCITY = (xyz(f"{name}_{{}}") for name in "wapv")
 QUATERNION = xyz("q_{}", SCALAR_FIRST)
@@ -85,31 +85,31 @@ def inertial_signals(folder: Path) -> LoggedSignals:
     tables, notes = dict[str, dict[str, Array]](), list[str]()
     for name, file, columns in ((IMU, layout.imu, IMU_COLUMNS), (TRUTH, layout.truth, layout.truth_columns)):
         if name == IMU or (folder / file).is_file():
-            tables[name], spoilt = _table(folder / file, columns, layout)
-            notes += (
-                [f"{file}: {spoilt} lines that do not end in {len(columns)} numbers are left out"] if spoilt else []
-            )
-    return found(tables, layout.sources(), notes)
+            tables[name], spoilt = _table(folder / file, columns, layout.separator)
+            told = f"{file}: {spoilt} lines that do not end in {len(columns)} numbers are left out"
+            notes += [told] if spoilt else []
+    tick_s = _tick_s(tables[IMU]["t"], layout)
+    return found({name: {**one, "t": tick_s * one["t"]} for name, one in tables.items()}, layout.sources(), notes)
 
 
-def _table(path: Path, names: tuple[str, ...], layout: Layout) -> tuple[dict[str, Array], int]:
+def _table(path: Path, names: tuple[str, ...], separator: str | None) -> tuple[dict[str, Array], int]:
     """Return the columns of a file, and how many of its lines are damaged."""
     rows, spoilt = list[Array](), list[int]()
     with reading(path):
-        for k, line in enumerate(read_text(path).splitlines()):
-            if line.strip() and not line.startswith("#"):
-                try:
-                    rows.append(np.array(line.split(layout.separator)[-len(names) :], float).reshape(len(names)))
-                except ValueError:
-                    spoilt.append(k + 1)
-        if len(spoilt) > SPOILT * len(rows):
-            raise ValueError(f"line {spoilt[0]} does not end in {len(names)} numbers")
-        columns = dict(zip(names, np.reshape(rows, (-1, len(names))).T, strict=True))
-        return {**columns, "t": columns["t"] * _tick_s(columns["t"], layout)}, len(spoilt)
+        lines = [(k, line) for k, line in enumerate(read_text(path).splitlines(), 1) if line.strip() and line[0] != "#"]
+        for k, line in lines:
+            try:
+                rows.append(np.array(line.split(separator)[-len(names) :], float).reshape(len(names)))
+            except ValueError:
+                spoilt.append(k)
+        inside = [k for k in spoilt if k != lines[-1][0]]
+        if len(inside) > SPOILT * len(rows):
+            raise ValueError(f"line {inside[0]} does not end in {len(names)} numbers")
+        return dict(zip(names, np.reshape(rows, (-1, len(names))).T, strict=True)), len(spoilt)
 
 
 def _tick_s(t: Array, layout: Layout) -> float:
-    """Return the unit of times (N,), s: the layout's, unless only another one gives the steps of an IMU."""
+    """Return the unit of an IMU's times (N,), s: the layout's, unless only another one gives its steps."""
     step = float(np.median(np.diff(t))) if len(t) > 1 else 0.0
     units = (layout.tick_s, *TICKS_S)
     return next((unit for unit in units if IMU_STEPS_S[0] <= step * unit <= IMU_STEPS_S[1]), layout.tick_s)

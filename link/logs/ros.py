@@ -27,6 +27,7 @@ from gate_racer.link.logs.samples import (
     Tables,
     found,
     masked,
+    mean_over,
     table,
     turned,
     turned_q,
@@ -112,14 +113,18 @@ def ros_signals(path: Path) -> LoggedSignals:
     topics = {kind: {topic: table(records) for topic, records in found.items()} for kind, found in rows.items()}
     seen = {kind: next(iter(tables)) for kind, tables in topics.items()}
     ours, notes = list[Source](), list[str]()  # sources in place of those of MESSAGES
+    attitude: Attitude | None = None
     if "Imu" in topics:
         seen["Imu"], R_bs, attitude, notes = _imu(path, topics)
         ours += [Source(name, "Imu", axes, lambda v: v @ R_bs.T) for name, axes in (("force", FORCE), ("omega", OMEGA))]
-        if attitude is not None:
-            ours.append(
-                Source("true_q" if attitude.kind == "PoseStamped" else "q", attitude.kind, attitude.fields, turned_q)
-            )
+        if attitude is not None and attitude.kind != "Odometry":
+            signal = "true_q" if attitude.kind == "PoseStamped" else "q"
+            ours.append(Source(signal, attitude.kind, attitude.fields, turned_q))
     tables = {kind: topics[kind][topic] for kind, topic in seen.items()}
+    if "Odometry" in tables and attitude is not None and attitude[::2] != ("Odometry", Q):  # which turns velocities too
+        told, odometry = topics[attitude.kind][attitude.topic], tables["Odometry"]
+        q = Samples(told["t"], _columns(told, attitude.fields)).at(odometry["t"])
+        tables["Odometry"] = {**odometry, **dict(zip(Q, q.T, strict=True))}
     if "Odometry" in tables and _moves_in_world(tables["Odometry"]):
         ours.append(Source("v", "Odometry", V, turned))
         notes.append(f"velocities of {seen['Odometry']} are in world axes")
@@ -161,12 +166,12 @@ def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, Attitude
             notes.append(f"the attitude is that of {attitude.topic}{order}, which agrees with the gyro")
     elif told:
         best = min(imus, key=lambda name: errors[told[0], name])
-        notes.append(f"no attitude agrees with the gyro and gravity of {best}")
     force = np.median(np.nan_to_num(_columns(imus[best], FORCE)), axis=0)
     axis = int(np.abs(force).argmax())
     up = f"{'-' if force[axis] < 0 else ''}{'xyz'[axis]}"
     if attitude is not None or up == "z" or abs(force[axis]) < UPRIGHT * GRAVITY:
-        return best, UP["z"], attitude, notes
+        doubt = [f"no attitude agrees with the gyro and gravity of {best}"] if told and attitude is None else []
+        return best, UP["z"], attitude, notes + doubt
     if up not in UP:
         raise SignalError(f"{path}: {up} of {best} is up, but x forward, y left and z up are expected (REP 103)")
     return best, UP[up], None, [*notes, f"{up} of {best} is up; its axes are turned"]
@@ -197,7 +202,8 @@ def _disagreement(imu: Table, attitude: Table, fields: Sequence[str]) -> float:
     force, omega = (Samples(imu["t"], _columns(imu, names)).at(t) for names in (FORCE, OMEGA))
     off = np.median(turns.apply(force), axis=0) - [0.0, 0.0, GRAVITY]
     rates = (turns[:-1].inv() * turns[1:]).as_rotvec() / STEP_S
-    wrong, size = (np.median(np.linalg.norm(one, axis=1)) for one in (rates - omega[:-1], rates))
+    compared = (mean_over(one, t[:-1]) for one in (rates - omega[:-1], rates))
+    wrong, size = (np.median(np.linalg.norm(one, axis=1)) for one in compared)
     return float(max(np.linalg.norm(off) / GRAVITY, wrong / (size + 0.2)))
 
 

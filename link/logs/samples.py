@@ -46,6 +46,7 @@ FORCE_UNITS = (("g", 1.0, "multiply it by 9.81"), ("mg", 1000.0, "multiply it by
 BATTERY_V = 2.5, 70.0  # V, of one empty cell and of 16 full ones: the median of a battery in flight lies between
 # rad/s, exceeded for a tenth of a log, and rad, turned in all: with both no attitude stays the same (chosen).
 TURNING_RAD_S, TURNED_RAD = 0.3, 3.0
+MEAN_S = 0.25  # s (chosen)
 TILTED_RAD = 0.1  # rad, exceeded for a tenth of a log: with it nothing moves straight up and down only (chosen)
 MAY_BE_NAN, ATTITUDES = ("omega_cmd",), ("q", "true_q")
 QUATERNION = 4  # values of one; motors are not interpolated
@@ -160,7 +161,7 @@ def _measured(log: LoggedSignals) -> LoggedSignals:
         if tilts and name in log.signals and not log.signals[name].values[:, :2].any()
     }
     gyro = log.get("omega")
-    rates = np.linalg.norm(gyro.values, axis=1)
+    rates = np.linalg.norm(mean_over(gyro.values, gyro.t), axis=1)
     turned = len(gyro) and np.percentile(rates, 90) > TURNING_RAD_S and np.trapezoid(rates, gyro.t) > TURNED_RAD
     for name in ATTITUDES:
         if turned and name in log.signals and not np.ptp(log.signals[name].values, axis=0).any():
@@ -170,6 +171,14 @@ def _measured(log: LoggedSignals) -> LoggedSignals:
         left_out["voltage"] = f"its battery's voltage of {volts:.4g} V is none and is left out"
     kept = {name: samples for name, samples in log.signals.items() if name not in left_out}
     return LoggedSignals(kept, (*log.notes, *left_out.values()), log.names)
+
+
+def mean_over(values: Array, t: Array) -> Array:
+    """Return the means (N, n) of values over MEAN_S about each time (N,) s, against the noise of a sensor."""
+    if len(t) < 2:
+        return values
+    n = min(max(1, round(MEAN_S / max(float(np.median(np.diff(t))), 1e-6))), len(t))
+    return np.column_stack([np.convolve(column, np.ones(n) / n, "same") for column in values.T])
 
 
 def _finite(name: str, samples: Samples) -> Samples:

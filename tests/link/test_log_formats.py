@@ -173,7 +173,7 @@ def test_ardupilots_log_as_text_is_named(tmp_path):
 def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
     file = tmp_path / "mav0" / "imu0" / "data.csv"
     file.parent.mkdir(parents=True)
-    file.write_text("#timestamp\n1,0,0,0,9.81,0,0\n2,0,,0,9.81,0,0\n")
+    file.write_text("#timestamp\n1,0,0,0,9.81,0,0\n2,0,,0,9.81,0,0\n3,0,0,0,9.81,0,0\n")
     with pytest.raises(UserError, match=r"data\.csv: malformed \(line 3 does not end in 7 numbers\)"):
         read_log_signals(tmp_path)
 
@@ -181,7 +181,10 @@ def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
 def test_a_data_set_in_another_unit_of_time_and_cut_in_its_last_line_is_read(tmp_path):
     rows = [f"{1_700_000_000_000_000_000 + 5_000_000 * k} 0 0 {0.1 * (k % 2)} 0 0 9.81" for k in range(200)]
     (tmp_path / "imu.txt").write_text("# timestamp[ns] w.x w.y w.z a.x a.y a.z\n" + "\n".join(rows)[:-12])
+    poses = [f"{1_700_000_000_000_000_000 + 500_000_000 * k} {k} 0 0 0 0 0 1" for k in range(3)]
+    (tmp_path / "groundtruth.txt").write_text("\n".join(poses))
     log = read_log_signals(tmp_path)
+    assert np.ptp(log.get("true_p").t) == pytest.approx(1.0)
     assert np.ptp(log.get("omega").t) == pytest.approx(0.99) and len(log.get("force")) == 199
     assert log.notes == ("imu.txt: 1 lines that do not end in 7 numbers are left out",)
 

@@ -79,11 +79,13 @@ def test_of_several_attitudes_the_one_that_turns_as_the_gyro_is_read(wheels, own
     def at(store, k):
         p, q, v = circling(k)
         imu = log_writers.imu(store, k, *felt(k), own(np.array(q)))
-        return (imu, log_writers.odometry(store, k, p, wheels(q), v)) if wheels else (imu,)
+        return (imu, log_writers.odometry(store, k, p, wheels(q), matrix(q).T @ v)) if wheels else (imu,)
 
     topics = {"/imu": IMU_KIND, "/odom": ODOM} if wheels else {"/imu": IMU_KIND}
     log = read_log_signals(write_bag(tmp_path, "MCAP", topics, at, 400))
     assert said in log.notes
+    if wheels:  # whose velocities are turned by the attitude that is read
+        assert log.get("v").values[100] == pytest.approx([3, -2, 0], abs=0.05)
     if "which agrees" in said:
         assert log.get("q").values[100] == pytest.approx(np.array(circling(100)[1]) * [1, 1, -1, -1])
     else:

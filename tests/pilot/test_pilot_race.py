@@ -101,6 +101,24 @@ def test_when_the_next_status_is_late_it_arms_by_the_clock_and_flies_after_a_mar
     assert acts(12.0 + GO_MARGIN_S) == ([], Phase.LAUNCH) and pilot.go_t == 12.0
 
 
+def test_who_is_denied_at_the_scheduled_start_asks_again_after_the_margin(pilot):
+    pilot.receive(status(10.0, 12.0))
+    pilot.estimator.t = 12.0
+    assert pilot.act() == [Arm(True)]
+    pilot.receive(Ack(12.0, False))
+    pilot.estimator.t = 12.0 + GO_MARGIN_S
+    assert pilot.act() == [Arm(True)]
+
+
+def test_a_start_that_moves_is_waited_for(pilot):
+    pilot.receive(status(10.0, 12.0))
+    pilot.estimator.t = 12.0
+    assert pilot.act() == [Arm(True)]
+    pilot.receive(status(12.05, 20.0))
+    pilot.estimator.t = 13.0
+    assert pilot.act() == [] and pilot.phase is Phase.WAIT_GO
+
+
 def at_launch(pilot):
     pilot.receive(status(10.0, 12.0))
     pilot.receive(status(12.0, 12.0))
