@@ -74,7 +74,8 @@ class StartStates:
         gate = place % (len(self.states) - 1)
         if self._approaches:
             low, high = np.add(self._track.bounds.low_m, CLEAR_M), np.subtract(self._track.bounds.high_m, CLEAR_M)
-            for i in np.flatnonzero(rng.random(n) < self._approaches):
+            on_pad = place == len(self.states) - 1
+            for i in np.flatnonzero((rng.random(n) < self._approaches) & ~on_pad):
                 x[i] = on_axis(self._track.gates[gate[i]], -rng.uniform(*APPROACH_M))
                 x[i, P] = np.clip(x[i, P], low, high)
         from scipy.spatial.transform import Rotation  # slow to load
@@ -107,7 +108,9 @@ class Options:
     gate_steps: int = 1500  # steps without a gate after which an episode ends as after a crash, but without its penalty
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
-    approaches: float = 0.0  # share of episodes that start before their first gate, on its axis
+    approaches: float = (
+        0.0  # share of episodes that start before their first gate, on its axis, instead of behind another
+    )
     randomisation: Randomisation = field(default_factory=Randomisation)
     realisations: int = 16  # tabulated realisations of the observation model, one of which an episode has
 
