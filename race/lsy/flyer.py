@@ -52,10 +52,12 @@ MARGIN_M = 0.015  # m, between body and edges of a seen opening
 CLEAR_M = 0.025  # m, between body and frames, stands, poles
 UNSEEN_HALF_M = 0.05  # m, half-width of the window at an unseen gate's centre
 UNSEEN_CLEAR_M = 0.1  # m, more room about what has not been seen
-UNSEEN_M_S = 2.8  # m/s, where an unseen gate may show itself
+UNSEEN_M_S = 3.7  # m/s, where an unseen gate may show itself
 UNSEEN_SLANT = 3.0  # weight of the square of speed across the gate's axis in that, against 1 along
 UNSEEN_PRICE_S = 0.02  # m of a violated half-space that 1 m/s beyond that costs as much as
-UNSEEN_SLOPE_1_S = 5.0  # 1/s, by which that grows with the distance to there
+# 1/s, by which that grows with the distance beyond there, and falls within: who brakes in the range of the sensor has more time
+# for a gate that shows itself elsewhere, and may come faster; where it does not, the braking ends.
+UNSEEN_SLOPE_1_S, UNSEEN_BRAKE_1_S = 5.0, 3.0
 # A pole that may stand in an opening: full room about both leaves no way through, and the iterates wait before it for ever.
 CROWDED_M = 0.4  # m, between such a pole and the gate's centre
 CROWDED_M_S = 2.0  # m/s, instead of UNSEEN_M_S there
@@ -282,16 +284,16 @@ class Flyer:
         """Limit the speed where an unseen gate will show itself; more so across its axis, whence it is seen later.
 
         That speed is sqrt(v' W v) for a weight W about the gate's axis, linearised about the iterate; the limit grows
-        with the distance outside the sensor's range.
+        with the distance.
         """
         if o.gates_seen[leg.gate]:
             return
         away, v, slant = x[:, :2] - o.places.centres[leg.gate, :2], x[:, V], UNSEEN_SLANT
         axis, off = o.places.rotations[leg.gate][:, 0], np.linalg.norm(away, axis=1)
-        limit = CROWDED_M_S if _crowded(o)[leg.gate].any() else UNSEEN_M_S
+        limit, brake = (CROWDED_M_S, 0.0) if _crowded(o)[leg.gate].any() else (UNSEEN_M_S, UNSEEN_BRAKE_1_S)
         weighted = slant * v + (1 - slant) * np.outer(v @ axis, axis)
         speed = np.sqrt(np.maximum(np.einsum("ki,ki->k", weighted, v), 0.01))
-        slope = np.where(off > rules().sensor_m, UNSEEN_SLOPE_1_S, 0.0)
+        slope = np.where(off > rules().sensor_m, UNSEEN_SLOPE_1_S, brake)
         growth = (slope / np.maximum(off, 0.1))[:, None] * away
         rows[:, SPEED_ROW, :2], rows[:, SPEED_ROW, 3:6] = growth, -weighted / speed[:, None]
         rows[:, SPEED_ROW, 6] = limit + slope * (off - rules().sensor_m) - np.einsum("ki,ki->k", growth, x[:, :2])
