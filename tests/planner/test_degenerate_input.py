@@ -17,7 +17,7 @@ end_m: [20.0, 0.0, -2.0]
 """
 OPTIONS = [
     ("--margin .nan", "--margin .nan: margin_m: expected a finite number"),
-    ("--see 1", "--see 1: must lie between 0 and 0.8"),
+    ("--see 1", "--see 1: see 1: must lie between 0 and 0.8"),
     ("--set limit_s=0", "limit_s 0: must be positive"),
     ("--set stop_m=[1,2]", "stop_m: "),
     ("--set stop_m=[9,1e300,-2]", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
