@@ -161,6 +161,7 @@ def is_tight(gate: Gate, radius_m: float, margin_m: float = TIGHT_M) -> bool:
 
 
 def has_slot(gates: Iterable[Gate], radius_m: float) -> bool:
+    """Whether an opening is passed tilted by a vehicle within a sphere."""
     return any(is_tight(gate, radius_m) for gate in gates)
 
 

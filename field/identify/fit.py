@@ -276,11 +276,11 @@ def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
     independent = STEP_S / INDEPENDENT_S * sum(int(log.valid.sum()) for log in logs)
     v_b = np.concatenate([log.v_b[log.valid] for log in logs])
     drag = np.linalg.norm(v_b, axis=1) * v_b[:, 2]
+    f = np.concatenate([-log.force_b[log.valid, 2] for log in logs])
 
     def misfit(exponent: float) -> float:
         seen = [replace(battery, exponent=exponent).seen(log) for log in logs]
         u = np.concatenate([lagged(log.throttle, *USUAL_S)[log.valid] for log in seen])
-        f = np.concatenate([-log.force_b[log.valid, 2] for log in seen])
         # A thrust that rises at least in proportion, since in hover a free curve could be flat, and the drag.
         A = np.column_stack([u, u**2, u**3, -np.ones(len(u)), drag])
         return independent * float(np.log(np.mean((A @ solved(A, f) - f) ** 2)))

@@ -202,10 +202,8 @@ KNOTS = np.array(THROTTLES)  # of the thrust curve
 SPAN = 0.002  # range of the throttle below which it stays near one value (chosen)
 NEAR = 0.04  # throttle within which a knot is near an end of the curve, so that no slope between them is known well (chosen)
 FEW = 5.0  # sum of weights to fit a knot within the range, with its neighbours on one line (chosen)
-MOST_BEYOND, SHARE_BEYOND = (
-    30,
-    0.02,
-)  # samples beyond each end of the curve at most: no longer than a command takes to act
+# Samples beyond each end of the curve at most, no more than while a command acts, and their share (chosen).
+MOST_BEYOND, SHARE_BEYOND = 30, 0.02
 BEYOND = 0.05  # throttle beyond the ends of the curve, up to which that goes on (chosen)
 DIFFERENCE_S = 5e-4  # s, step of derivatives with respect to delay and lags (chosen)
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # standard deviations of stamps, s, and of forces, m/s^2

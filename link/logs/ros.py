@@ -121,7 +121,8 @@ def ros_signals(path: Path) -> LoggedSignals:
             signal = "true_q" if attitude.kind == "PoseStamped" else "q"
             ours.append(Source(signal, attitude.kind, attitude.fields, turned_q))
     tables = {kind: topics[kind][topic] for kind, topic in seen.items()}
-    if "Odometry" in tables and attitude is not None and attitude[::2] != ("Odometry", Q):  # which turns velocities too
+    if "Odometry" in tables and attitude is not None and (attitude.kind, attitude.fields) != ("Odometry", Q):
+        # Which turns its velocities as well.
         told, odometry = topics[attitude.kind][attitude.topic], tables["Odometry"]
         q = Samples(told["t"], _columns(told, attitude.fields)).at(odometry["t"])
         tables["Odometry"] = {**odometry, **dict(zip(Q, q.T, strict=True))}

@@ -178,7 +178,7 @@ def mean_over(values: Array, t: Array) -> Array:
     if len(t) < 2:
         return values
     n = min(max(1, round(MEAN_S / max(float(np.median(np.diff(t))), 1e-6))), len(t))
-    return np.column_stack([np.convolve(column, np.ones(n) / n, "same") for column in values.T])
+    return np.column_stack([_smooth(column, n) for column in values.T])
 
 
 def _finite(name: str, samples: Samples) -> Samples:
@@ -339,8 +339,7 @@ def clock_offset(t: Array, omega_b: Array, t_true: Array, q_true: Array) -> floa
     return float(STEP_S * (best - most + (0.5 * (low - high) / bend if bend else 0.0)))
 
 
-def _smooth(x: Array) -> Array:
-    n = round(SMOOTH_S / STEP_S)
+def _smooth(x: Array, n: int = round(SMOOTH_S / STEP_S)) -> Array:
     return np.convolve(x, np.ones(n) / n, "same")
 
 

@@ -23,7 +23,8 @@ from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, from_matrix, to_euler
+from gate_racer.vehicle.rotation import Array, conjugate, from_matrix, normalised, product, to_euler
+from gate_racer.vehicle.rotation import log as rotation_vector
 from gate_racer.vehicle.vehicle import Vehicle
 
 PUSHED_M_S2, TURNED_RAD_S = 1.0, 0.1  # deviation from gravity and from rest: a late detection of the start costs little
@@ -56,19 +57,12 @@ def _turns(q: Samples, omega: Samples, end: float) -> bool:
     if len(q) < 2 or q.t[-1] == q.t[0]:
         return False
     few = max(1, min(len(q) // 4, MOST_MEAN))
-    first, last = (one / np.linalg.norm(one) for one in (q.values[:few].mean(axis=0), q.values[-few:].mean(axis=0)))
+    first, last = normalised(q.values[:few].mean(axis=0)), normalised(q.values[-few:].mean(axis=0))
     begin, until = float(q.t[:few].mean()), float(q.t[-few:].mean())
     within = omega.values[(omega.t >= begin) & (omega.t <= until)]
     felt = within.mean(axis=0) * (until - begin) if len(within) else np.zeros(3)
-    return bool(np.linalg.norm(_rotation(first, last) - felt) < 0.5 * np.linalg.norm(felt))
-
-
-def _rotation(a: Array, b: Array) -> Array:
-    """Return the rotation vector (3,) from one attitude to another, rad, in the axes of the first."""
-    from scipy.spatial.transform import Rotation  # slow to load
-
-    turn = Rotation.from_quat(a, scalar_first=True).inv() * Rotation.from_quat(b, scalar_first=True)
-    return np.asarray(turn.as_rotvec())
+    turned = rotation_vector(product(conjugate(first), last))
+    return bool(np.linalg.norm(turned - felt) < 0.5 * np.linalg.norm(felt))
 
 
 def events_of(topic: str, t: Array, **columns: Array) -> list[Event]:
@@ -176,10 +170,10 @@ def _on_one_clock(log: LoggedSignals) -> tuple[LoggedSignals, float]:
     late_s = (
         clock_offset(omega.t, omega.values, truth.t, truth.values) if len(omega) and len(truth) > 1 else float("nan")
     )
-    true = {name: one for name, one in log.signals.items() if name.startswith("true_") and np.isfinite(late_s)}
-    log = replace(
-        log, signals={**log.signals, **{name: Samples(one.t - late_s, one.values) for name, one in true.items()}}
-    )
+    if np.isfinite(late_s):
+        true = {name: one for name, one in log.signals.items() if name.startswith("true_")}
+        moved = {name: Samples(one.t - late_s, one.values) for name, one in true.items()}
+        log = replace(log, signals={**log.signals, **moved})
     q = log.get("q", "true_q")
     if not (len(q) and len(force) and len(omega)):
         return log, late_s

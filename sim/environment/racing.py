@@ -108,9 +108,7 @@ class Options:
     gate_steps: int = 1500  # steps without a gate after which an episode ends as after a crash, but without its penalty
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
-    approaches: float = (
-        0.0  # share of episodes that start before their first gate, on its axis, instead of behind another
-    )
+    approaches: float = 0.0  # share of the episodes that would start behind a gate which start before one, on its axis
     randomisation: Randomisation = field(default_factory=Randomisation)
     realisations: int = 16  # tabulated realisations of the observation model, one of which an episode has
 
