@@ -18,7 +18,9 @@ class TrainingSettings:
     out: Path = key(
         Path("policy.onnx"), "policy; its checkpoint (.pt) and curves (.png) lie beside it", "FILE.onnx", ending=".onnx"
     )
-    origin: Path | None = key(None, "begin with the networks of this checkpoint of any course and vehicle", "FILE.pt")
+    origin: str | None = key(
+        None, "begin with the networks of this policy or checkpoint, of any course and vehicle", "NAME or FILE.pt"
+    )
     resume: bool = key(False, "continue the interrupted training of the same command")
     steps: float = key(1e8, "steps of all vehicles together; the paper's number takes an hour of an idle core", least=1)
     seed: int = key(0, "seed of the training", least=0)

@@ -11,6 +11,7 @@ import torch
 from rsl_rl.algorithms import PPO
 from torch import nn
 
+from gate_racer.common.errors import UserError
 from gate_racer.mpc.policy.policy import PolicyProvenance, described
 from gate_racer.sim.environment.racing import EnvironmentStep, Options, RacingEnvironment, Randomisation
 from gate_racer.sim.environment.rsl_rl import GROUPS, RslRaces
@@ -118,8 +119,11 @@ class EpisodeStatistics:
 class Learner:
     """PPO on a task. Its pickle is a checkpoint, from which training continues bit-identically."""
 
-    def __init__(self, task: LearningTask, seed: int, origin: "Learner | None" = None):
-        """Begin with a policy that hovers, or with the networks of `origin`, of any course, vehicle and plant."""
+    def __init__(self, task: LearningTask, seed: int, origin: dict[str, Any] | None = None):
+        """Begin with a policy that hovers, or with the `networks` of a learner of any course, vehicle and plant.
+
+        Raises UserError for networks of another form, and as `RacingEnvironment`.
+        """
         torch.manual_seed(seed)
         self.task, self.seed, self.steps = task, seed, 0
         self.scaling = Scaling.of(task.track, task.vehicle)
@@ -142,7 +146,10 @@ class Learner:
         if origin is None:
             self._hover()
         else:
-            self._ppo.load(origin._ppo.save(), {"actor": True, "critic": True}, strict=True)
+            try:
+                self._ppo.load(origin, {"actor": True, "critic": True}, strict=True)
+            except (KeyError, RuntimeError):
+                raise UserError("the origin's networks have another form than those of train-policy") from None
         self._first = EXPLORATION if origin is None else EXPLORATION_AGAIN
         self._ppo.actor.distribution.log_std_param.requires_grad_(False)
         self.statistics = EpisodeStatistics(self._races.num_envs, 1 / task.command_hz, len(task.track.gates))
@@ -172,6 +179,11 @@ class Learner:
     def report(self) -> dict[str, float]:
         self.curve.append({"steps": self.steps, **self.statistics.row()})
         return self.curve[-1]
+
+    def networks(self) -> dict[str, Any]:
+        """Return the weights and observation statistics of policy and critic, as tensors."""
+        saved = self._ppo.save()
+        return {name: saved[name] for name in ("actor_state_dict", "critic_state_dict")}
 
     def policy(self) -> bytes:
         """Return the deterministic policy as an ONNX model with its metadata."""

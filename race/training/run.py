@@ -1,21 +1,23 @@
 """`train-policy`: learn a racing policy from nothing, or from another one: for another course, or with residuals of flights.
 
 The policy is for `run-mpc TRACK --controller FILE.onnx`. Beside it lie its curves (.png) and its checkpoint (.pt), from which
-the same command with resume=true continues, to the same weights as without interruption. A checkpoint is a pickle, and so can run
-code: go on from your own files only.
+the same command with resume=true continues, to the same weights as without interruption. A checkpoint has the networks, which
+other trainings begin with, and a pickle of the rest, which can run code: resume your own files only.
 """
 
 import argparse
+import pickle
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted, write_figure, write_file
 from gate_racer.common.settings import keys_of, settings_of
 from gate_racer.link.profile import load_profile
+from gate_racer.mpc.policy.policy import path_of
 from gate_racer.race.training.cli import TrainingSettings
 from gate_racer.sim.physics.plants import SETTINGS
 from gate_racer.sim.physics.residual import Residuals
@@ -41,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     out, total = settings.out, int(settings.steps)
     checkpoint = out.with_suffix(CHECKPOINT)
     outputs = out, checkpoint, out.with_suffix(".png")
-    require_outputs(outputs, arguments.track, settings.vehicle, settings.origin, settings.residual)
+    require_outputs(outputs, arguments.track, settings.vehicle, origin_of(settings), settings.residual)
     track, vehicle = load_track(arguments.track), load_vehicle(settings.vehicle)
     if not settings.resume and checkpoint.exists():
         raise UserError(f"{checkpoint}: exists already; add --set resume=true, or choose another --out")
@@ -76,13 +78,21 @@ def begun(settings: TrainingSettings, track: Track, vehicle: Vehicle) -> "Learne
     """Return a new learner. Raises UserError for an unusable file, or one of another vehicle or plant."""
     from gate_racer.race.training.learner import Learner, LearningTask
 
+    origin = origin_of(settings)
     residuals = Residuals.load(settings.residual) if settings.residual is not None else None
     numbers, hz = plants(settings, residuals), load_profile(settings.profile).command_hz
     if residuals is not None:
         for number in numbers:
             residuals.require(vehicle, SETTINGS[number], str(settings.residual))
     task = LearningTask(track, vehicle, hz, settings.vehicles, numbers, settings.randomisation, residuals)
-    return Learner(task, settings.seed, _kept(settings.origin)[1] if settings.origin is not None else None)
+    return Learner(task, settings.seed, _kept(origin)["networks"] if origin is not None else None)
+
+
+def origin_of(settings: TrainingSettings) -> Path | None:
+    """Return the checkpoint to begin with: as given, or that beside a policy's file. Raises UserError for an unknown name."""
+    if settings.origin is None or Path(settings.origin).suffix == CHECKPOINT:
+        return Path(settings.origin) if settings.origin else None
+    return path_of(settings.origin).with_suffix(CHECKPOINT)
 
 
 def plants(settings: TrainingSettings, residuals: Residuals | None) -> tuple[int, ...]:
@@ -93,10 +103,18 @@ def plants(settings: TrainingSettings, residuals: Residuals | None) -> tuple[int
 
 def resumed(checkpoint: Path, settings: TrainingSettings, track: Track) -> "Learner":
     """Return the learner of a checkpoint. Raises UserError for another command's, or one that has all steps already."""
-    before, learner = _kept(checkpoint)
+    kept = _kept(checkpoint)
+    if "training" not in kept:
+        raise UserError(f"{checkpoint}: has networks only: take it as origin of another --out")
+    try:
+        before, learner = pickle.loads(bytes(kept["training"].numpy()))
+        pairs = list(zip(keys_of(before), keys_of(settings), strict=True))
+    except Exception as error:  # whatever a pickle of other classes raises
+        why = f"{checkpoint}: is of another version of train-policy ({type(error).__name__})"
+        raise UserError(f"{why}: take it as origin of another --out") from None
     if track.hash != learner.task.track.hash:
         raise UserError(f"{checkpoint}: was begun on {learner.task.track.name}, not on this {track.name}")
-    for then, now in zip(keys_of(before), keys_of(settings), strict=True):
+    for then, now in pairs:
         if then.name != "resume" and then.default != now.default:
             begun_with = f"{checkpoint}: was begun with {then.name}={then.default}, which cannot become {now.default}"
             raise UserError(f"{begun_with}: take it as origin of another --out")
@@ -105,19 +123,17 @@ def resumed(checkpoint: Path, settings: TrainingSettings, track: Track) -> "Lear
     return learner
 
 
-def _kept(checkpoint: Path) -> tuple[TrainingSettings, "Learner"]:
-    """Return the content of a checkpoint. Raises UserError for a file that is none."""
+def _kept(checkpoint: Path) -> dict[str, Any]:
+    """Return the content of a checkpoint, as `keep` writes it, without running code. Raises UserError for a file that is none."""
     import torch
 
-    from gate_racer.race.training.learner import Learner
-
     try:
-        kept = torch.load(checkpoint, weights_only=False)
+        kept = torch.load(checkpoint, weights_only=True)
     except OSError as error:
         raise UserError(f"{checkpoint}: cannot be read ({error.strerror})") from None
     except Exception as error:  # whatever a pickle of something else raises
         raise UserError(f"{checkpoint}: not a checkpoint of train-policy ({type(error).__name__})") from None
-    if not (isinstance(kept, tuple) and len(kept) == 2 and isinstance(kept[1], Learner)):
+    if not (isinstance(kept, dict) and "networks" in kept):
         raise UserError(f"{checkpoint}: not a checkpoint of train-policy")
     return kept
 
@@ -127,8 +143,9 @@ def keep(learner: "Learner", settings: TrainingSettings) -> None:
 
     out = settings.out
     out.parent.mkdir(parents=True, exist_ok=True)
+    training = torch.frombuffer(bytearray(pickle.dumps((settings, learner))), dtype=torch.uint8)
     with drafted(out.with_suffix(CHECKPOINT)) as draft:
-        torch.save((settings, learner), draft)
+        torch.save({"networks": learner.networks(), "training": training}, draft)
     write_file(out, learner.policy())
     draw_curves(learner.curve, out.with_suffix(".png"))
 

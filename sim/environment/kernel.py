@@ -191,8 +191,12 @@ def judge(x, before, hit, gate, action, last, course, scales, by, reward, crashe
         reward[i] = paid + by.crash * crashed[i]
 
 
-def unmodelled(x: Array, thrust: Array, thrust_error: Array, drag_error: Array, vehicle: Vehicle) -> Array:
-    """Return the accelerations (N, 3), m/s^2, world, by relative errors (N,) of thrust (N,), m/s^2, and of drag."""
-    q, v = x[:, Q].T, x[:, V].T
-    air = drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
-    return np.array(rotate(q, (0.0, 0.0, -thrust_error * thrust))).T + drag_error[:, None] * np.array(air).T
+def unmodelled(x: Array, thrust: Array, error: Array, vehicle: Vehicle) -> Array:
+    """Return the accelerations (N, 3), m/s^2, world, by an error of the model in flights at states x with commanded thrusts (N,).
+
+    error (N, 4): relative errors of thrust and of drag, and the wind north and east, m/s.
+    """
+    q, v, (of_thrust, of_drag, north, east) = x[:, Q].T, x[:, V].T, error.T
+    pars = vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m
+    still, windy = np.array(drag(q, v, *pars)), np.array(drag(q, v - (north, east, 0.0 * east), *pars))
+    return np.asarray((np.array(rotate(q, (0.0, 0.0, -of_thrust * thrust))) + (1.0 + of_drag) * windy - still).T)

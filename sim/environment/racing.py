@@ -89,10 +89,11 @@ class StartStates:
 
 @dataclass(frozen=True)
 class Randomisation:
-    """Half widths of each episode's uniform draws: relative errors of thrust and drag, constant offsets of the observation."""
+    """Half widths of each episode's uniform draws: errors of thrust and drag, wind, and constant offsets of the observation."""
 
     thrust: float = key(0.0, "relative error of the thrust, most of an episode", least=0, most=1)
     drag: float = key(0.0, "relative error of the drag, most of an episode", least=0, most=1)
+    wind_m_s: float = key(0.0, "wind north and east, most of an episode, m/s", least=0)
     position_m: float = key(0.0, "offset of the observed position on each axis, most of an episode, m", least=0)
     velocity_m_s: float = key(0.0, "offset of the observed velocity, likewise, m/s", least=0)
     attitude_rad: float = key(0.0, "offset of the observed attitude, likewise, rad", least=0)
@@ -170,7 +171,7 @@ class RacingEnvironment:
         self._action = np.tile(self._hover, (n, 1))
         self.next_gate, self._steps, self._since_gate = np.zeros(n, int), np.zeros(n, int), np.zeros(n, int)
         self._error, self._drawn = np.zeros((n, ERRORS)), np.zeros(n, int)  # observation offset; realisation
-        self._thrust_error, self._drag_error = np.zeros(n), np.zeros(n)
+        self._model_error = np.zeros((n, 4))  # relative errors of thrust and drag; wind north and east, m/s
         self._everyone = np.arange(n)
 
     @property
@@ -235,8 +236,8 @@ class RacingEnvironment:
         self._action[which] = self._commands[:, which] = self._hover
         self._steps[which] = self._since_gate[which] = 0
         by, k = self.options.randomisation, len(which)
-        self._thrust_error[which] = self._rng.uniform(-by.thrust, by.thrust, k)
-        self._drag_error[which] = self._rng.uniform(-by.drag, by.drag, k)
+        unlike = np.array([by.thrust, by.drag, by.wind_m_s, by.wind_m_s])
+        self._model_error[which] = self._rng.uniform(-unlike, unlike, (k, len(unlike)))
         bounds = np.repeat([by.position_m, by.velocity_m_s, by.attitude_rad], 3)
         self._error[which] = self._rng.uniform(-bounds, bounds, (k, ERRORS))
         self._drawn[which] = self._rng.integers(len(self._tables) if self._tables else 1, size=k)
@@ -259,8 +260,8 @@ class RacingEnvironment:
         """Return unmodelled accelerations (N, 3), m/s^2, world, or None. `thrust` (N,): commanded thrust, m/s^2."""
         x, by = self.state, self.options.randomisation
         found = self._residual.many(x, thrust) if self._residual is not None else None
-        if by.thrust or by.drag:
-            more = kernel.unmodelled(x, thrust, self._thrust_error, self._drag_error, self._vehicle)
+        if by.thrust or by.drag or by.wind_m_s:
+            more = kernel.unmodelled(x, thrust, self._model_error, self._vehicle)
             return more if found is None else found + more
         return found
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.mpc.policy.policy import load_policy
+from gate_racer.mpc.policy.policy import FOLDER, load_policy
 from gate_racer.race.training.cli import TrainingSettings, parser
 from gate_racer.race.training.run import draw_curves, plants, run
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
@@ -103,14 +103,23 @@ def test_networks_go_on_to_another_course_and_to_what_flights_lacked(tmp_path, d
     push = ResidualAcceleration(x, rng.uniform(5, 20, 30), rng.normal(size=(30, 3)))
     errors = ObservationModel.of_size(way[:1] + rng.normal(size=(6, 3)), (0.3, 0.3, 0.03), 10.0)
     Residuals(dcl.hash, False, push, errors).save(tmp_path / "errors.npz")
-    begin = "--set", *FEW, f"origin={tmp_path / 'one.pt'}"
-    for name, track, more in (("other", "splits_swift", []), ("fine", "vq1", [f"residual={tmp_path / 'errors.npz'}"])):
-        code, said = train(tmp_path, f"{name}.onnx", track, *begin, "steps=256", *more)
+    begin, residual = ("--set", *FEW, "steps=256"), f"residual={tmp_path / 'errors.npz'}"
+    for name, track, *more in (
+        ("other", "splits_swift", f"origin={tmp_path / 'one.pt'}"),
+        ("fine", "vq1", "origin=splits_swift", residual),
+    ):
+        code, said = train(tmp_path, f"{name}.onnx", track, *begin, *more)
         assert code == 0, said
         assert load_policy(str(tmp_path / f"{name}.onnx")).about.track == track
     (tmp_path / "none.pt").write_bytes(b"none")
-    code, said = train(tmp_path, "two.onnx", "vq1", "--set", f"origin={tmp_path / 'none.pt'}")
-    assert code == 2 and "none.pt: not a checkpoint of train-policy" in said
+    (tmp_path / "shipped.pt").write_bytes((FOLDER / "splits_swift.pt").read_bytes())
+    for name, more, why in (
+        ("two.onnx", f"origin={tmp_path / 'none.pt'}", "none.pt: not a checkpoint of train-policy"),
+        ("two.onnx", "origin=nobody", "origin nobody"),
+        ("shipped.onnx", "resume=true", "shipped.pt: has networks only"),
+    ):
+        code, said = train(tmp_path, name, "vq1", "--set", more)
+        assert code == 2 and why in said, said
 
 
 @pytest.mark.parametrize(("plant", "aerodynamic"), [("1", False), ("3", True)])
