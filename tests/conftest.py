@@ -79,7 +79,7 @@ def undrawn(monkeypatch):
 def within_this_process(patch: pytest.MonkeyPatch) -> None:
     """Let campaigns fly without processes of their own, whose start takes longer than a flight."""
     own = "gate_racer.race.campaign.campaign.in_processes"
-    patch.setattr(own, lambda work, jobs, workers: ((job[0], work(*job)) for job in jobs))
+    patch.setattr(own, lambda work, jobs, workers: (work(*job) for job in jobs))
 
 
 @contextmanager
