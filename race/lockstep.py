@@ -188,13 +188,8 @@ def fly_lockstep(
         return _ended(flight, link)
 
 
-def fly_together(
-    race: MultiVehicleRace, entries: Sequence[Entry], tell: Callable[[MultiVehicleRace], None] = lambda race: None
-) -> list[tuple[LinkReport, Verdict]]:
-    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
-
-    `tell` is called after each tick.
-    """
+def fly_together(race: MultiVehicleRace, entries: Sequence[Entry]) -> list[tuple[LinkReport, Verdict]]:
+    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle."""
     links = [EmbeddedLink(one, entry.eye) for one, entry in zip(race.simulators, entries, strict=True)]
     flights = [
         LockstepFlight(entry.pilot, race.profile, link, entry.recorder, entry.status)
@@ -211,7 +206,6 @@ def fly_together(
             if k not in running:
                 link.simulator.tick()
         race.settle()
-        tell(race)
 
 
 def _ended(flight: LockstepFlight, link: "SimulatedLink") -> tuple[LinkReport, Verdict]:

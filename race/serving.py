@@ -67,7 +67,18 @@ def race_mavlink(
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
-        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
+        setup = MultiVehicleSetup(
+            pilots=n,
+            spacing_m=settings.rivals.spacing_m,
+            rotor_radius_m=settings.rivals.rotor_radius_m,
+            laps=settings.laps,
+            pose=settings.link.pose,
+            setting=plant_setting(settings.plant),
+            residual=residual,
+            strict=settings.strict,
+            publish_states=settings.rivals.publish_states,
+        )
+        race = MultiVehicleRace(world, profile, settings.world.seed, setup)
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind_udp(*_next(own, k))) for k in range(n)]
         record = SimulatorRecord(settings.record) if settings.record else None
@@ -95,7 +106,12 @@ def race_mavlink(
         else:
             feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
             server = RealTimeServer(race, endpoints, feeds, settings.link.realtime)
-        _introduce(settings, race, links)
+        about = f"{race.profile.name}, world {world.name}, seed {settings.world.seed}"
+        if n == 1:
+            print(f"race-sim: {world.track.name}, {world.vehicle.name}, {about}; {links[0]}", flush=True)
+        else:
+            print(f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {about}, {setup.spacing_m:g} m apart")
+            print(*(f"pilot {k}: {link}" for k, link in enumerate(links, 1)), sep="\n", flush=True)
         stop_on_signals(server)
         alone = partial(Narrator(json), race.simulators[0])
         server.run(settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
@@ -114,34 +130,6 @@ def _conclude(server: LockstepServer | RealTimeServer | BetaflightServer, feeds:
             remark(feed.trouble if len(feeds) == 1 else f"pilot {k}: {feed.trouble}")
     if server.stopped:
         remark("stopped")
-
-
-def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
-    rivals = settings.rivals
-    return MultiVehicleSetup(
-        pilots=rivals.pilots,
-        spacing_m=rivals.spacing_m,
-        rotor_radius_m=rivals.rotor_radius_m,
-        laps=settings.laps,
-        pose=settings.link.pose,
-        setting=plant_setting(settings.plant),
-        residual=residual,
-        strict=settings.strict,
-        publish_states=rivals.publish_states,
-    )
-
-
-def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
-    n, world = len(links), race.worlds[0]
-    several = "" if n == 1 else f"{n} x "
-    about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {race.profile.name}, world {world.name}"
-    about += f", seed {settings.world.seed}"
-    if n == 1:
-        print(f"{about}; {links[0]}", flush=True)
-        return
-    print(f"{about}, {settings.rivals.spacing_m:g} m apart", flush=True)
-    for k, link in enumerate(links, 1):
-        print(f"pilot {k}: {link}", flush=True)
 
 
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances

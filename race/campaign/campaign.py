@@ -51,7 +51,7 @@ from gate_racer.race.campaign.choice import (
 from gate_racer.race.campaign.flight import NoLog, attempt, fly, not_flown
 from gate_racer.race.planning import fly_trial
 from gate_racer.race.settings import LIMIT_MB
-from gate_racer.sim.physics.plants import make_plant
+from gate_racer.sim.physics.plants import make_plant, natural
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import Track, load_track
@@ -272,7 +272,7 @@ def _require(choice: Choice, tracks: Sequence[Track]) -> None:
         if (simulated := conditions_of(name).simulated) is not None:
             make_plant(vehicle, tracks[0].start, simulated)  # which may lack parameters
         if residuals is not None:
-            residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
+            residuals.require(vehicle, simulated or natural(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(tracks, vehicles, cells_of(choice.worlds)):
         resolve(asked_world(world, 0), track, vehicle)
 

@@ -19,7 +19,7 @@ from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.sim.physics.plants import SETTINGS as SWIFT_SETTINGS
-from gate_racer.sim.physics.plants import Setting, natural
+from gate_racer.sim.physics.plants import Setting
 from gate_racer.sim.physics.registry import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.distribution import load_worlds
@@ -90,10 +90,6 @@ class FlightConditions:
     def given(self) -> bool:
         """Whether the state is given instead of estimated."""
         return not self.camera
-
-    def flown(self, vehicle: Vehicle) -> Setting:
-        """Return the setting with the plant for this vehicle."""
-        return self.simulated or natural(vehicle)
 
     @property
     def noisy(self) -> bool:

@@ -205,12 +205,8 @@ def _spread(value: SampleStatistics | None, form: str = ".3f") -> str:
 def _finished(c: Cell) -> str:
     """Return the finish rate with its confidence interval, where the seed has an effect."""
     low, high = 100 * c.finished_low, 100 * c.finished_high
-    sure = f" [{low:.0f}, {high:.0f} %]" if _drawn(c) else ", deterministic"
-    return f"{c.finished} of {c.flights}" + sure
-
-
-def _drawn(c: Cell) -> bool:
-    return conditions_of(c.configuration.setting).random or c.configuration.world != NOMINAL
+    drawn = conditions_of(c.configuration.setting).random or c.configuration.world != NOMINAL
+    return f"{c.finished} of {c.flights}" + (f" [{low:.0f}, {high:.0f} %]" if drawn else ", deterministic")
 
 
 FIGURES: dict[str, Callable[[Cell], str]] = {
