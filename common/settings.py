@@ -5,7 +5,7 @@ Each setting is a key. An option is the short form of a frequent one, and takes 
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
 from math import inf
@@ -227,6 +227,13 @@ def require_allowed(settings: Any, where: str = "") -> list[Key]:
                 named = "" if names_both else f"{one.name} {told}: "
                 raise UserError(f"{where}{named}{objection}")
     return found
+
+
+def require_usual(settings: Any, names: Iterable[str], why: str, section: str = "") -> None:
+    """Raise UserError for a key of these that has not its default value, since it has no meaning here."""
+    for name in names:
+        if getattr(settings, name) != getattr(type(settings)(), name):
+            raise UserError(f"{section}{name}: {why}")
 
 
 def _merged(under: Any, over: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import never_swallowed
-from gate_racer.common.settings import settings_of
+from gate_racer.common.settings import require_usual, settings_of
 from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import Profile
@@ -228,10 +228,8 @@ class MultiVehicleNarrator:
 def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, world: World, json: Path | None) -> int:
     """Run until stopped, and return the exit code. Raises UserError for settings that do not apply."""
     link, seed, unfit = settings.link, settings.world.seed, f"has no meaning with the MSP profile {profile.name}"
-    link.require_usual(ELSEWHERE, unfit)
-    for name in ("strict", "record", "residual"):
-        if getattr(settings, name):
-            raise UserError(f"{name}: {unfit}")
+    require_usual(link, ELSEWHERE, unfit, "link.")
+    require_usual(settings, ("strict", "record", "residual"), unfit)
     person = SafetyPilot(profile, patience_s=math.inf if link.take_back_s is None else link.take_back_s)
     wire, seen = profile.wire, world.seen(load_style(settings.world.style))
     video = reachable(parse_address(link.video or "127.0.0.1", wire.video_port), "0.0.0.0")
@@ -286,7 +284,6 @@ class Narrator:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
     def _object(self, referee: Referee) -> None:
-        """Print one line for each rule of the interface at its first violation in a run."""
         self._objected &= referee.violations.keys()
         for rule in referee.violations.keys() - self._objected:
             violation = referee.violations[rule]
@@ -342,5 +339,6 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.rivals.pilots > 1:
             raise UserError(f"--pilots {settings.rivals.pilots}: has no meaning with the MSP profile {profile.name}")
         return race_betaflight(settings, profile, world, json)
-    settings.link.require_usual(BY_MSP, f"profile {profile.name} is for MAVLink; --profile betaflight is for MSP")
+    unfit = f"profile {profile.name} is for MAVLink; --profile betaflight is for MSP"
+    require_usual(settings.link, BY_MSP, unfit, "link.")
     return race_mavlink(settings, profile, world, residual_of(settings, vehicle), json)

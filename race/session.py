@@ -268,7 +268,6 @@ def _live_lockstep(
 
 
 def _client(session: Session) -> AnyClient:
-    """Open the serial line to a flight controller, or the MAVLink socket."""
     link, asked = session.link, session.settings.link
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
@@ -422,7 +421,6 @@ def summary(outcome: Exploration) -> str:
 
 
 def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:
-    """Remove the log of a flight that has failed before it began, and the world beside it."""
     if pilot.go_t is None:
         for path in (log, log.with_suffix(".world.yaml")):
             path.unlink(missing_ok=True)
