@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
@@ -297,11 +298,8 @@ def fly_again(rows: list[Row], settings: BenchSettings, folder: Path) -> None:
         given = (folder / "plans", settings.uncertified, case.plan, settings.residuals)
         noisy = conditions_of(case.setting).noisy
         course = prepare(tracks[case.track], vehicles[case.vehicle], case.laps, noisy, *given)
-        log = FlightLog(draft, limit_mb=LIMIT_MB)
-        try:
+        with closing(FlightLog(draft, limit_mb=LIMIT_MB)) as log:
             fly(case, course, log, log_path.with_suffix(".png"))
-        finally:
-            log.close()
         draft.replace(log_path)
 
 
