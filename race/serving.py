@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.renderer import shoot
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
-from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer, stop_on_signals
+from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
@@ -112,17 +113,28 @@ def race_mavlink(
         else:
             print(f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {about}, {setup.spacing_m:g} m apart")
             print(*(f"pilot {k}: {link}" for k, link in enumerate(links, 1)), sep="\n", flush=True)
-        stop_on_signals(server)
         alone = partial(Narrator(json), race.simulators[0])
-        server.run(settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
+        _serve(server, feeds, settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
         for endpoint in endpoints:
             for host, count in endpoint.foreign_datagrams.items():
                 remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
-        _conclude(server, feeds)
     return 0
 
 
-def _conclude(server: LockstepServer | RealTimeServer | BetaflightServer, feeds: Sequence[FeedProcess]) -> None:
+def _serve(
+    server: LockstepServer | RealTimeServer | BetaflightServer,
+    feeds: Sequence[FeedProcess],
+    once: bool,
+    tell: Callable[[float], None],
+) -> None:
+    """Run a server until it ends, or SIGINT or SIGTERM stops it, by its flag: CasADi swallows a KeyboardInterrupt."""
+
+    def stop(*_: object) -> None:
+        server.stopped = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run(once, tell)
     if not isinstance(server, LockstepServer):
         remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
     for k, feed in enumerate(feeds, 1):
@@ -246,9 +258,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
             f" MSP on {line.name} at {profile.baud} baud, video -> {video[0]}:{video[1]}",
             flush=True,
         )
-        stop_on_signals(server)
-        server.run(settings.once, partial(Narrator(json), station.simulator))
-        _conclude(server, [camera])
+        _serve(server, [camera], settings.once, partial(Narrator(json), station.simulator))
         if sitl is not None and isinstance(station.controller, SitlController):
             if why := station.controller.arming.disarmed_by:
                 remark(f"the firmware disarmed: {why.name}")

@@ -5,12 +5,10 @@ A `Endpoint` is one vehicle of the race: its `Station` behind a socket, and its 
 
 import contextlib
 import select
-import signal
 import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from gate_racer.common.process import real_time
 from gate_racer.link.sockets import Address
@@ -30,20 +28,6 @@ GONE_S = 10.0  # s of silence after which the run of a client that nobody else w
 
 
 ReportTick = Callable[[float], None]  # called after each tick with the lag, s
-
-
-class Stoppable(Protocol):
-    stopped: bool
-
-
-def stop_on_signals(server: Stoppable) -> None:
-    """Stop a server on SIGINT or SIGTERM by its flag, since CasADi swallows a KeyboardInterrupt raised while it computes."""
-
-    def stop(*_: object) -> None:
-        server.stopped = True
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 class EndTimer:
