@@ -62,8 +62,6 @@ def race_mavlink(
     json: Path | None,
 ) -> int:
     """Run the race, of one vehicle or several, until stopped, and return the exit code. Raises UserError."""
-    if settings.rivals.rotor_radius_m and world.vehicle.rotors is None:
-        raise UserError(f"rivals.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section with its mass")
     n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
@@ -144,12 +142,15 @@ def _serve(
         remark("stopped")
 
 
+LAST_PORT = 0xFFFF
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
 def _next(address: Address, k: int) -> Address:
-    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept."""
+    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept. Raises UserError beyond the last port."""
     host, port = address
+    if port + PORT_STEP * k > LAST_PORT:
+        raise UserError(f"address {host}:{port}: no port is left above it for pilot {k + 1}: choose a lower one")
     return host, port + PORT_STEP * k if port else 0
 
 

@@ -249,6 +249,8 @@ def campaign(
                 given = (folder / "plans", choice.uncertified, plan, choice.residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
+    if not requested:
+        raise UserError("no flights were asked for: one of the axes, such as settings, has no values")
     stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
     if stale and not retry:
         remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")

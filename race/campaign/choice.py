@@ -146,7 +146,7 @@ class RivalsSettings:
     grid: str = key("", "pairings: name in race/campaign/grids, or a YAML file")
     ahead_m: float = key(0.0, "distance by which the first place lies in front, m")
     spacing_m: float = key(SPACING_M, "distance between two places, m")
-    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none")
+    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none", least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -242,5 +242,5 @@ class BenchSettings(Choice):
         None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
     )
     retry: bool = key(False, "repeat failed cases")
-    worst: int = key(3, "number of worst flights to log and draw")
+    worst: int = key(3, "number of worst flights to log and draw", least=0)
     rivals: RivalsSettings = field(default_factory=RivalsSettings)
