@@ -277,7 +277,7 @@ def test_vehicles_that_touch_are_counted_once_and_race_on(race):
         simulator.plant.place(simulator.truth.p_wb - [0, 0, 5.0], LEVEL, 4 * aside)
     two._observe()
     sent = fly(two, 0.3)
-    assert [two.contacts(k) for k in (0, 1)] == [1, 1] and two.encounters[0].approach_m_s == pytest.approx(
+    assert [one.contacts for one in standings(two)] == [1, 1] and two.encounters[0].approach_m_s == pytest.approx(
         4.0, rel=0.05
     )
     assert all(any(isinstance(message, Collision) for message in one) for one in sent)
