@@ -7,9 +7,8 @@ standard deviations, and the flights, from above and from the side.
 import math
 from pathlib import Path
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 from gate_racer.common.files import write_figure
@@ -19,11 +18,10 @@ from gate_racer.tracks.track import GateFrame, Start
 from gate_racer.vehicle.rotation import Array, from_euler, matrix
 from gate_racer.vehicle.vehicle import Vehicle
 
-matplotlib.use("Agg")
-
 
 def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
-    figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
+    figure = Figure(figsize=(10, 12))
+    axes = figure.subplots(4, 1, height_ratios=[2, 1, 1, 1])
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
     values, widths = zip(*((point.value, point.half_width) for point in fit.thrust_m_s2), strict=True)
     axes[0].errorbar(fit.throttle, values, widths, marker="o", label="fitted, 95 %")
@@ -40,7 +38,6 @@ def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
     for axis in axes:
         axis.grid(alpha=0.3)
     write_figure(path, figure)
-    plt.close(figure)
 
 
 VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
@@ -48,7 +45,8 @@ VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
 
 def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: GateFrame) -> None:
     """Write the PNG; gates in the track's frame."""
-    figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7))
+    figure = Figure(figsize=(14, 7))
+    axes = figure.subplots(1, len(VIEWS))
     figure.subplots_adjust(left=0.05, right=0.98, bottom=0.07, top=0.97, wspace=0.15)
     R = matrix(from_euler(0.0, 0.0, math.radians(start.yaw_deg) - found.pad[2]))
     for axis, (i, j, across, up) in zip(axes, VIEWS, strict=True):
@@ -67,7 +65,6 @@ def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, fram
     axes[1].invert_yaxis()
     axes[0].legend(loc="upper right", fontsize="small")
     write_figure(path, figure)
-    plt.close(figure)
 
 
 def _ellipse(centre: Array, cov: Array) -> Ellipse:

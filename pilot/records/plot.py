@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from gate_racer.common.files import write_figure
 from gate_racer.mpc.reference import Reference
@@ -29,7 +26,8 @@ def draw_flight(
     t, p, v = np.array(flight.t), np.array(flight.p), np.array(flight.v)
     truth = true_positions(verdict, t)
     flown, since_go = (p if truth is None else truth), t - go_t
-    figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[*view_heights(track), 1, 1, 1])
+    figure = Figure(figsize=(12, 15))
+    axes = figure.subplots(5, 1, height_ratios=[*view_heights(track), 1, 1, 1])
     figure.subplots_adjust(**MARGINS)
     planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
@@ -61,7 +59,6 @@ def draw_flight(
     planned_s = f" (planned {plan.passage_times_s(track)[-1]:.3f} s)" if plan is not None else ""
     figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")
     write_figure(path, figure)
-    plt.close(figure)
 
 
 def _mark(axis: Axes, times_s: Sequence[float], **style: Any) -> None:
