@@ -126,12 +126,13 @@ class Recorder:
         self.troubles[name] = sentence
 
     def close(self) -> None:
-        self.log.close()
-        dropped = self.log.dropped
-        if self.log.problem:
-            self.troubles["log"] = self.log.problem
-        if dropped.images or dropped.records:
-            self.troubles["log drops"] = f"{dropped.images} images and {dropped.records} records are not in the log"
+        log = self.log
+        log.close()
+        if log.problem:
+            self.troubles["log"] = log.problem
+        if log.images_dropped or log.records_dropped:
+            lost = f"{log.images_dropped} images and {log.records_dropped} records"
+            self.troubles["log drops"] = f"{lost} are not in the log"
 
     def phase(self, pilot: AnyPilot) -> None:
         if pilot.phase == self._phase:
