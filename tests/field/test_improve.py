@@ -123,7 +123,7 @@ def test_the_last_exploration_of_the_course_helps_and_that_of_another_does_not(r
         used.append(flights)
         return SimpleNamespace(gates=[])
 
-    monkeypatch.setattr("gate_racer.field.improve.read_flight", lambda log, _: log)
+    monkeypatch.setattr("gate_racer.field.improve.read_flight", lambda log: log)
     monkeypatch.setattr("gate_racer.field.improve.map_gates", mapped)
     better_track(runs, track, dcl, tmp_path, [elsewhere, here])
     better_track(runs, track, dcl, tmp_path, [elsewhere])
