@@ -32,9 +32,7 @@ class ReplaySettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    about = (
-        "Repeat perception and estimation on a flight log, and compare them with the estimate in flight and the truth."
-    )
+    about = "Repeat perception and estimation on a log, and compare them with the estimate in flight and the truth."
     result = "the errors of both estimates"
     arguments = settings_parser("replay-flight", about, ReplaySettings(), OPTIONS, result, file=False)
     log = "flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV"

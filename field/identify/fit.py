@@ -135,7 +135,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         correlated=correlated,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predicted,
-        notes=(*struck, *fast, *_apart(timing), *_worse(predicted), *(axis.fault for axis in axes if axis.fault)),
+        notes=(*struck, *fast, *_doubts(timing, predicted), *(axis.fault for axis in axes if axis.fault)),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(fit.A @ fit.x).reshape(-1, 3),
         measured_b=fit.f.reshape(-1, 3),
@@ -304,14 +304,11 @@ def _bounds(fit: _Thrust) -> tuple[Array, float]:
     smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(regression.times(fit.logs), 3)[fit.used]
     half = regression.half_widths(J, fit.residual, t, smooth)[:n]
     ratio = np.median(half / np.maximum(regression.white_widths(J, fit.residual, smooth)[:n], 1e-12))
-    return regression.widened(half, _unseen(fit.x, len(fit.knots), fit.drags)), float(ratio)
-
-
-def _unseen(x: Array, knots: int, drags: int) -> Array:
-    """Return standard deviations (K,) of thrust and drags by what fits any data: scales of force and length, and bias."""
-    power = np.concatenate([np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)])  # of the speed
-    bias = np.where(power == 0, regression.FORCE_BIAS, 0.0)
-    return np.sqrt((regression.FORCE_SCALE * x) ** 2 + (regression.LENGTH_SCALE * power * x) ** 2 + bias**2)
+    # What fits any data, and no residual shows: scales of force and length, and bias.
+    power = np.array([0.0] * len(fit.knots) + [1.0] * max(fit.drags - 1, 0) + [2.0] * min(fit.drags, 1))  # of the speed
+    scale = np.hypot(regression.FORCE_SCALE, regression.LENGTH_SCALE * power)
+    unseen = np.hypot(scale * fit.x, np.where(power == 0, regression.FORCE_BIAS, 0.0))
+    return np.hypot(half, Z95 * unseen), float(ratio)
 
 
 def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
@@ -335,18 +332,15 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
     return tuple(found), float(np.sqrt(max(0.0, beyond)))
 
 
-def _apart(timing: Timing) -> list[str]:
-    """Return which logs exclude the common delay."""
-    delay = timing.delay.value
-    others = [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]
-    return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
-
-
-def _worse(predicted: Prediction) -> list[str]:
-    """Return a doubt if the model predicts worse than a velocity that stays."""
-    if not (predicted.starts and predicted.velocity_m_s > predicted.steady_velocity_m_s):
-        return []
-    return ["a constant velocity predicts what was held out better: this model does not fit, or the flight only hovers"]
+def _doubts(timing: Timing, predicted: Prediction) -> list[str]:
+    """Return which logs exclude the common delay, and whether a velocity that stays predicts better than the model."""
+    delay, doubts = timing.delay.value, []
+    if others := [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]:
+        doubts.append(f"the logs disagree on the delay: {'; '.join(others)}")
+    if predicted.starts and predicted.velocity_m_s > predicted.steady_velocity_m_s:
+        told = "a constant velocity predicts what was held out better"
+        doubts.append(f"{told}: this model does not fit, or the flight only hovers")
+    return doubts
 
 
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:

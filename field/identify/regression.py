@@ -73,11 +73,6 @@ def white_widths(J: Array, residual: Array, prior: Array) -> Array:
     return Z95 * np.sqrt(np.diag(inverse) * float(np.mean(residual**2)))
 
 
-def widened(half: Array, sigma: Array) -> Array:
-    """Return half widths (K,) with independent errors of standard deviation `sigma` (K,) in addition."""
-    return np.hypot(half, Z95 * sigma)
-
-
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
 # s, range of lags (chosen)
 LAGS_S = np.array([2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3])
@@ -242,7 +237,7 @@ def hats(u: Array, knots: Array) -> Array:
 def reached(logs: list[Signals]) -> Array:
     """Return the knots of KNOTS with any samples, and the ends of the range, beyond which only a few samples lie.
 
-    None if the throttle stays near one value.
+    Empty if the throttle stays near one value.
     """
     u = np.sort(np.concatenate([log.throttle[log.valid] for log in logs]))
     beyond = min(MOST_BEYOND, round(SHARE_BEYOND * len(u)))
