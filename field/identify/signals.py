@@ -148,10 +148,7 @@ def _lasting(mask: Mask) -> Mask:
 
 def _between(shown: Mask) -> Mask:
     """Return the samples (N,) from the first to the last that is shown."""
-    inside, at = np.zeros(len(shown), bool), np.flatnonzero(shown)
-    if len(at):
-        inside[at[0] : at[-1] + 1] = True
-    return inside
+    return np.logical_or.accumulate(shown) & np.logical_or.accumulate(shown[::-1])[::-1]
 
 
 def around(mask: Mask) -> Mask:

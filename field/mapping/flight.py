@@ -304,6 +304,30 @@ class ChainNormal(NamedTuple):
     by_lean: Array  # (3, 3)
     of_lean: Array  # (3,) right-hand side
 
+    def solve(self, right: Array) -> Array:
+        """Return the solutions (K N, M) of the block tridiagonal system for right sides (K N, M)."""
+        from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only needed for maps
+
+        size = len(self.D) * N
+        band = np.zeros((BAND, size))
+        for i in range(N):
+            for j in range(N):
+                if i >= j:
+                    band[i - j, j::N] = self.D[:, i, j]
+                band[N + i - j, j : size - N : N] = self.L[:, i, j]
+        return cho_solve_banded((cholesky_banded(band, lower=True), True), right)
+
+    def covariances(self) -> Array:
+        """Return the diagonal blocks (K, N, N) of the system's inverse, as of a smoother."""
+        pivots, inverse, gains = [self.D[0]], np.empty_like(self.D), []
+        for below, diagonal in zip(self.L, self.D[1:], strict=True):
+            gains.append(np.linalg.solve(pivots[-1], below.T))
+            pivots.append(diagonal - below @ gains[-1])
+        inverse[-1] = np.linalg.inv(pivots[-1])
+        for k in range(len(gains) - 1, -1, -1):
+            inverse[k] = np.linalg.inv(pivots[k]) + gains[k] @ inverse[k + 1] @ gains[k].T
+        return inverse
+
 
 def first_guess(
     flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance
@@ -358,29 +382,3 @@ def _spread(
         inside = readings[np.searchsorted(stamps, a.t, side="right") : np.searchsorted(stamps, b.t)]
         between.append((*inside, b) if b.t > a.t else ())
     return at, tuple(between)
-
-
-def solve(D: Array, L: Array, right: Array) -> Array:
-    """Solve the block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
-    from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only needed for maps
-
-    K = len(D)
-    band = np.zeros((BAND, K * N))
-    for i in range(N):
-        for j in range(N):
-            if i >= j:
-                band[i - j, j::N] = D[:, i, j]
-            band[N + i - j, j : (K - 1) * N : N] = L[:, i, j]
-    return cho_solve_banded((cholesky_banded(band, lower=True), True), right)
-
-
-def diagonal_of_inverse(D: Array, L: Array) -> Array:
-    """Return the diagonal blocks (K, N, N) of the inverse of that matrix: the covariances of a smoother."""
-    pivots, inverse, gains = [D[0]], np.empty_like(D), []
-    for below, diagonal in zip(L, D[1:], strict=True):
-        gains.append(np.linalg.solve(pivots[-1], below.T))
-        pivots.append(diagonal - below @ gains[-1])
-    inverse[-1] = np.linalg.inv(pivots[-1])
-    for k in range(len(L) - 1, -1, -1):
-        inverse[k] = np.linalg.inv(pivots[k]) + gains[k] @ inverse[k + 1] @ gains[k].T
-    return inverse
