@@ -68,13 +68,13 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
     for log in _newest(logs, f"{track}-*.mcap"):
         if len(runs) == LAST:
             break
-        last = dict(read_records(log, without=SAMPLES))  # of each topic
-        flight, verdict = last.get("/flight", {}), last.get("/referee")
-        course = flight.get("track"), flight.get("vehicle")
-        if course != (track, vehicle) or flight.get("plan_hash") not in known or not verdict:
-            continue
-        plan, about = known[flight["plan_hash"]]
         with reading(log):
+            last = dict(read_records(log, without=SAMPLES))  # of each topic
+            flight, verdict = last.get("/flight", {}), last.get("/referee")
+            course = flight.get("track"), flight.get("vehicle")
+            if course != (track, vehicle) or flight.get("plan_hash") not in known or not verdict:
+                continue
+            plan, about = known[flight["plan_hash"]]
             times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
             time_s = float(times[-1]) if verdict["status"] == "finished" else None
             reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
