@@ -42,12 +42,8 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
     add, unless_given = parser.add_argument, argparse.SUPPRESS
     if not within:
         parser.set_defaults(quiet=False, json=None)
-    add(
-        QUIET,
-        action="store_true",
-        default=unless_given,
-        help="print no progress and no remarks, only results and errors",
-    )
+    silent = "print no progress and no remarks, only results and errors"
+    add(QUIET, action="store_true", default=unless_given, help=silent)
     description = f"write {result.replace('%', '%%')} to FILE; with - to stdout, and all other output to stderr"
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
 

@@ -101,9 +101,9 @@ def _shallow(value: Any) -> bool:
     return not level
 
 
-def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[list[str]]:
+def read_csv(path: Path, separator: str = ",") -> list[list[str]]:
     """Read the rows of a CSV file without blank lines and comments (#), fields stripped of blanks. Raises FileError."""
-    text = io.StringIO(read_text(path, most), newline=None)
+    text = io.StringIO(read_text(path), newline=None)
     lines = (line for line in text if line.strip() and not line.startswith("#"))
     rows, fields = [], 0
     try:
@@ -117,14 +117,14 @@ def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[l
     return rows
 
 
-def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file of at most `most` bytes, unpacked. Raises FileError: missing, malformed or larger."""
-    data = read_bytes(path, most)
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of an .npz file of at most ARRAY_BYTES, unpacked. Raises FileError: missing, malformed or larger."""
+    data = read_bytes(path, ARRAY_BYTES)
     with reading(path, "not a valid .npz file"):
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if sum(member.file_size for member in archive.infolist()) > most:
-                    raise ValueError(f"more than {most >> 20} MB unpacked")
+                if sum(member.file_size for member in archive.infolist()) > ARRAY_BYTES:
+                    raise ValueError(f"more than {ARRAY_BYTES >> 20} MB unpacked")
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
         except (EOFError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:

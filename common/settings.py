@@ -129,10 +129,7 @@ def _shown(value: Any) -> str:
 
 
 def add_settings(
-    parser: argparse.ArgumentParser,
-    settings: Any,
-    options: Mapping[str, Mapping[str, str]],
-    file: bool = True,
+    parser: argparse.ArgumentParser, settings: Any, options: Mapping[str, Mapping[str, str]], file: bool = True
 ) -> None:
     """Add `--config` (unless not `file`), `--set`, and options, in titled groups, of some keys of default settings."""
     parser.described = settings, options  # type: ignore[attr-defined]  # for the page of all settings

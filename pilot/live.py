@@ -133,12 +133,7 @@ SLOW = 0.75  # fraction of the requested command rate below which the machine is
 
 class LiveDriver:
     def __init__(
-        self,
-        pilot: AnyPilot,
-        client: AnyClient,
-        perception: PerceptionProcess,
-        profile: Profile,
-        recorder: Recorder,
+        self, pilot: AnyPilot, client: AnyClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
         self._profile, self._clock = profile, StreamClock.of(profile)

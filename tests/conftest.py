@@ -70,8 +70,8 @@ def undrawn(monkeypatch):
     for name in (
         "pilot.records.plot.draw_flight",
         "planner.plot.draw_plan",
-        "field.plots.draw_map",
-        "field.plots.draw_fit",
+        "field.mapping.run.draw_map",
+        "field.identify.run.draw_fit",
     ):
         monkeypatch.setattr(f"gate_racer.{name}", lambda *_: None)
 
