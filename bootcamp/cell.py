@@ -252,13 +252,7 @@ def _read(pipe: Connection) -> bytes:
     return os.read(pipe.fileno(), TRACE_BYTES)
 
 
-def _confined(
-    main: Connection,
-    trace: Connection,
-    printed: Connection,
-    memory_bytes: int,
-    *arguments: Any,
-) -> None:
+def _confined(main: Connection, trace: Connection, printed: Connection, memory_bytes: int, *arguments: Any) -> None:
     confine(memory_bytes)
     if sys.platform != "win32":
         for stream in (sys.stdout, sys.stderr):

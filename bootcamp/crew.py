@@ -145,7 +145,6 @@ class Crew:
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} has sent what is no message")
 
     def _take(self, name: str, data: bytes, tell: Callable[[Report], None]) -> None:
-        """Process a message of a worker, and pass its answer on."""
         if data == STARTED:
             if name in FUNCTIONS:  # it loads the program, which may never end
                 self._members[name].busy_t = time.monotonic()
@@ -240,5 +239,4 @@ class Crew:
         self._posts.shutdown()
 
     def verdict(self) -> Judgement:
-        """Return the verdict on the flight, after its end."""
         return self.judge.verdict(self.outcome.end, self.outcome.cause, self.outcome.mistakes)

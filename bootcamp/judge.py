@@ -136,7 +136,6 @@ class Judge:
         return Judgement(False, tuple(reasons), score, self._cause(last, mistakes))
 
     def _landing(self, last: Report) -> tuple[str, bool]:
-        """Return a description of the landing place, and whether it meets the goal."""
         place = target_of(self._scenario, last.position)
         if place is None:
             return "landed", True
@@ -146,7 +145,6 @@ class Judge:
         return (landed, True) if away <= within else (f"{landed}, at most {within:g} m are allowed", False)
 
     def _missing(self, last: Report) -> list[str]:
-        """Return the conditions of the goal that were not met."""
         goal, found = self._scenario.goal, list[str]()
         if goal.pass_gates and last.passed < len(last.gates):
             found.append(f"{last.passed} of {len(last.gates)} gates passed")
@@ -164,7 +162,6 @@ class Judge:
         return found
 
     def _cause(self, last: Report, mistakes: Counter[str] | None) -> str:
-        """Return the cause of the failure in one sentence, given the number of each mistake in boxes and places."""
         if last.status is Status.CRASHED:
             return _crash(last)
         landed = last.status is Status.LANDED
@@ -190,7 +187,6 @@ class Judge:
         return ""
 
     def _misplaced(self, last: Report) -> str:
-        """Describe a landing at a wrong place or time."""
         scenario, here = self._scenario, last.position
         if scenario.goal.land == "nearest_pad" and min(map(here.distance, scenario.pads)) < scenario.goal.within_m:
             return "landed on another pad than the one nearest to the waypoint"
@@ -207,7 +203,6 @@ class Judge:
         return ""
 
     def _motion(self, last: Report) -> str:
-        """Describe how the drone moved in a flight without a landing."""
         if +self._commands <= Counter(Null=self._commands["Null"]):
             return f"never commanded: `decide` returned Null() {self._commands['Null']} times"
         off = last.destination.distance(last.position)

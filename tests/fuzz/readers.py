@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.bootcamp.record import replay as fly_again
+from gate_racer.bootcamp.stages import replay as fly_again
 from gate_racer.common.files import read_bytes, reading
 from gate_racer.common.images import IMAGE_BYTES, decode_image
 from gate_racer.estimation.registry import make_estimator
