@@ -17,9 +17,8 @@ from gate_racer.common.config import ConfigError
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim import request
-from gate_racer.link.rflysim.config import camera_of, load_sensors
-from gate_racer.link.rflysim.desk import RequestSocket
-from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.desk import CLEAR_COMMAND, RequestSocket, encode_command
+from gate_racer.link.rflysim.request import SensorRequest, camera_of, load_sensors
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, image_file, reader
 from gate_racer.link.sockets import Address, Closing, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
@@ -58,7 +57,7 @@ class SensorSocket(RequestSocket):
 
     def close(self) -> None:
         """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
-        self.send(request.encode_command(request.CLEAR_COMMAND))
+        self.send(encode_command(CLEAR_COMMAND))
         super().close()
 
 
