@@ -13,22 +13,8 @@ from typing import Any, TypeVar
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link import messages, px4
-from gate_racer.link.mavlink import (
-    CLIENT,
-    IGNORE_ATTITUDE,
-    IGNORE_RATE,
-    IGNORE_THRUST,
-    RATES_RAD_S,
-    RIVAL,
-    Counters,
-    Framing,
-    SigningKey,
-    finite,
-    milliseconds,
-    scaled,
-    unit,
-)
+from gate_racer.link import mavlink, messages, px4
+from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
 from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint, is_autopilot
@@ -53,7 +39,7 @@ class ClientCodec:
         """Create it; `profile` defines the conventions, `counters` may be shared. With a key all messages must be signed."""
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
-        self.framing = Framing(*CLIENT, self.counters, key)
+        self.framing = Framing(*mavlink.CLIENT, self.counters, key)
         self._target = profile.system, profile.component
         self._race, self._texts = RaceReader(), px4.TextReader()
         imu, attitude = dialect.MAVLINK_MSG_ID_HIGHRES_IMU, dialect.MAVLINK_MSG_ID_ATTITUDE
@@ -103,7 +89,7 @@ class ClientCodec:
             case dialect.MAVLink_collision_message() if packet.id in tuple(messages.Struck):
                 impulse = packet.horizontal_minimum_delta
                 return self._sound(messages.Collision(self._t, messages.Struck(packet.id), impulse), impulse)
-            case dialect.MAVLink_debug_float_array_message() if packet.name == RIVAL.decode():
+            case dialect.MAVLink_debug_float_array_message() if packet.name == mavlink.RIVAL.decode():
                 x, y, z, u, v, w = packet.data[:6]
                 rival = messages.RivalState(packet.time_usec / 1e6, packet.array_id, (x, y, z), (u, v, w))
                 return self._sound(rival, x, y, z, u, v, w)
@@ -127,7 +113,7 @@ class ClientCodec:
         accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
         if self.profile.offboard is None:
             return messages.Ack(self._t, accepted)
-        if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, CLIENT[0]):
+        if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, mavlink.CLIENT[0]):
             return None  # in progress, or for another system
         return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
 
@@ -176,30 +162,24 @@ class ClientCodec:
                 number = self.profile.race.reset_command if self.profile.race else 0
                 return self._long(number, float(command.race))
             case messages.AttitudeTarget():
-                return self._attitude_target(command, t)
+                rad_s = self.profile.rates_rad_s_bit
+                mask = mavlink.IGNORE_ATTITUDE if command.by_rates else sum(mavlink.IGNORE_RATE)
+                mask |= mavlink.RATES_RAD_S if command.by_rates and rad_s else 0
+                mask |= mavlink.IGNORE_THRUST if command.keep_throttle else 0
+                rates = self.profile.gain(rad_s).to_wire(command.omega)
+                attitude = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
+                return self.framing.pack(dialect.MAVLink_set_attitude_target_message(*attitude))
             case messages.PositionTarget():
-                return self._position_target(command, t)
+                axes, turn = (*command.p, *command.v, *command.a), (command.yaw, command.yaw_rate)
+                by_bit = (*axes, 0.0, *turn)  # the one between asks for forces
+                mask = sum(1 << bit for bit, value in enumerate(by_bit) if value is None)
+                values = (value or 0.0 for value in (*axes, *turn))
+                position = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
+                return self.framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*position))
 
     def _long(self, number: int, *first: float) -> bytes:
         parameters = (*first, *[0.0] * (7 - len(first)))
         return self.framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
-
-    def _attitude_target(self, command: messages.AttitudeTarget, t: float) -> bytes:
-        rad_s = self.profile.rates_rad_s_bit
-        mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
-        mask |= IGNORE_THRUST if command.keep_throttle else 0
-        rates = self.profile.gain(rad_s).to_wire(command.omega)
-        fields = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
-        return self.framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
-
-    def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
-        axes = (*command.p, *command.v, *command.a)
-        mask = sum(1 << bit for bit, value in enumerate(axes) if value is None)
-        turn = command.yaw, command.yaw_rate
-        mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
-        values = (value or 0.0 for value in (*axes, *turn))
-        fields = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
-        return self.framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
 
     def requests(self, now: float) -> list[bytes]:
         return [self._long(px4.SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]

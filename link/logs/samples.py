@@ -268,11 +268,9 @@ def share(values: Array) -> Array:
 
 def masked(bits: int, wanted: bool, convert: Callable[[Array], Array] = same) -> Callable[[Array], Array]:
     """Return a conversion of the columns behind a type_mask: NaN where having any of these bits is not as `wanted`."""
-
-    def unmasked(columns: Array) -> Array:
-        return np.where(((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan)
-
-    return unmasked
+    return lambda columns: np.where(
+        ((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan
+    )
 
 
 def indexed(name: str, size: int = 3) -> tuple[str, ...]:

@@ -215,14 +215,6 @@ class Barometer:
     noise_m: float
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Command of the sticks. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
-
-    turn: Vector
-    throttle: float
-
-
 @dataclass(frozen=True)
 class BetaflightProfile:
     """One flight controller on one line. Rates in Hz, times in s, pulses in us."""
@@ -334,15 +326,17 @@ class BetaflightProfile:
         limit = math.radians(self.angle_limit_deg)
         return self._channels((roll / limit, pitch / limit, self.rates.deflection(2, yaw_rate)), throttle)
 
-    def asked_rates(self, us: Sequence[float]) -> Asked:
-        """Return the command of channels in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
+    def asked_rates(self, us: Sequence[float]) -> Vector:
+        """Return the body rates (rad/s) of channels: the inverse of `sticks_by_rates`, as the flight controller reads them."""
         roll, pitch, yaw = (self.rates.rate(axis, x) for axis, x in enumerate(self._deflections(us)))
-        return Asked((roll, pitch, yaw), self.throttle.throttle(us[self.channel("T")]))
+        return roll, pitch, yaw
 
-    def asked_angles(self, us: Sequence[float]) -> Asked:
-        limit, (roll, pitch, yaw) = math.radians(self.angle_limit_deg), self._deflections(us)
-        turn = roll * limit, pitch * limit, self.rates.rate(2, yaw)
-        return Asked(turn, self.throttle.throttle(us[self.channel("T")]))
+    def asked_angles(self, us: Sequence[float]) -> tuple[float, float]:
+        limit, (roll, pitch, _) = math.radians(self.angle_limit_deg), self._deflections(us)
+        return roll * limit, pitch * limit
+
+    def asked_throttle(self, us: Sequence[float]) -> float:
+        return self.throttle.throttle(us[self.channel("T")])
 
     def _channels(self, deflections: Vector, throttle: float) -> tuple[int, ...]:
         us = dict.fromkeys(self.channel_map, 0.0)
