@@ -15,18 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 
+from gate_racer.bootcamp import cell
 from gate_racer.bootcamp.api import Command, Report, Unreadable
-from gate_racer.bootcamp.cell import (
-    SENTINEL,
-    STARTED,
-    Cell,
-    Counts,
-    Failed,
-    counts,
-    own_work,
-    process_context,
-    unpacked,
-)
+from gate_racer.bootcamp.cell import Cell, Counts, Failed, counts, own_work, process_context, unpacked
 from gate_racer.bootcamp.display import BrowserView
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.stages import STAGES, Job
@@ -145,7 +136,7 @@ class Crew:
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} has sent what is no message")
 
     def _take(self, name: str, data: bytes, tell: Callable[[Report], None]) -> None:
-        if data == STARTED:
+        if data == cell.STARTED:
             if name in FUNCTIONS:  # it loads the program, which may never end
                 self._members[name].busy_t = time.monotonic()
             return
@@ -190,12 +181,12 @@ class Crew:
         if one.inbox and due:
             data = one.inbox.popleft()
         elif one.ending:
-            data = SENTINEL
+            data = cell.SENTINEL
         elif flies and due and self._realtime:
             data = NO_COMMAND
         else:
             return
-        one.idle, one.busy_t = False, time.monotonic() if data != SENTINEL else None
+        one.idle, one.busy_t = False, time.monotonic() if data != cell.SENTINEL else None
         self._posts.submit(one.worker.pipe.send_bytes, data)
 
     def _look_around(self) -> None:

@@ -328,7 +328,9 @@ def clock_offset(t: Array, omega_b: Array, t_true: Array, q_true: Array) -> floa
     true = _smooth(np.interp(grid, (t_true[1:] + t_true[:-1]) / 2, rates))
     most = round(MOST_S / STEP_S)
     inner = true[most:-most] - true[most:-most].mean()
-    likeness = np.array([_correlation(gyro[most - k : len(gyro) - most - k], inner) for k in range(-most, most + 1)])
+    ours = (gyro[most - k : len(gyro) - most - k] for k in range(-most, most + 1))
+    ours = (one - one.mean() for one in ours)
+    likeness = np.array([one @ inner / max(np.sqrt((one @ one) * (inner @ inner)), 1e-12) for one in ours])
     best = int(likeness.argmax())
     if likeness[best] < LEAST_LIKENESS or not 0 < best < 2 * most:
         return float("nan")
@@ -339,11 +341,6 @@ def clock_offset(t: Array, omega_b: Array, t_true: Array, q_true: Array) -> floa
 
 def _smooth(x: Array, n: int = round(SMOOTH_S / STEP_S)) -> Array:
     return np.convolve(x, np.ones(n) / n, "same")
-
-
-def _correlation(a: Array, b: Array) -> float:
-    a = a - a.mean()
-    return float(a @ b / max(float(np.sqrt((a @ a) * (b @ b))), 1e-12))
 
 
 def rigid(p: Array, onto: Array) -> tuple[Array, Array]:
