@@ -83,7 +83,10 @@ class Judge:
         if command is not None:
             self._commands[type(command).__name__] += 1
             if isinstance(command, Go):
-                found = go_mistakes(command, a, self._targets(before))
+                scenario = self._scenario
+                waypoint = [] if scenario.waypoint is None else [scenario.waypoint]
+                targets = [*waypoint, *before.route] if waypoint or scenario.route else list(scenario.pads)
+                found = go_mistakes(command, a, targets)
                 self._mistakes.update(f"{{}} times Go: {mistake}" for mistake in found)
 
     def _count(self, warning: str, command: Command | Unreadable | None) -> None:
@@ -97,12 +100,6 @@ class Judge:
         elif warning or not isinstance(command, Null | None):
             self._repeated = int(bool(warning))
         self._kind = kind or self._kind
-
-    def _targets(self, report: Report) -> list[Location]:
-        """Return the places to which a displacement may rightly lead."""
-        scenario = self._scenario
-        waypoint = [] if scenario.waypoint is None else [scenario.waypoint]
-        return [*waypoint, *report.route] if waypoint or scenario.route else list(scenario.pads)
 
     @property
     def end(self) -> tuple[ProgramEnd, str] | None:

@@ -278,12 +278,14 @@ class Timeline:
         if not isfinite(sample.t):
             self.refused += 1
             return []
-        if self._newest is None or self._follows(sample, received):
+        stamp, before = self._newest or (-math.inf, -math.inf)  # the first sample follows in any case
+        step, passed = sample.t - stamp, received - before
+        if 0.0 < step <= TIMELINE_STEP_S or 0.0 < RATE * step <= passed:
             self.refused += len(self._doubtful)
             self._doubtful.clear()
             self._newest = sample.t, received
             return [sample]
-        if self._newest[0] == sample.t:  # a copy, without information on the clock
+        if step == 0.0:  # a copy, without information on the clock
             self.refused += 1
             return []
         doubtful = self._doubtful
@@ -293,18 +295,13 @@ class Timeline:
         doubtful.append((sample, received))
         if min(sample.t - doubtful[0][0].t, received - doubtful[0][1]) < TIMELINE_CONFIRM_S:
             return []
-        (stamp, before), (first, first_received) = self._newest, doubtful[0]
+        first, first_received = doubtful[0]
         self._ahead_s += first.t - (stamp + max(first_received - before, LEAST_STEP_S))
         self.clock_set += 1
         samples = [one for one, _ in doubtful]
         self._newest = sample.t, received
         doubtful.clear()
         return samples
-
-    def _follows(self, sample: Imu, received: float) -> bool:
-        assert self._newest is not None
-        step, passed = sample.t - self._newest[0], received - self._newest[1]
-        return 0.0 < step <= TIMELINE_STEP_S or 0.0 < RATE * step <= passed
 
 
 def _shifted(message: Telemetry, by: float) -> Telemetry:

@@ -137,23 +137,22 @@ class GroundStationServices:
                 self.mode = message.custom_mode
                 return []
             case dialect.MAVLink_command_long_message() if message.command == REQUEST_MESSAGE:
-                return self._requested(message.param1)
+                requested, known = message.param1, list[Any]()
+                if requested == dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION:
+                    known = [self._version()]
+                elif requested == dialect.MAVLINK_MSG_ID_HOME_POSITION and self._home is not None:
+                    known = [self._home_position()]
+                result = dialect.MAV_RESULT_ACCEPTED if known else dialect.MAV_RESULT_UNSUPPORTED
+                return [_ack(REQUEST_MESSAGE, result), *known]
             case dialect.MAVLink_command_long_message() if message.command == REQUEST_VERSION:
                 return [_ack(REQUEST_VERSION, dialect.MAV_RESULT_ACCEPTED), self._version()]
             case dialect.MAVLink_param_request_list_message():
                 return [self._parameter()]
             case dialect.MAVLink_param_request_read_message() | dialect.MAVLink_param_set_message():
                 index = getattr(message, "param_index", PARAMETER_INDEX_BY_NAME)
-                known = message.param_id == PARAMETER if index == PARAMETER_INDEX_BY_NAME else index == 0
-                return [self._parameter()] if known else []
+                ours = message.param_id == PARAMETER if index == PARAMETER_INDEX_BY_NAME else index == 0
+                return [self._parameter()] if ours else []
         return None
-
-    def _requested(self, number: float) -> list[Any]:
-        if number == dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION:
-            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), self._version()]
-        if number == dialect.MAVLINK_MSG_ID_HOME_POSITION and self._home is not None:
-            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), self._home_position()]
-        return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_UNSUPPORTED)]
 
     def _version(self) -> Any:
         nowhere = [0] * 8

@@ -295,16 +295,13 @@ def found(tables: Tables, sources: Iterable[Source], notes: Sequence[str] = ()) 
         columns = tables.get(one.message, {})
         if one.signal in signals or not columns.keys() >= {*one.fields, "t"} or not len(columns["t"]):
             continue
-        samples = Samples(columns["t"], _values(columns, one))
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # damaged values
+            values = one.convert(np.column_stack([np.asarray(columns[name], float) for name in one.fields]))
+        samples = Samples(columns["t"], values)
         alive = np.ptp(samples.values, axis=0).any()
         (signals if alive else still).setdefault(one.signal, samples)
     called = {name: " or ".join(dict.fromkeys(of)) for name, of in names.items()}
     return LoggedSignals(still | signals, tuple(notes), called)
-
-
-def _values(table: Table, source: Source) -> Array:
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # damaged values
-        return source.convert(np.column_stack([np.asarray(table[name], float) for name in source.fields]))
 
 
 STEP_S, MOST_S = 2e-3, 0.5  # s, grid of the correlation, and largest offset

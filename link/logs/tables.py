@@ -4,7 +4,6 @@ NanoBench's columns are known by their names: Crazyflie, x forward, y left, z up
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,7 +91,10 @@ def table_signals(path: Path) -> LoggedSignals:
     nanobench = set(MOTORS) <= {name for name, _ in parsed}
     sources = NANOBENCH if nanobench else COLUMNS
     used = {"t", *(field for source in sources for field in source.fields)}
-    columns, units, notes, time = dict[str, Array](), dict[str, str](), list[str](), _time(parsed)
+    columns, units, notes = dict[str, Array](), dict[str, str](), list[str]()
+    # The column of times: `t`, else the first whose unit is known, else the first.
+    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, _plain(name))]
+    time = min(times, key=lambda k: (parsed[k][0] != "t", not parsed[k][1]), default=None)
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
         plain = _plain(name)
         ours = "t" if k == time else name if nanobench else OTHER_NAMES.get(plain, plain)
@@ -189,12 +191,6 @@ def _parsed(path: Path, column: str) -> tuple[str, str]:
 def _plain(name: str) -> str:
     """Return a name without spaces, and without capitals, which do not matter but in single letters: T is a temperature."""
     return name.lower().replace(" ", "_") if len(name) > 1 else name
-
-
-def _time(parsed: Sequence[tuple[str, str]]) -> int | None:
-    """Return the column of times: `t`, else the first whose unit is known, else the first; None without one."""
-    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, _plain(name))]
-    return min(times, key=lambda k: (parsed[k][0] != "t", not parsed[k][1]), default=None)
 
 
 def _numbers(path: Path, column: str, cells: list[str]) -> Array:

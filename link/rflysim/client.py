@@ -135,7 +135,12 @@ def parse_vision(url: str) -> Vision:
     if options.get("angles", ANGLES[0]) not in ANGLES:
         raise LinkError(f"vision {url!r}: angles: must be deg or rad")
     path, radians = options["config"], options.get("angles") == "rad"
-    sensor = _chosen(load_sensors(path), options.get("sensor", ""), path)
+    sensors, seq_id = load_sensors(path), options.get("sensor", "")
+    cameras = {str(sensor.seq_id): sensor for sensor in sensors if sensor.type_id == request.RGB}
+    sensor = cameras.get(seq_id or next(iter(cameras), ""))
+    if sensor is None:
+        wanted, available = f" of SeqID {seq_id}" if seq_id else "", ", ".join(cameras) or "none"
+        raise ConfigError(f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {available}")
     try:
         camera = camera_of(sensor, radians)
     except ConfigError as error:
@@ -144,15 +149,6 @@ def parse_vision(url: str) -> Vision:
     small = 0 < max(map(abs, sensor.euler)) <= 2 * math.pi and not (sensor.turned_by_quat or radians)
     assumed = f"SensorAngEular {sensor.euler} is assumed to be in degrees; or add &angles=rad"
     return Vision(server, sensor, camera, f"{path}: sensor {sensor.seq_id}: {assumed}" if small else "")
-
-
-def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
-    cameras = {str(sensor.seq_id): sensor for sensor in sensors if sensor.type_id == request.RGB}
-    if found := cameras.get(seq_id or next(iter(cameras), "")):
-        return found
-    wanted = f" of SeqID {seq_id}" if seq_id else ""
-    available = ", ".join(cameras) or "none"
-    raise ConfigError(f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {available}")
 
 
 class VisionReceiver(SensorSocket):
