@@ -176,7 +176,7 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
         (remark if class_ else say)(row(exams[left[number]], result))
 
     limits = Limits(flight_s=settings.time_limit_s, memory_bytes=settings.memory_limit_mb << 20)
-    grade([exams[number] for number in left], min(os.cpu_count() or 1, len(left)), limits, tell)
+    grade([exams[number] for number in left], os.cpu_count() or 1, limits, tell)
     graded = dict[Path, list[tuple[Exam, Grade]]]()
     for number, exam in enumerate(exams):
         graded.setdefault(exam.program, []).append((exam, grades[number]))

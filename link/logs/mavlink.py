@@ -40,8 +40,11 @@ EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a roo
 
 def _north_east(values: Array) -> Array:
     """Return metres north, east and down of the first position, from latitude, longitude (1e-7 deg) and height (mm)."""
-    angles = values[:, :2] * 1e-7 * RAD
-    north_east = (angles - angles[0]) * EARTH_M * [1.0, math.cos(angles[0, 0])]
+    angles, known = values[:, :2] * 1e-7 * RAD, values[:, :2].any(axis=1)
+    if known.any():  # before the first fix both are 0
+        angles[~known] = np.nan
+    first = angles[known.argmax()]
+    north_east = (angles - first) * EARTH_M * [1.0, math.cos(first[0])]
     return np.column_stack([north_east, -values[:, 2] * MILLI])
 
 
