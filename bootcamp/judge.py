@@ -206,16 +206,15 @@ class Judge:
         if last.status is Status.MOVING and last.speed < STILL_M_S and off < HELD_M:
             why = "wind holds it there" if self._scenario.conditions.wind_m_s else "it hangs there"
             return f"never halted: {off:.2f} m off its destination, {why}; Halt() halts it"
-        moved = "hovered" if math.dist(self._low, self._high) < STILL_M else self._course(last)
-        never = "" if self._commands["Land"] else ", and Land() was never commanded"
-        return f"{moved} for {last.step} steps{never}"
-
-    def _course(self, last: Report) -> str:
         start, here = self._start or last.position, last.position
         n, e = here.north - start.north, here.east - start.east
-        if math.hypot(n, e) < STRAIGHT * self._distance_m:
-            return f"flew {self._distance_m:.0f} m to and fro, to {_place(here)},"
-        return f"flew {POINTS[round(math.atan2(e, n) / (math.pi / 4)) % 8]}"
+        moved = f"flew {POINTS[round(math.atan2(e, n) / (math.pi / 4)) % 8]}"
+        if math.dist(self._low, self._high) < STILL_M:
+            moved = "hovered"
+        elif math.hypot(n, e) < STRAIGHT * self._distance_m:
+            moved = f"flew {self._distance_m:.0f} m to and fro, to {_place(here)},"
+        never = "" if self._commands["Land"] else ", and Land() was never commanded"
+        return f"{moved} for {last.step} steps{never}"
 
 
 def target_of(scenario: Scenario, position: Location) -> Location | None:
