@@ -26,6 +26,7 @@ def valid(values: Array) -> Array:
     return np.where(values[:, :2].all(axis=1, keepdims=True), values[:, 2:], np.nan)
 
 
+LANDED = ("landed", "maybe_landed", "ground_contact")
 UP = scaled(-1.0)  # thrust along z of the body is 0..-1 upward
 TOPICS = (
     Source("force", "sensor_combined", indexed("accelerometer_m_s2")),
@@ -53,12 +54,7 @@ TOPICS = (
     Source("motors", "actuator_motors", indexed("control", 4)),
     Source("motors", "actuator_outputs", indexed("output", 4), pulses),
     Source("voltage", "battery_status", ("voltage_v",)),
-    Source(
-        "landed",
-        "vehicle_land_detected",
-        ("landed", "maybe_landed", "ground_contact"),
-        lambda flags: flags.max(1)[:, None],
-    ),
+    Source("landed", "vehicle_land_detected", LANDED, lambda flags: flags.max(axis=1, keepdims=True)),
     Source("landed", "vehicle_land_detected", ("landed",)),
 )
 NAMES = sorted({source.message for source in TOPICS})
