@@ -19,8 +19,7 @@ from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import parse_server
-from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks
-from gate_racer.link.rflysim.request import imu_port
+from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks, imu_port
 from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
 from gate_racer.race.race_sim import VADR, ServedLinkSettings, SimulatorSettings
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line

@@ -206,8 +206,8 @@ class Setpoints:
         """Return the set-point at t, s, with the heading of the attitude q_wb (4,) in angle mode."""
         if receiver.channels != self._channels:
             self._channels = list(receiver.channels)
-            rates, angles = self._profile.asked_rates(self._channels), self._profile.asked_angles(self._channels)
-            self._asked = np.array([*rates.turn, rates.throttle, *angles.turn[:2]])
+            profile, us = self._profile, self._channels
+            self._asked = np.array([*profile.asked_rates(us), profile.asked_throttle(us), *profile.asked_angles(us)])
         # The exact response of three equal poles to a constant input: a polynomial x exp(-dt / tau).
         s = max(t - self._t, 0.0) / self._tau_s
         first, second, third = self._stages - self._asked  # of each stage from where all will come to rest

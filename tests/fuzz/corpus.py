@@ -14,8 +14,8 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.record import FlightRecord
 from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.stages import FlightRecord
 from gate_racer.link.msp.preflight import write_preflight
 from gate_racer.link.record import RecordFile
 from gate_racer.perception.detection import Detection

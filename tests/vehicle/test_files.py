@@ -19,7 +19,7 @@ from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError, one_line
 from gate_racer.common.images import MOST_SCANS, Film, decode_image, image_size
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.request import load_sensors
 from gate_racer.link.rflysim.stream import decode_payload
 from gate_racer.perception.detection import decode
 from gate_racer.tracks.track import load_track
