@@ -73,50 +73,34 @@ class Term(ABC):
 
 
 @dataclass(frozen=True)
-class SpeedLimit(Term):
+class ModelLimits(Term):
+    """Limits of speed, of the thrust's rate, and of the angular acceleration by the torque left beside the thrust, if known:
+
+    see `vehicle.dynamics.authority`.
+    """
+
     model: Model
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        most, (_, _, _, v) = self.model.speed_max, nodes.ends
-        if most == inf:
-            return []
-        n = v.shape[1]
-        return [Rows((ca.sum1(v**2) / most).T, np.zeros(n), np.full(n, most))]
+        model, v, rows = self.model, nodes.after[nodes.velocity, :], list[Rows]()
+        if model.speed_max < inf:
+            count = v.shape[1]
+            rows.append(Rows((ca.sum1(v**2) / model.speed_max).T, np.zeros(count), np.full(count, model.speed_max)))
+        if model.thrust_rate_max < inf:
+            dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
+            rates = ca.vec(model.thrust_rates(nodes.before, nodes.u, dt)) / model.thrust_rate_max
+            rows.append(Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel())))
+        if not np.isinf(model.slew_max).all():
+            change = ca.DM(SIGNS) @ ((nodes.after[W, :] - nodes.before[W, :]) / model.slew_max)
+            room = [model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
+            rows += [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]
+        return rows
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals on which the speed exceeds its limit between the nodes."""
-        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
         dt, s = intervals(mesh, point.durations), np.linspace(0.0, 1.0, len(path))
-        speed = np.linalg.norm([cubic_rate(*ends, dt, at) for at in s], axis=1)
+        speed = np.linalg.norm([cubic_rate(*_both_ends(point), dt, at) for at in s], axis=1)
         return np.asarray((speed > (1 + STRAY_SPEED) * self.model.speed_max).any(axis=0))
-
-
-@dataclass(frozen=True)
-class ThrustRateLimit(Term):
-    model: Model
-
-    def rows(self, nodes: Nodes) -> list[Rows]:
-        most = self.model.thrust_rate_max
-        if most == inf:
-            return []
-        dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
-        rates = ca.vec(self.model.thrust_rates(nodes.before, nodes.u, dt)) / most
-        return [Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel()))]
-
-
-@dataclass(frozen=True)
-class TurnLimit(Term):
-    """Limit of the angular acceleration by the torque left beside the thrust, if known: see `vehicle.dynamics.authority`."""
-
-    model: Model
-
-    def rows(self, nodes: Nodes) -> list[Rows]:
-        if np.isinf(self.model.slew_max).all():
-            return []
-        turned = (nodes.after[W, :] - nodes.before[W, :]) / self.model.slew_max
-        change = ca.DM(SIGNS) @ turned
-        room = [self.model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
-        return [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]
 
 
 CROSSING_SPEED_MIN = 0.5  # m/s, least speed along the gate's axis at its crossing (chosen)
@@ -343,8 +327,12 @@ class WithinPrisms(Term):
 
 def sampled(mesh: Mesh, point: Point) -> Array:
     """Return positions (9, N, 3), m, of a candidate along each interval, both ends included."""
-    ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
-    return np.stack([cubic(*ends, intervals(mesh, point.durations), s).T for s in np.linspace(0, 1, 9)])
+    dt = intervals(mesh, point.durations)
+    return np.stack([cubic(*_both_ends(point), dt, s).T for s in np.linspace(0, 1, 9)])
+
+
+def _both_ends(point: Point) -> tuple[Array, Array, Array, Array]:
+    return point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:]
 
 
 def strays(terms: Sequence[Term], mesh: Mesh, point: Point) -> np.ndarray:
