@@ -29,6 +29,7 @@ import numpy as np
 from gate_racer.benchmarks.tables import ROOT, Result, conclude, script
 from gate_racer.common.errors import exit_code
 from gate_racer.common.images import decode_image
+from gate_racer.model.quadrilateral import area_px2
 from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector
@@ -76,9 +77,7 @@ class Opening:
     @property
     def size_px(self) -> float:
         """Smaller of width and height, px; 0 unless all corners are ahead."""
-        a, b = self.corners_px[2] - self.corners_px[0], self.corners_px[3] - self.corners_px[1]
-        area = abs(a[0] * b[1] - a[1] * b[0]) / 2
-        return float(np.nan_to_num(area / max(self.longest_px, 1e-9)))
+        return float(np.nan_to_num(area_px2(self.corners_px) / max(self.longest_px, 1e-9)))
 
     @property
     def longest_px(self) -> float:

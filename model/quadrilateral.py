@@ -43,6 +43,12 @@ def side_lengths(quads: Array) -> Array:
     return np.asarray(np.linalg.norm(quads[..., NEXT, :] - quads, axis=-1))
 
 
+def area_px2(quads: Array) -> Array:
+    """Return the areas (...), px^2, of quads (..., 4, 2), by their diagonals."""
+    a, b = quads[..., 2, :] - quads[..., 0, :], quads[..., 3, :] - quads[..., 1, :]
+    return np.asarray(np.abs(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]) / 2)
+
+
 def is_convex(quads: Array) -> Mask:
     """Check which quads (..., 4, 2) are convex and clockwise."""
     along = quads[..., NEXT, :] - quads

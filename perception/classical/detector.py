@@ -24,12 +24,13 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import enlarged, first_corner
+from gate_racer.model.quadrilateral import concentric, enlarged, first_corner
 from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel
 from gate_racer.perception.classical.evidence import RIM_FROM_PX, Evidence, Rims, gather, refine, verify
 from gate_racer.perception.classical.proposals import complete, is_measurable, measure, propose, whole_holes
-from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View, colour_by_scale
+from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View
 from gate_racer.perception.detection import Detection, Detector, overlap
+from gate_racer.perception.edges import count_red
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.taught.detector import PART, STRIDE, GateNetwork, find_gates
 from gate_racer.vehicle.camera import Camera
@@ -118,7 +119,7 @@ def _ratio_about(image: Image, openings: Array, extent_px: Array) -> float | Non
     It is measured across the pair of sides with the smaller extent of the gate's depth, extent_px (Q, 4).
     """
     scales = np.geomspace(*SCALES)
-    sampled, coloured = colour_by_scale(image, openings, scales)  # (Q, 4, S)
+    sampled, coloured = count_red(image, concentric(openings, scales))  # (Q, 4, S)
     # The outermost coloured square within which most samples are coloured: lettering leaves gaps.
     mostly = 2 * coloured > np.maximum(sampled, 1)
     filled = coloured.cumsum(-1) > ON_FRAME_MIN * np.maximum(sampled.cumsum(-1), 1)

@@ -216,15 +216,10 @@ def measure(view: View, quads: Array, model: GateModel) -> QuadEdges:
     """Measure quads (Q, 4, 2) px; return those with enough sides and no more skew than perspective allows."""
     edges = fit_edges(view.opening, quads, model.ratio, OPENING_EDGES, wide=view.first)
     enough = edges.measured.sum(-1) >= SIDES_MIN
-    square = _excess_skew(edges, model.camera.fx_px) < SKEW_MAX
-    return edges.select(enough & is_measurable(edges.corners_px) & square)
-
-
-def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
-    """Return the skew (Q,) of quads beyond that of perspective, over the mean side; 0 if sides are unmeasured."""
     side_px = side_lengths(edges.corners_px)
-    excess_px = np.maximum(quadrilateral.skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
-    return np.where(edges.measured.all(-1), excess_px / side_px.mean(-1), 0.0)
+    excess_px = quadrilateral.skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * model.camera.fx_px)
+    square = (excess_px / side_px.mean(-1) < SKEW_MAX) | ~edges.measured.all(-1)
+    return edges.select(enough & is_measurable(edges.corners_px) & square)
 
 
 class Hypotheses(NamedTuple):
