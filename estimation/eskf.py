@@ -22,7 +22,7 @@ from gate_racer.model import measurements, reprojection, states
 from gate_racer.model.gate_offsets import GateOffsets
 from gate_racer.model.imu import LONGEST_STEP_S, ImuReading, plausible
 from gate_racer.model.kalman import FilterState, MeasurementModel, inflate_covariance, propagate, update
-from gate_racer.model.reprojection import CameraContext, GateSighting, Measured
+from gate_racer.model.reprojection import CameraContext, GateSighting
 from gate_racer.model.rims import GateAppearance
 from gate_racer.model.states import DELAY, EYE3, FOCAL, POSE, READOUT, THETA, Noise, Nominal, P, V
 from gate_racer.model.strapdown import integrated
@@ -60,7 +60,11 @@ class Propagator:
     def now(self) -> tuple[Nominal, ImuReading]:
         """Nominal state at the newest reading, and that reading."""
         if self._stale:
-            self._replay()
+            self._stale = False
+            x, last = self.state.x, self.state.reading
+            for k, (_, reading) in enumerate(self.since):
+                x, last = integrated(x, last, reading), reading
+                self.since[k] = x, reading
         return self.since[-1] if self.since else (self.state.x, self.state.reading)
 
     @property
@@ -101,13 +105,6 @@ class Propagator:
         readings = [self.state.reading, *(reading for _, reading in self.since)]
         growth: Array = np.asarray(sum(self.noise.growth(a, b) for a, b in pairwise(readings)))
         return propagate(self.state, x, reading, growth)
-
-    def _replay(self) -> None:
-        self._stale = False
-        x, last = self.state.x, self.state.reading
-        for k, (_, reading) in enumerate(self.since):
-            x, last = integrated(x, last, reading), reading
-            self.since[k] = x, reading
 
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
@@ -278,22 +275,12 @@ class ErrorStateEstimator(MapEstimator):
             return 0
         fitting = self._see(exposure.stamp, sightings)
         if self.health.should_inflate(0 in fitting, unexplained + len(sightings)):
-            self._doubt()
+            # Doubt the pose after contradictory images, until they fit; after many, the gyro as well.
+            for block in (P, V):
+                self.propagator.correct(inflate_covariance(self.delayed, block, INFLATION))
+            if self.health.misfits >= TURNED_AFTER:
+                self._assume_walk(max(self._gyro_walk.density, CONTRADICTED))
         return len(fitting)
-
-    def _doubt(self) -> None:
-        """Doubt the pose after contradictory images, until they fit; after many, the gyro as well."""
-        for block in (P, V):
-            self.propagator.correct(inflate_covariance(self.delayed, block, INFLATION))
-        if self.health.misfits >= TURNED_AFTER:
-            self._assume_walk(max(self._gyro_walk.density, CONTRADICTED))
-
-    def _test_gyro(self, nearest: Measured) -> None:
-        """Compare densities of the attitude's walk by the residual of the nearest gate."""
-        T = self.delayed.x.t - self._corrected_t
-        G = accumulated(self.delayed, T)
-        known = self.noise.gross_share, self.noise.gross_px
-        self._assume_walk(self._gyro_walk.likeliest(self.delayed.cov, G, T, nearest, *known))
 
     def _assume_walk(self, density: float) -> None:
         """Set the density of the attitude's walk; a greater one counts since the last correction."""
@@ -374,8 +361,10 @@ class ErrorStateEstimator(MapEstimator):
         x, omega = self.delayed.x, self.delayed.x.rates(self.delayed.reading)
         context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
         measured = reprojection.stack(near, self._offsets.slots(gates), x, context)
-        self._test_gyro(measured.of([0]))
-        measured = reprojection.tempered(self.delayed.cov, measured, self.noise.gross_share, self.noise.gross_px)
+        gross, walked_s = (self.noise.gross_share, self.noise.gross_px), x.t - self._corrected_t
+        G, nearest = accumulated(self.delayed, walked_s), measured.of([0])
+        self._assume_walk(self._gyro_walk.likeliest(self.delayed.cov, G, walked_s, nearest, *gross))
+        measured = reprojection.tempered(self.delayed.cov, measured, *gross)
         nis, singular = reprojection.passing(self.delayed.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)
