@@ -219,7 +219,6 @@ def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Tr
 
 
 def _calibrated(camera: Camera, true: dict[str, Array]) -> Camera:
-    """Return the camera with its true mount and lens."""
     return calibrated(camera, BLANK.having(**{name: true[name] for name in OF_CAMERA}))
 
 

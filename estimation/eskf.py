@@ -382,7 +382,6 @@ class ErrorStateEstimator(MapEstimator):
         return list(nis)
 
     def _widen(self) -> None:
-        """Widen the priors that the state contradicts."""
         try:
             self.propagator.correct(self.widths.test(self.delayed, self._offsets.constants()))
         except np.linalg.LinAlgError:

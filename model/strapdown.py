@@ -80,7 +80,6 @@ def _matrix(q):
 
 @kernel("float64[::1](float64[::1])")
 def _turn(phi):
-    """Return the quaternion (4,) of a rotation vector."""
     angle = math.sqrt(phi @ phi)
     s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
     return np.array([math.cos(angle / 2), s * phi[0], s * phi[1], s * phi[2]])

@@ -198,7 +198,6 @@ def rounded(x: Any) -> tuple[Any, Any]:
 
 
 def _ends() -> tuple[Any, Any, Any, Any, Any]:
-    """Return symbols of an interval: p, v at both ends and its duration."""
     p0, v0, p1, v1 = (ca.SX.sym(name, 3) for name in ("p0", "v0", "p1", "v1"))
     return p0, v0, p1, v1, ca.SX.sym("dt")
 
@@ -319,7 +318,7 @@ class WithinPrisms(Term):
                 inside = leg.gate.edges[:, 2] - p_g[..., 1:] @ leg.gate.edges[:, :2].T
                 beyond = np.maximum(np.abs(p_g[..., 0]) - max(depth_m, leg.gate.tunnel_m) / 2, 0.0)
                 least = inside.min(axis=-1)
-                radius = self._task.radius_m if leg.slot_m is None else leg.wall_m
+                radius = self._task.vehicle.radius_m if leg.slot_m is None else leg.wall_m
                 short = np.hypot(beyond, least) < radius - STRAY_M
                 result[at] |= (short | (least < leg.wall_m - STRAY_M)).any(axis=0)
         return result

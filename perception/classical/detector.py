@@ -68,11 +68,6 @@ class FrameStyle:
     ratio: float = SILHOUETTE_RATIO  # apparent silhouette over hole
     own_background: bool = False  # background in a paler shade of the gates' hue, or gates too dark for the red view
 
-    @classmethod
-    def of_frame(cls, frame_ratio: float) -> "FrameStyle":
-        """Return the style of red gates with a nominal frame over opening."""
-        return cls(ratio=OUTLINE_RATIO * frame_ratio)
-
     def like(self, other: "FrameStyle") -> bool:
         """Check whether two styles may be the same."""
         same_hue = _hue_distance_deg(self.hue_deg, other.hue_deg) < SAME_HUE_DEG
@@ -230,7 +225,7 @@ class ColourDetector(Detector):
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         """Return all gates; if the window has a region, only those of the present style in it, whose edges count as a border."""
         if window.frame_ratio:
-            expected = FrameStyle.of_frame(window.frame_ratio)
+            expected = FrameStyle(ratio=OUTLINE_RATIO * window.frame_ratio)
             if expected != self._expected:
                 self._expected = self._style = expected
                 self._confirmed = False

@@ -40,6 +40,9 @@ COLOURED_SIDES_MIN = 2  # least number of sides with the gates' colour beside th
 BACKGROUND_SLACK = 1.5  # -, times verification's limit of colour beyond the frame, before any measurement
 # Acceptance of measured openings. Tuned.
 SIDES_MIN = 2  # least number of measured sides: fewer have no corner
+PARALLELOGRAM = np.array(
+    [0.5, -0.5, 0.5, -0.5]
+)  # weights of the corners whose sum, the skew, is zero for a parallelogram
 SKEW_MAX = 0.1  # -, greatest skew beyond that of perspective, over the mean side
 # Prediction of unmeasured sides by the width of the frame. Tuned.
 ACROSS_BAR = (0.11, 2.7, 48)  # first and last sample over the frame's width, and number
@@ -217,7 +220,9 @@ def measure(view: View, quads: Array, model: GateModel) -> QuadEdges:
     edges = fit_edges(view.opening, quads, model.ratio, OPENING_EDGES, wide=view.first)
     enough = edges.measured.sum(-1) >= SIDES_MIN
     side_px = side_lengths(edges.corners_px)
-    excess_px = quadrilateral.skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * model.camera.fx_px)
+    # A square of side s px is s / f of its distance wide, so perspective alone contributes at most s^2 / (2 f).
+    skew_px = np.linalg.norm(PARALLELOGRAM @ edges.corners_px, axis=-1)
+    excess_px = skew_px - side_px.max(-1) ** 2 / (2 * model.camera.fx_px)
     square = (excess_px / side_px.mean(-1) < SKEW_MAX) | ~edges.measured.all(-1)
     return edges.select(enough & is_measurable(edges.corners_px) & square)
 
