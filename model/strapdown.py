@@ -33,9 +33,8 @@ SIGNATURE = "(float64, float64, float64[::1], float64[::1], float64[::1], float6
 def integrated(x: Nominal, a: ImuReading, b: ImuReading) -> Nominal:
     """Integrate the state from a to b."""
     values = x.values.copy()
-    values[POSE.start : THETA.start], q = _integrated(
-        b.t - a.t, GRAVITY, x.q_wb, values[MOVING], a.accel, a.gyro, b.accel, b.gyro
-    )
+    moved, q = _integrated(b.t - a.t, GRAVITY, x.q_wb, values[MOVING], a.accel, a.gyro, b.accel, b.gyro)
+    values[POSE.start : THETA.start] = moved
     return Nominal(b.t, q, values)
 
 
