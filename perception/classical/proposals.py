@@ -40,9 +40,7 @@ COLOURED_SIDES_MIN = 2  # least number of sides with the gates' colour beside th
 BACKGROUND_SLACK = 1.5  # -, times verification's limit of colour beyond the frame, before any measurement
 # Acceptance of measured openings. Tuned.
 SIDES_MIN = 2  # least number of measured sides: fewer have no corner
-PARALLELOGRAM = np.array(
-    [0.5, -0.5, 0.5, -0.5]
-)  # weights of the corners whose sum, the skew, is zero for a parallelogram
+PARALLELOGRAM = np.array([0.5, -0.5, 0.5, -0.5])  # weights of the corners; zero sum for a parallelogram
 SKEW_MAX = 0.1  # -, greatest skew beyond that of perspective, over the mean side
 # Prediction of unmeasured sides by the width of the frame. Tuned.
 ACROSS_BAR = (0.11, 2.7, 48)  # first and last sample over the frame's width, and number
