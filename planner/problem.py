@@ -140,6 +140,7 @@ def through_slot(edges: int) -> Block:
     return Block.of(f"through_slot{edges}", ca.vertcat(p, q), given, ca.vertcat(*values))
 
 
+@dataclass(frozen=True)
 class ThroughSlots(Term):
     """Room for the body's box, at its attitude, beside each edge of a slot while it reaches its plane: a passage in SE(3).
 
@@ -148,8 +149,7 @@ class ThroughSlots(Term):
     other without standing level in between: so each plan has a side.
     """
 
-    def __init__(self, course: Course):
-        self._legs, self._half = course.legs, np.array(course.task.vehicle.body_m) / 2
+    course: Course
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         result = []
@@ -174,12 +174,13 @@ class ThroughSlots(Term):
 
     def _slots(self) -> Iterator[tuple[int, Leg, list[float]]]:
         """Yield the legs within slots: their number, and the parameters of `through_slot`."""
-        for i, leg in enumerate(self._legs):
+        half = np.array(self.course.task.vehicle.body_m) / 2
+        for i, leg in enumerate(self.course.legs):
             if leg.in_slot and leg.gate is not None and leg.slot_m is not None:
                 gate = leg.gate
                 across, least = (leg.lean * leg.slot_axes[0], LEAN) if leg.lean else (np.zeros(3), -1.0)
                 opening = [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m]
-                yield i, leg, [*opening, *self._half, leg.slot_m + SPARE_M, *across, least]
+                yield i, leg, [*opening, *half, leg.slot_m + SPARE_M, *across, least]
 
 
 NEAR_M = 3.0  # m, distance from the present path above which a solid is ignored on a mesh

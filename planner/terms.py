@@ -106,13 +106,12 @@ class ModelLimits(Term):
 CROSSING_SPEED_MIN = 0.5  # m/s, least speed along the gate's axis at its crossing (chosen)
 
 
+@dataclass(frozen=True)
 class LegEnds(Term):
     """Constraint of each leg's end to its gate's opening or ball, or to rest at its target."""
 
+    course: Course
     mesh_free = True
-
-    def __init__(self, course: Course):
-        self.course = course
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         last = (np.cumsum([len(fractions) for fractions in nodes.mesh]) - 1).tolist()
@@ -288,15 +287,15 @@ class ClearOfSolids(Term):
         return result
 
 
+@dataclass(frozen=True)
 class WithinPrisms(Term):
     """Constraint of the body to the prism of an opening on the way through it, with the margin to the opening's edges."""
 
-    def __init__(self, course: Course):
-        self._legs, self._task = course.legs, course.task
+    course: Course
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        legs = [(k, self._legs[i]) for k, i in enumerate(nodes.legs) if self._legs[i].inside]
-        passed = [(k, leg, leg.gate) for k, leg in legs if leg.gate is not None]
+        legs = ((k, self.course.legs[i]) for k, i in enumerate(nodes.legs))
+        passed = [(k, leg, leg.gate) for k, leg in legs if leg.inside and leg.gate is not None]
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
@@ -311,14 +310,14 @@ class WithinPrisms(Term):
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals on which the body comes too near to an edge, over the frame's whole depth, or leaves the prism."""
         result, own = super().strays(mesh, point, path), leg_numbers(mesh)
-        for i, leg in enumerate(self._legs):
+        for i, leg in enumerate(self.course.legs):
             if leg.inside and leg.gate is not None:
                 at = np.flatnonzero(own == i)
                 p_g, depth_m = leg.gate.local(path[:, at]), leg.gate.depth_m if leg.frame >= 0 else 0.0
                 inside = leg.gate.edges[:, 2] - p_g[..., 1:] @ leg.gate.edges[:, :2].T
                 beyond = np.maximum(np.abs(p_g[..., 0]) - max(depth_m, leg.gate.tunnel_m) / 2, 0.0)
                 least = inside.min(axis=-1)
-                radius = self._task.vehicle.radius_m if leg.slot_m is None else leg.wall_m
+                radius = self.course.task.vehicle.radius_m if leg.slot_m is None else leg.wall_m
                 short = np.hypot(beyond, least) < radius - STRAY_M
                 result[at] |= (short | (least < leg.wall_m - STRAY_M)).any(axis=0)
         return result
@@ -396,14 +395,14 @@ class Window(NamedTuple):
     least_s: float  # s, least time in view
 
 
+@dataclass(frozen=True)
 class GatesInView(Term):
     """Visibility of the next gate's centre, or its four corners, until the last part of the way to it, past obstacles.
 
     It holds at the end of each interval in the window; for corners, which enter the image last, also at its beginning.
     """
 
-    def __init__(self, course: Course):
-        self.course = course
+    course: Course
 
     @cached_property
     def _seen(self) -> Block:
