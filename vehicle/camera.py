@@ -105,6 +105,11 @@ class Camera(Limited):
         """Position (3,) of the camera in body FRD, m."""
         return np.array(self.p_bc_m)
 
+    @cached_property
+    def without_lens(self) -> "Camera":
+        """This camera as a pinhole, whose pixels are those of `pinhole`."""
+        return replace(self, k1=0.0, k2=0.0, k3=0.0, k4=0.0, k5=0.0, k6=0.0, p1=0.0, p2=0.0, lens_model=RADTAN)
+
     def zoomed(self, scale: float) -> "Camera":
         return replace(self, fx_px=scale * self.fx_px, fy_px=scale * self.fy_px)
 
