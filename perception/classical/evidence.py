@@ -226,7 +226,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
 @np.errstate(all="ignore")
 def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     """Return the gaps (Q, 4, 2 ends) px from holes' sides (Q, 4, 2) outward to the near face's rim, by IPPE; NaN without pose."""
-    R_cg, p_cg = ippe(holes, 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
+    R_cg, p_cg = ippe(camera.pinhole(holes), 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
     corners_c = p_cg[..., None, :] + CORNERS / 2 @ np.swapaxes(R_cg, -1, -2)  # (Q, 2, 4, 3)
     error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)
     best = np.nan_to_num(error_px, nan=np.inf).argmin(-1)

@@ -312,7 +312,7 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
     The two adjacent sides meet in the vanishing point of their direction v. The plane through the eye and the opposite side, of
     normal n, contains that side, which is perpendicular to v: its direction is n x v, its length that of the sides along v.
     """
-    x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    x = camera.rays(quads)
     x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
     # Rays to the ends of the opposite side; the adjacent sides lead from there to the ends of this side.
     base, end = x[:, OPPOSITE], x[:, PREVIOUS]
@@ -333,7 +333,7 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
     right = np.all(ahead & (toward > 0), axis=-1)
     chosen = np.where(right[..., :1, None], px[..., 0, :, :], px[..., 1, :, :])
     chosen = np.where(right.any(-1)[..., None, None], chosen, np.nan)
-    return np.asarray(chosen * [camera.fx_px, camera.fy_px] + [camera.cx_px, camera.cy_px])
+    return camera.project(np.concatenate([chosen, np.ones_like(chosen[..., :1])], -1))
 
 
 def _cross(a: Array, b: Array) -> Array:
