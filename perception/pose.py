@@ -90,7 +90,7 @@ def ippe(corners_px: Array, opening_m: float, camera: Camera) -> tuple[Array, Ar
     Args:
         corners_px: (..., 4, 2) in gate order, of a pinhole; degenerate corners give arbitrary poses or NaN.
     """
-    x = (corners_px - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    x = camera.without_lens.rays(corners_px)
     p, a, b, gh = square_homography(x)
     w = 1 + gh.sum(-1, keepdims=True) / 2
     centre = (p + (a + b) / 2) / w
@@ -141,10 +141,9 @@ class PositionFix(NamedTuple):
 
 
 def rays(px: Array, camera: Camera) -> Array:
-    """Return unit directions (..., 3), camera RDF, of pixels (..., 2)."""
-    x = (px[..., 0] - camera.cx_px) / camera.fx_px
-    y = (px[..., 1] - camera.cy_px) / camera.fy_px
-    ray = np.stack([x, y, np.ones_like(x)], -1)
+    """Return unit directions (..., 3), camera RDF, of a pinhole's pixels (..., 2)."""
+    tangents = camera.without_lens.rays(px)
+    ray = np.concatenate([tangents, np.ones_like(tangents[..., :1])], -1)
     return np.asarray(ray / np.linalg.norm(ray, axis=-1, keepdims=True))
 
 
