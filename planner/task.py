@@ -230,9 +230,8 @@ class Task:
         return self.options.see if self.options.see_by_gate is None else self.options.see_by_gate[i]
 
     def is_tight(self, gate: Gate) -> bool:
-        return is_tight(
-            gate, self.vehicle.radius_m, TIGHT_M if self.options.margin_m is None else self.options.margin_m
-        )
+        least_m = TIGHT_M if self.options.margin_m is None else self.options.margin_m
+        return is_tight(gate, self.vehicle.radius_m, least_m)
 
     def is_slot(self, gate: Gate) -> bool:
         """Whether it is passed tilted: too narrow for that sphere, not for the body's thinnest side."""
