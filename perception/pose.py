@@ -142,7 +142,7 @@ class PositionFix(NamedTuple):
 
 def rays(px: Array, camera: Camera) -> Array:
     """Return unit directions (..., 3), camera RDF, of a pinhole's pixels (..., 2)."""
-    tangents = camera.without_lens.rays(px)
+    tangents = (px - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
     ray = np.concatenate([tangents, np.ones_like(tangents[..., :1])], -1)
     return np.asarray(ray / np.linalg.norm(ray, axis=-1, keepdims=True))
 
