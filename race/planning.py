@@ -140,7 +140,7 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
     seen, controller = any(gate.visible for gate in task.gates) and not slots, TRACKING if slots else CONTOURING
     flights = [("3", NO_ESTIMATOR, 0)] + [("projected", DEFAULT, seed) for seed in SEEDS if seen]
     speed_m_s = float(np.linalg.norm(plan.x[:, V], axis=1).max())
-    needed_m = task.radius_m + min(KEPT * task.margin_m, KEPT_M)
+    needed_m = task.vehicle.radius_m + min(KEPT * task.margin_m, KEPT_M)
     trial = Trial(0, len(task.gates), needed_m, options.reserve, speed_m_s)
     for number, (setting, estimator, seed) in enumerate(flights):
         if sys.stderr.isatty():

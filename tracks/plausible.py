@@ -69,9 +69,8 @@ def _fit(before: Array, after: Array, facing: list[int], yaws: Array) -> Array:
 def _on_vehicle(vehicle: Vehicle) -> list[str]:
     camera, imu, lines = vehicle.camera, vehicle.imu, []
     if camera.height_px > 1.2 * camera.width_px:
-        lines.append(
-            f"camera: {camera.width_px} x {camera.height_px} px is upright; are width_px and height_px swapped?"
-        )
+        size = f"{camera.width_px} x {camera.height_px} px"
+        lines.append(f"camera: {size} is upright; are width_px and height_px swapped?")
     if 0 < abs(camera.tilt_deg) < TILT_DEG and camera.doubt is None:
         lines.append(f"camera.tilt_deg: {camera.tilt_deg:g} is taken in degrees, not radians")
     if imu.gyro_noise_rad_s > NOISE_RAD_S:
