@@ -89,8 +89,6 @@ class SimulatorSettings:
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         link, rivals = self.link, self.rivals
-        if link.bind and link.bind == link.client:
-            raise UserError(f"link.bind and link.client are one address, {link.bind}: choose another")
         if link.lockstep and link.realtime != 1.0:
             raise UserError("--lockstep and link.realtime exclude each other: in lock-step the client sets the pace")
         if rivals.pilots == 1 and rivals != MultiVehicleSettings():
