@@ -187,6 +187,15 @@ def driver(pilot, recorder):
         pipe.close()
 
 
+@pytest.mark.parametrize(("pace", "slow"), [(1.0, True), (2.0, True), (0.4, False)])
+def test_a_simulator_slower_than_real_time_is_no_slow_machine(dcl, recorder, pace, slow):
+    with driver(pilot_after_go(dcl, Phase.RACE), recorder) as live:
+        for k in range(100):
+            live._client.rates.admit(k / 24)
+            live._clock.reference(pace * k / 24, k / 24)
+        assert live._overloaded() is slow
+
+
 def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, recorder, monkeypatch):
     last_words = Farewell(10.0, "for no reason")
     monkeypatch.setattr(MavlinkClient, "receive", lambda *_: [(0.0, last_words)])
