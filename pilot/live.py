@@ -200,6 +200,7 @@ class LiveDriver:
         age = time.monotonic() - self._last_imu
         if pilot.go_t is None:
             commands = pilot.act()
+            self._client.rates.restart()  # idle set-points are fewer
         elif fresh or age > GAP_S:
             commands = pilot.act(pilot.estimator.t + age)
         for command in commands:

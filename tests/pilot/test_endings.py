@@ -194,6 +194,10 @@ def test_a_simulator_slower_than_real_time_is_no_slow_machine(dcl, recorder, pac
             live._client.rates.admit(k / 24)
             live._clock.reference(pace * k / 24, k / 24)
         assert live._overloaded() is slow
+        live._pilot.handshake.go_t = None
+        live._command(True)
+        live._pilot.handshake.go_t = 3.0
+        assert not live._overloaded(), "set-points before GO are no commands of the flight"
 
 
 def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, recorder, monkeypatch):
