@@ -172,9 +172,9 @@ def require_output(path: Path, *others: Path | str | None) -> None:
     holder = next(folder for folder in path.absolute().parents if folder.exists())
     if not holder.is_dir():
         raise FileError(f"{path}: cannot be written ({holder} is a file)")
-    if path.exists() and read_only(path.resolve()):
+    if path.exists() and read_only(path):
         raise FileError(f"{path}: cannot be written (is read-only)")
-    if not os.access(holder, os.W_OK | os.X_OK):
+    if not is_stream(path) and not os.access(holder, os.W_OK | os.X_OK):
         raise FileError(f"{path}: cannot be written (no permission in {holder})")
     for other in others:
         if other is not None and _same_file(path, Path(other)):
@@ -186,6 +186,11 @@ def _same_file(path: Path, other: Path) -> bool:
     with contextlib.suppress(OSError, RuntimeError, ValueError):  # a name that no file system accepts
         return path.resolve() == other.resolve() or path.samefile(other)
     return False
+
+
+def is_stream(path: Path) -> bool:
+    """Check whether a path names a device or pipe, also through a link such as /dev/stdout, whose target may have no path."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_only(path: Path) -> bool:
@@ -226,14 +231,14 @@ def drafted(path: Path) -> Iterator[Path]:
 
     A link stays one, and the file that it names is replaced. A device or pipe is written to.
     """
-    path = path.resolve() if path.is_symlink() else path
     if path.exists() and read_only(path):
         raise PermissionError(errno.EACCES, "is read-only", str(path))
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
             yield (draft := Path(folder) / path.name)
             path.write_bytes(draft.read_bytes())
         return
+    path = path.resolve() if path.is_symlink() else path
     handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     draft = Path(name)

@@ -219,6 +219,10 @@ class RateGuard:
     def mean_hz(self) -> float:
         return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
+    def restart(self) -> None:
+        """Begin the mean anew."""
+        self._count = 0
+
     def admit(self, now: float) -> bool:
         recent = self._recent
         while recent and recent[-1] > now:

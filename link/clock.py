@@ -81,6 +81,11 @@ class StreamClock:
         return self._reference.rises
 
     @property
+    def pace(self) -> float:
+        """Pace of the reference's clock, s per s of the local one."""
+        return self._pace.pace
+
+    @property
     def sigma_s(self) -> float:
         """Standard deviation (s) of the last mapped stamp: common to all, since d_min_video is unknown; 0 for one clock."""
         return SIGMA_S * math.sqrt(1 + self.jumps) if self._held is not None else 0.0
@@ -152,13 +157,13 @@ class _Pace:
     """Pace of a stamping clock, s per s of the local clock: of the first interval of `PACE_S`, or of two that agree."""
 
     def __init__(self) -> None:
-        self._pace, self._candidate = 1.0, math.nan
+        self.pace, self._candidate = 1.0, math.nan
         self._since: tuple[float, float] | None = None  # stamp and reception at the start of the interval
         self._origin = 0.0, 0.0  # a local time (s) and its paced one
 
     def paced(self, received: float) -> float:
         local, paced = self._origin
-        return paced + self._pace * (received - local)
+        return paced + self.pace * (received - local)
 
     def add(self, stamp: float, received: float) -> bool:
         """Process a datagram; return whether the pace has changed."""
@@ -169,10 +174,10 @@ class _Pace:
             return False
         pace, self._since = (stamp - self._since[0]) / passed, (stamp, received)
         agreed, self._candidate = math.isnan(self._candidate) or _same(pace, self._candidate), pace
-        if not agreed or not PACE_LEAST < pace < 1 / PACE_LEAST or _same(pace, self._pace):
+        if not agreed or not PACE_LEAST < pace < 1 / PACE_LEAST or _same(pace, self.pace):
             return False
         self._origin = received, self.paced(received)
-        self._pace = 1.0 if _same(pace, 1.0) else pace
+        self.pace = 1.0 if _same(pace, 1.0) else pace
         return True
 
 

@@ -82,8 +82,6 @@ class SimulatorSettings:
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         link, rivals = self.link, self.rivals
-        if link.bind and link.bind == link.client:
-            raise UserError(f"link.bind and link.client are one address, {link.bind}: choose another")
         if self.shot.file is None:
             require_usual(self.shot, ["pose"], "needs shot.file", "shot.")
         if link.lockstep and link.realtime != 1.0:

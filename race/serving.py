@@ -20,7 +20,7 @@ from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import parse_server
 from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks, imu_port
-from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
+from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable, returns
 from gate_racer.race.race_sim import VADR, ServedLinkSettings, SimulatorSettings
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.sitl import SitlController, firmware
@@ -156,9 +156,12 @@ def _next(address: Address, k: int) -> Address:
 def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Address, Address]:
     """Return the addresses of simulator, client and video. Raises UserError for a malformed or unreachable one."""
     own = parse_address(link.bind or "127.0.0.1", profile.simulator_port)
-    client = parse_address(link.client or "127.0.0.1", profile.mavlink_port)
-    video = parse_address(link.video or client[0], profile.video_port)
-    return own, reachable(client, own[0]), reachable(video, "0.0.0.0")
+    client = reachable(parse_address(link.client or "127.0.0.1", profile.mavlink_port), own[0])
+    video = reachable(parse_address(link.video or client[0], profile.video_port), "0.0.0.0")
+    for name, to in ("client", client), ("video", video):
+        if returns(to, own):
+            raise UserError(f"link.bind and link.{name} are one address, {to[0]}:{to[1]}: choose another")
+    return own, client, video
 
 
 def _cameras(

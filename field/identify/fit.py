@@ -358,15 +358,15 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
             break
     else:
         return
-    fall = "falls" if span_m_s2 < 0 else "hardly rises"
+    fall = "falls" if span_m_s2 < -least_m_s2 else "hardly rises"
     if whole < LITTLE:
         cause = "the throttle varies too little; fly throttle steps"
     elif may_rise:
         cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
     elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
         cause = "the flight only hovers; fly throttle steps"
-    elif log.velocity_only:
-        cause = "v_z must be positive downwards (NED)"
+    elif log.velocity_only and fall == "falls":
+        cause = "v_z must be positive downwards (NED), and the throttle not reversed"
     elif float(np.median(log.force_b[log.valid, 2])) > 0:
         cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
     else:

@@ -51,10 +51,13 @@ class ReportedRace:
         """Return the times of the gates passed of a course of `total` gates; None where the race status never had one.
 
         The count may lag. So the number of a gate, from 1, is at least the count beside its time, and one more than that of the
-        gate before, and than the count of any status before it was passed.
+        gate before, and than the count of any status before it was passed. A time at the finish is the last gate's.
         """
         passed, number = dict[int, float](), 0
+        end_s = np.inf if self.finish_s is None else self.finish_s - SAME_TIME_S
         for gate_s, beside in sorted(self._beside.items()):
+            if gate_s > end_s:
+                break
             before = max(count for t, count in self._counted if t < gate_s - SAME_TIME_S)
             number = max(beside, before + 1, number + 1)
             passed[number] = gate_s

@@ -150,13 +150,18 @@ MISTAKES = [
     ("throttle as DShot", {"throttle": lambda u: 48 + 1999 * u}, "but 0..1 is expected; in "),
     ("throttle as 16-bit counts", {"throttle": lambda u: 65535 * u}, "in 16-bit counts"),
     ("throttle -1..1", {"throttle": lambda u: 2 * u - 1}, "between -0.7 and 0.4, but 0..1 is expected"),
-    ("a throttle of another flight", {"thrust": lambda u: 12.0 + 0.0 * u}, "thrust hardly rises|thrust falls"),
+    ("a throttle without effect", {"thrust": lambda u: 12.0 + 0.0 * u}, "hardly rises .* only hovers"),
+    (
+        "a throttle of another flight",
+        {"thrust": lambda u: 12.0 + 3 * np.sin(0.1 * np.arange(len(u)))},
+        "the throttle must be what",
+    ),
     (
         "wings that carry",
         {"thrust": lambda u: GRAVITY + 40 * np.clip(u - 0.55, 0, None)},
         "from 9.* at throttle 0.1.* at 0.[456]",
     ),
-    ("a throttle that is reversed", {"throttle": lambda u: 1.0 - u}, "thrust falls"),
+    ("a throttle that is reversed", {"throttle": lambda u: 1.0 - u}, "falls .* not reversed"),
 ]
 
 

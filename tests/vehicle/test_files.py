@@ -198,6 +198,12 @@ def test_a_device_a_pipe_a_link_and_a_file_that_is_kept_are_not_replaced(tmp_pat
     files.write_file(tmp_path / "pipe", "told")
     assert os.read(reader, 10) == b"told" and (tmp_path / "pipe").is_fifo()
     os.close(reader)
+    ours, theirs = os.pipe()  # as /dev/stdout, a link to what has no path
+    files.require_output(Path(f"/dev/fd/{theirs}"))
+    files.write_file(Path(f"/dev/fd/{theirs}"), "told")
+    assert os.read(ours, 10) == b"told"
+    os.close(ours)
+    os.close(theirs)
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     files.write_file(tmp_path / "link", "new")
