@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from scipy.optimize import least_squares
 
 from gate_racer.benchmarks.tables import Result, conclude, script
@@ -92,7 +93,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, RecordedFl
     profile = replace(load_profile("dcl"), physics_hz=PHYSICS_HZ, race=None)
     simulator = Simulator(as_believed(track, replace(vehicle, imu=IDEAL)), profile, seed=0)
     controller = make_controller("tracking", plan, vehicle, track)
-    rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
+    rng, keep, off = default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
     rest_s = REST_S + rng.random() / profile.command_hz  # random phase of commands relative to samples
     samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()
 
@@ -177,7 +178,7 @@ class Data:
     true: dict[str, Array]  # constant states of the sensors by their names in `STATES`
 
 
-def drawn(trouble: Trouble, imu: ImuParameters, rng: np.random.Generator) -> dict[str, Array]:
+def drawn(trouble: Trouble, imu: ImuParameters, rng: Generator) -> dict[str, Array]:
     """Return the true values of the sensors' constant states by their names in `STATES`, and the rotation of the IMU's axes."""
     sizes = {name: ERROR[name].at.stop - ERROR[name].at.start for name in OF_SENSORS}
     true = {name: trouble.from_prior * STATES[name].prior * rng.normal(0, 1, size) for name, size in sizes.items()}
@@ -191,15 +192,15 @@ def drawn(trouble: Trouble, imu: ImuParameters, rng: np.random.Generator) -> dic
 
 def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Trouble, seed: int) -> Data:
     """Return one flight's data. The detector reports its noise correctly, apart from a common edge error of all gates."""
-    rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
-    true = drawn(trouble, imu, np.random.default_rng([seed, 9]))
+    rng, imu = default_rng([seed, 7]), trouble.imu or vehicle.imu
+    true = drawn(trouble, imu, default_rng([seed, 9]))
     samples = _inertial(record, _shaken(record, imu) if trouble.from_prior else imu, true, rng)
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.edge_offset_std_px).tolist())
     edge_px = float(rng.normal(0, GateAppearance().edge_offset_px))
     noise = replace(noise, sigma_px=stated, edge_offset_px=tuple(edge_px + value for value in noise.edge_offset_px))
-    start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
+    start, moved, wider = _elsewhere(track, imu, trouble, default_rng([seed, 8]))
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
@@ -219,19 +220,15 @@ def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Tr
 
 
 def _calibrated(camera: Camera, true: dict[str, Array]) -> Camera:
-    """Return the camera with its true mount and lens."""
     return calibrated(camera, BLANK.having(**{name: true[name] for name in OF_CAMERA}))
 
 
-def _inertial(
-    record: RecordedFlight, imu: ImuParameters, true: dict[str, Array], rng: np.random.Generator
-) -> list[Imu]:
+def _inertial(record: RecordedFlight, imu: ImuParameters, true: dict[str, Array], rng: Generator) -> list[Imu]:
     """Return the samples as the IMU reports them; repeated samples repeat their noise."""
     which, fresh_t = np.cumsum(record.fresh) - 1, record.t[record.fresh]
     R_sb = matrix(exp(true["misaligned"])).T
-    accel, gyro = (
-        np.array(values) @ R_sb.T for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True)
-    )
+    accel = np.array([sample.accel for sample in record.samples]) @ R_sb.T
+    gyro = np.array([sample.gyro for sample in record.samples]) @ R_sb.T
     old_t = fresh_t - true["accel_delay"]
     accel = np.stack([np.interp(old_t, fresh_t, f) for f in accel[record.fresh].T], axis=1)[which]
     accel = accel * (1 + true["s_a"]) + true["b_a"] + imu.accel_noise_m_s2 * rng.normal(0, 1, accel.shape)[which]
@@ -250,9 +247,7 @@ def _shaken(record: RecordedFlight, imu: ImuParameters) -> ImuParameters:
     )
 
 
-def _elsewhere(
-    track: Track, imu: ImuParameters, trouble: Trouble, rng: np.random.Generator
-) -> tuple[Start, Array, Array]:
+def _elsewhere(track: Track, imu: ImuParameters, trouble: Trouble, rng: Generator) -> tuple[Start, Array, Array]:
     """Return the pad as given to the estimators, and the true gates' offsets (G, 3) and wider openings (G,), m, off the map."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
@@ -269,7 +264,7 @@ def _elsewhere(
     return start, moved, sigma[3] * rng.normal(0, 1, len(moved))
 
 
-def _phantom(rng: np.random.Generator, vehicle: Vehicle) -> Detection:
+def _phantom(rng: Generator, vehicle: Vehicle) -> Detection:
     """Draw a false detection: a square at random in the image."""
     side = rng.uniform(15, 80)
     middle = rng.uniform([side, side], [vehicle.camera.width_px - side, vehicle.camera.height_px - side])

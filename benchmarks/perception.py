@@ -25,10 +25,12 @@ from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from gate_racer.benchmarks.tables import ROOT, Result, conclude, script
 from gate_racer.common.errors import exit_code
 from gate_racer.common.images import decode_image
+from gate_racer.model.quadrilateral import area_px2
 from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector
@@ -76,9 +78,7 @@ class Opening:
     @property
     def size_px(self) -> float:
         """Smaller of width and height, px; 0 unless all corners are ahead."""
-        a, b = self.corners_px[2] - self.corners_px[0], self.corners_px[3] - self.corners_px[1]
-        area = abs(a[0] * b[1] - a[1] * b[0]) / 2
-        return float(np.nan_to_num(area / max(self.longest_px, 1e-9)))
+        return float(np.nan_to_num(area_px2(self.corners_px) / max(self.longest_px, 1e-9)))
 
     @property
     def longest_px(self) -> float:
@@ -102,12 +102,10 @@ class BenchmarkShot:
     pose: tuple[Array, Array]
 
 
-def flight(
-    plan: Plan, track: Track, vehicle: Vehicle, style_name: str, seed: int, frames: int
-) -> Iterator[BenchmarkShot]:
+def flight(plan: Plan, track: Track, vehicle: Vehicle, style: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
     """Yield images along the plan, uniform in time, with random errors of the pose."""
-    rng, camera = np.random.default_rng([seed, 7]), vehicle.camera
-    with closing(_Photographer(track, vehicle, load_style(style_name), seed)) as photographer:
+    rng, camera = default_rng([seed, 7]), vehicle.camera
+    with closing(_Photographer(track, vehicle, load_style(style), seed)) as photographer:
         for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
             x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
             p_wb = x[:3] + rng.normal(0, ASTRAY_M, 3)
@@ -120,7 +118,7 @@ def flight(
             yield photographer.shot(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
 
 
-def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:
+def pose(gate: Gate, tilt_deg: float, rng: Generator) -> tuple[Array, Array]:
     """Draw a body pose 1.8 to 45 m in front of a gate, with the camera roughly towards it: p_wb (3,) m, q_wb (4,)."""
     back = float(np.exp(rng.uniform(np.log(1.8), np.log(45.0))))
     side, up = rng.uniform(-0.5, 0.5, 2) * back
@@ -131,10 +129,10 @@ def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, 
     return gate.p_wg + gate.R_wg @ [-back, side, up], np.array(q_wb)
 
 
-def approaches(track: Track, vehicle: Vehicle, style_name: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
+def approaches(track: Track, vehicle: Vehicle, style: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
     """Yield images of gates from poses in front of them, uniform in the logarithm of the range."""
-    rng, gates = np.random.default_rng([seed, 11]), drawn_gates(track)
-    with closing(_Photographer(track, vehicle, load_style(style_name), seed)) as photographer:
+    rng, gates = default_rng([seed, 11]), drawn_gates(track)
+    with closing(_Photographer(track, vehicle, load_style(style), seed)) as photographer:
         for n in range(frames):
             p_wb, q_wb = pose(gates[int(rng.integers(len(gates)))], vehicle.camera.tilt_deg, rng)
             v_w, omega_b = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
@@ -168,9 +166,8 @@ class _Photographer:
 def _near_faces(labels: Labels, rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
     """Return the nominal corners (K, 4, 2) px of the near faces of labelled gates; NaN behind the camera."""
     eye_w, R_wc = camera.pose(p_wb, q_wb)
-    apart_m = np.abs(
-        np.linalg.norm(rims.p_wg - p_wb, axis=-1) - labels.range_m[:, None]
-    )  # gates are told by their ranges
+    # Gates are told by their ranges.
+    apart_m = np.abs(np.linalg.norm(rims.p_wg - p_wb, axis=-1) - labels.range_m[:, None])
     gate = apart_m.argmin(-1) if len(apart_m) else np.zeros(0, int)
     corners_c = (rims.near_face(gate, np.broadcast_to(eye_w, (len(gate), 3))) - eye_w) @ R_wc
     ahead = corners_c[..., 2:] > AHEAD_M
@@ -246,7 +243,7 @@ class DetectionTally:
     """Statistics of one detector on one set of images."""
 
     detector: Detector
-    rng: np.random.Generator
+    rng: Generator
     demanded: list[OpeningMatch] = field(default_factory=list)
     partial: list[OpeningMatch] = field(default_factory=list)
     true: int = 0
@@ -335,20 +332,16 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     demanded: dict[tuple[str, str], list[OpeningMatch]] = {}
     for course, style, shots, associator in image_sets(a, vehicle):
-        tallies = [
-            DetectionTally(open_detector(name, vehicle.camera), np.random.default_rng(a.seed)) for name in a.detectors
-        ]
+        tallies = [DetectionTally(open_detector(name, vehicle.camera), default_rng(a.seed)) for name in a.detectors]
         for shot in shots:
             for tally in tallies:
                 tally.look(shot, associator)
         for name, tally in zip(a.detectors, tallies, strict=True):
             rows.append({"detector": name, "course": course, "style": style} | tally.row())
             demanded.setdefault((name, style), []).extend(tally.demanded)
-    sizes = [
-        {"detector": name, "style": style} | row
-        for (name, style), all_of in demanded.items()
-        for row in by_size(all_of)
-    ]
+    sizes = []
+    for (name, style), found in demanded.items():
+        sizes += [{"detector": name, "style": style} | row for row in by_size(found)]
     conclude(a.json, *(Result.of(f"Detectors, {kind}", found, "", f"{a.seed}")
                        for kind, found in (("all sizes", rows), ("by size of the opening", sizes))))  # fmt: skip
 

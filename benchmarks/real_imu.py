@@ -103,13 +103,12 @@ def integral_error_deg(log: LoggedSignals) -> float:
     return float(np.degrees(np.sqrt((errors.magnitude() ** 2).mean())))
 
 
-def main() -> int:
+def main() -> None:
     parser = script(__doc__)
     parser.add_argument("logs", nargs="+", type=Path)
     a = parser.parse_args()
     rows = [flown(path) for path in a.logs]
     conclude(a.json, Result.of("Position errors on the IMU of real flights", rows, "", str(SEED)))
-    return 0
 
 
 if __name__ == "__main__":

@@ -107,12 +107,8 @@ def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
 
 def row(one: Calibration) -> dict[str, Any]:
     """Return the fractions of margins below the predicted quantiles, %, with the gates in the band."""
-    found: dict[str, Any] = {
-        "flights": one.name,
-        "finished": one.finished,
-        "of": one.flights,
-        "gates": len(one.gates) // 2,
-    }
+    found: dict[str, Any] = {"flights": one.name, "finished": one.finished, "of": one.flights}
+    found["gates"] = len(one.gates) // 2
     for part in one.margins:
         level = f"{100 * part.predicted:g} %"
         found |= {level: 100 * part.flown, f"{level} low": 100 * part.low, f"{level} high": 100 * part.high}

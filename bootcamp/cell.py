@@ -22,17 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gate_racer.bootcamp.program import error_in_flight, load_program, own_file, traceback_text
+from gate_racer.common import process
 from gate_racer.common.errors import UserError, one_line, say
-from gate_racer.common.process import (
-    Worker,
-    adopt_orphans,
-    descendants,
-    end_descendants,
-    end_forked_copies,
-    end_with_parent,
-    leave,
-    limit_memory,
-)
+from gate_racer.common.process import Worker, descendants, end_descendants, leave
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -148,10 +140,10 @@ def process_context() -> "SpawnContext | ForkServerContext":
 def confine(memory_bytes: int = MEMORY_BYTES) -> None:
     """Confine this process: ignore Ctrl-C, end with main, end what it starts, and limit memory and processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # main terminates this process
-    end_with_parent()
-    end_forked_copies()
-    adopt_orphans()
-    limit_memory(memory_bytes)
+    process.end_with_parent()
+    process.end_forked_copies()
+    process.adopt_orphans()
+    process.limit_memory(memory_bytes)
 
 
 class Cell(Worker):
@@ -252,13 +244,7 @@ def _read(pipe: Connection) -> bytes:
     return os.read(pipe.fileno(), TRACE_BYTES)
 
 
-def _confined(
-    main: Connection,
-    trace: Connection,
-    printed: Connection,
-    memory_bytes: int,
-    *arguments: Any,
-) -> None:
+def _confined(main: Connection, trace: Connection, printed: Connection, memory_bytes: int, *arguments: Any) -> None:
     confine(memory_bytes)
     if sys.platform != "win32":
         for stream in (sys.stdout, sys.stderr):

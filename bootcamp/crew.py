@@ -15,18 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 
-from gate_racer.bootcamp.api import Command, Report, Unreadable
-from gate_racer.bootcamp.cell import (
-    SENTINEL,
-    STARTED,
-    Cell,
-    Counts,
-    Failed,
-    counts,
-    own_work,
-    process_context,
-    unpacked,
-)
+from gate_racer.bootcamp import cell
+from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.cell import Cell, Counts, Failed, counts, own_work, process_context, unpacked
 from gate_racer.bootcamp.display import BrowserView
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.stages import STAGES, Job
@@ -145,8 +136,7 @@ class Crew:
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} has sent what is no message")
 
     def _take(self, name: str, data: bytes, tell: Callable[[Report], None]) -> None:
-        """Process a message of a worker, and pass its answer on."""
-        if data == STARTED:
+        if data == cell.STARTED:
             if name in FUNCTIONS:  # it loads the program, which may never end
                 self._members[name].busy_t = time.monotonic()
             return
@@ -161,8 +151,14 @@ class Crew:
             case _:
                 one = self._members[name]
                 one.busy_t, one.idle = None, True
-                if name == "simulation":
-                    self._observe(message.report, message.command, tell)
+                if name == "simulation":  # a step was flown, which ends the flight, or makes the next step due
+                    if self._realtime:
+                        self._due = (self._due or time.monotonic()) + self._step_s
+                    self.outcome.report = message.report
+                    self.judge.see(message.report, message.command)
+                    tell(message.report)
+                    if self.judge.end is not None:
+                        self._end(*self.judge.end)
                 elif name == "display" and message is not None and self._view is not None:
                     self._view.show(message)
                 for sink in NEXT[name] if message is not None else ():
@@ -171,16 +167,6 @@ class Crew:
                     inbox.append(data)
                 for receiver in (name, *NEXT[name]):
                     self._deliver(receiver)
-
-    def _observe(self, report: Report, command: Command | Unreadable | None, tell: Callable[[Report], None]) -> None:
-        """Judge a step of the simulation, which ends the flight, or makes the next step due."""
-        if self._realtime:
-            self._due = (self._due or time.monotonic()) + self._step_s
-        self.outcome.report = report
-        self.judge.see(report, command)
-        tell(report)
-        if self.judge.end is not None:
-            self._end(*self.judge.end)
 
     def _deliver(self, name: str) -> None:
         """Send an idle worker the next item, or after the last one the sentinel. After the end nothing is flown any more."""
@@ -191,12 +177,12 @@ class Crew:
         if one.inbox and due:
             data = one.inbox.popleft()
         elif one.ending:
-            data = SENTINEL
+            data = cell.SENTINEL
         elif flies and due and self._realtime:
             data = NO_COMMAND
         else:
             return
-        one.idle, one.busy_t = False, time.monotonic() if data != SENTINEL else None
+        one.idle, one.busy_t = False, time.monotonic() if data != cell.SENTINEL else None
         self._posts.submit(one.worker.pipe.send_bytes, data)
 
     def _look_around(self) -> None:
@@ -240,5 +226,4 @@ class Crew:
         self._posts.shutdown()
 
     def verdict(self) -> Judgement:
-        """Return the verdict on the flight, after its end."""
         return self.judge.verdict(self.outcome.end, self.outcome.cause, self.outcome.mistakes)

@@ -76,7 +76,6 @@ class BrowserView:
         return time.monotonic() - self._requested_t < GONE_S
 
     def show(self, jpeg: bytes) -> None:
-        """Show a JPEG, and keep it if it is due."""
         if self._shown % self._every == 0:
             self._kept.append(jpeg)
         self._shown += 1
@@ -85,7 +84,6 @@ class BrowserView:
         self._jpeg = jpeg
 
     def wait_opened(self, within_s: float = OPEN_S) -> bool:
-        """Wait until a browser has opened the page; return whether one has."""
         return self._opened.wait(within_s)
 
     def play(self, step_s: float) -> None:
@@ -136,12 +134,7 @@ def jpeg_of(frame: Image) -> bytes:
 
 
 def compose(
-    image: Image,
-    report: Report,
-    boxes: list[Box],
-    pads: list[Location],
-    trail: list[Location],
-    boundary_m: float,
+    image: Image, report: Report, boxes: list[Box], pads: list[Location], trail: list[Location], boundary_m: float
 ) -> Image:
     """Return the image with its boxes, and to its left a pane with the report and a map of the path."""
     seen = image.copy()
@@ -252,5 +245,4 @@ def landing_image(scenario: Scenario, report: Report) -> Image:
 
 
 def screenshot(path: Path, frame: Image) -> None:
-    """Write a PNG atomically."""
     write_file(path, cv2.imencode(".png", frame)[1].tobytes())

@@ -74,7 +74,6 @@ class SimulatedBody:
         return self._goal_w
 
     def descend(self) -> None:
-        """Land vertically."""
         self._goal_w, self._descending = np.array([*self._goal_w[:2], UNDERGROUND_M]), True
 
     def tick(self) -> None:
@@ -227,7 +226,6 @@ class Drone:
         return self.report(warning)
 
     def _refusal(self, command: Command | Unreadable) -> str:
-        """Return the reason for which a command is invalid now, or ""."""
         halted = self._status is Status.HALTED
         match command:
             case Null():
@@ -289,7 +287,6 @@ class Drone:
         self._body.head_for(goal_w)
 
     def _tick(self) -> None:
-        """Advance the body by one tick, and update the status."""
         if self._status in OVER:
             return
         before = self._body.p_w

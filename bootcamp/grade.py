@@ -89,7 +89,6 @@ class CellPlayer:
         self.looks = looks is True
 
     def answer(self, report: Report, image: Image | None) -> Answer | Failed:
-        """Return the program's answer to a report, or why there is none."""
         began = time.monotonic()
         try:
             self._cell.pipe.send((report, image))
@@ -123,7 +122,6 @@ class CellPlayer:
 
 
 def _play(desk: Desk, path: Path, scenario: Scenario) -> None:
-    """Answer reports, in the program's process."""
     player = Player(path, scenario)
     desk.answer(player.looks)
     for asked in desk:
@@ -148,7 +146,6 @@ def examine(exam: Exam, limits: Limits, look: Callable[[SoloStep, Drone], None] 
 
 
 def failed(reason: str, lasting: bool = True) -> Grade:
-    """Return the grade of an exam that was not flown to its end."""
     return Grade(Judgement(False, (reason,), Score()), lasting=lasting)
 
 
@@ -243,7 +240,6 @@ class GradeBook:
             self.add(number, result)
 
     def add(self, number: int, result: Grade) -> None:
-        """Add the grade of an exam, by its number, and a row."""
         self.grades[number] = result
         with self._path.open("a", encoding="utf-8", newline="") as file:
             key = self._keys[number] if result.lasting else ""

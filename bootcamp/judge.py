@@ -83,7 +83,10 @@ class Judge:
         if command is not None:
             self._commands[type(command).__name__] += 1
             if isinstance(command, Go):
-                found = go_mistakes(command, a, self._targets(before))
+                scenario = self._scenario
+                waypoint = [] if scenario.waypoint is None else [scenario.waypoint]
+                targets = [*waypoint, *before.route] if waypoint or scenario.route else list(scenario.pads)
+                found = go_mistakes(command, a, targets)
                 self._mistakes.update(f"{{}} times Go: {mistake}" for mistake in found)
 
     def _count(self, warning: str, command: Command | Unreadable | None) -> None:
@@ -97,12 +100,6 @@ class Judge:
         elif warning or not isinstance(command, Null | None):
             self._repeated = int(bool(warning))
         self._kind = kind or self._kind
-
-    def _targets(self, report: Report) -> list[Location]:
-        """Return the places to which a displacement may rightly lead."""
-        scenario = self._scenario
-        waypoint = [] if scenario.waypoint is None else [scenario.waypoint]
-        return [*waypoint, *report.route] if waypoint or scenario.route else list(scenario.pads)
 
     @property
     def end(self) -> tuple[ProgramEnd, str] | None:
@@ -136,7 +133,6 @@ class Judge:
         return Judgement(False, tuple(reasons), score, self._cause(last, mistakes))
 
     def _landing(self, last: Report) -> tuple[str, bool]:
-        """Return a description of the landing place, and whether it meets the goal."""
         place = target_of(self._scenario, last.position)
         if place is None:
             return "landed", True
@@ -146,7 +142,6 @@ class Judge:
         return (landed, True) if away <= within else (f"{landed}, at most {within:g} m are allowed", False)
 
     def _missing(self, last: Report) -> list[str]:
-        """Return the conditions of the goal that were not met."""
         goal, found = self._scenario.goal, list[str]()
         if goal.pass_gates and last.passed < len(last.gates):
             found.append(f"{last.passed} of {len(last.gates)} gates passed")
@@ -164,7 +159,6 @@ class Judge:
         return found
 
     def _cause(self, last: Report, mistakes: Counter[str] | None) -> str:
-        """Return the cause of the failure in one sentence, given the number of each mistake in boxes and places."""
         if last.status is Status.CRASHED:
             return _crash(last)
         landed = last.status is Status.LANDED
@@ -190,7 +184,6 @@ class Judge:
         return ""
 
     def _misplaced(self, last: Report) -> str:
-        """Describe a landing at a wrong place or time."""
         scenario, here = self._scenario, last.position
         if scenario.goal.land == "nearest_pad" and min(map(here.distance, scenario.pads)) < scenario.goal.within_m:
             return "landed on another pad than the one nearest to the waypoint"
@@ -207,23 +200,21 @@ class Judge:
         return ""
 
     def _motion(self, last: Report) -> str:
-        """Describe how the drone moved in a flight without a landing."""
         if +self._commands <= Counter(Null=self._commands["Null"]):
             return f"never commanded: `decide` returned Null() {self._commands['Null']} times"
         off = last.destination.distance(last.position)
         if last.status is Status.MOVING and last.speed < STILL_M_S and off < HELD_M:
             why = "wind holds it there" if self._scenario.conditions.wind_m_s else "it hangs there"
             return f"never halted: {off:.2f} m off its destination, {why}; Halt() halts it"
-        moved = "hovered" if math.dist(self._low, self._high) < STILL_M else self._course(last)
-        never = "" if self._commands["Land"] else ", and Land() was never commanded"
-        return f"{moved} for {last.step} steps{never}"
-
-    def _course(self, last: Report) -> str:
         start, here = self._start or last.position, last.position
         n, e = here.north - start.north, here.east - start.east
-        if math.hypot(n, e) < STRAIGHT * self._distance_m:
-            return f"flew {self._distance_m:.0f} m to and fro, to {_place(here)},"
-        return f"flew {POINTS[round(math.atan2(e, n) / (math.pi / 4)) % 8]}"
+        moved = f"flew {POINTS[round(math.atan2(e, n) / (math.pi / 4)) % 8]}"
+        if math.dist(self._low, self._high) < STILL_M:
+            moved = "hovered"
+        elif math.hypot(n, e) < STRAIGHT * self._distance_m:
+            moved = f"flew {self._distance_m:.0f} m to and fro, to {_place(here)},"
+        never = "" if self._commands["Land"] else ", and Land() was never commanded"
+        return f"{moved} for {last.step} steps{never}"
 
 
 def target_of(scenario: Scenario, position: Location) -> Location | None:

@@ -163,7 +163,6 @@ UNSEEN = "no box in {} images that show a pad"
 
 
 def sees_pad(report: Report, pads: Sequence[Location], pad_m: float) -> bool:
-    """Check whether a pad is wholly in view."""
     return any(_seen(report, pad, pad_m) for pad in pads)
 
 
@@ -249,7 +248,6 @@ def hints(path: Path) -> list[Hint]:
 
 
 def hint_lines(programs: Sequence[Path]) -> list[str]:
-    """Return the hints on several programs, as lines of text."""
     return [f"hint: {path}:{hint.line}: {hint.text}" for path in programs for hint in hints(path)]
 
 
@@ -327,7 +325,6 @@ def _reached(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -
 
 
 def _changed(node: ast.AST) -> list[str]:
-    """Return the names whose objects a node changes."""
     match node:
         case ast.Global(names=names):
             return names

@@ -84,7 +84,6 @@ class Program:
 
 
 def _command(returned: Any) -> Command | Unreadable:
-    """Convert a return value to a command of the API's own types."""
     if isinstance(returned, Go):
         numbers = (returned.north, returned.east, returned.up)
         if any(isinstance(n, bool) or not isinstance(n, int | float | np.number) for n in numbers):
@@ -108,7 +107,6 @@ def _numbers(answer: Any, names: Sequence[str], what: str) -> list[float] | str:
 
 
 def _box(answer: Any) -> Box | str:
-    """Return a box, or the reason for which it is none."""
     numbers = _numbers(answer, Box._fields, "a box has four numbers: left, top, right and bottom")
     if isinstance(numbers, str):
         return numbers
@@ -119,7 +117,6 @@ def _box(answer: Any) -> Box | str:
 
 
 def _place(answer: Any) -> Location | str:
-    """Return a place, or the reason for which it is none."""
     if answer is None:
         return "locate returned None: does every path through `locate` end in a `return`?"
     numbers = _numbers(answer, Location._fields, "a place has two numbers, north and east")

@@ -19,9 +19,8 @@ from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.grade import HEAD, Exam, Grade, GradeBook, Limits, grade, page, programs_in, row, summary
 from gate_racer.bootcamp.judge import ProgramEnd
 from gate_racer.bootcamp.mistakes import hint_lines
-from gate_racer.bootcamp.record import replay
 from gate_racer.bootcamp.scenario import Arena, Scenario, generate_track, make_scenario, write_track
-from gate_racer.bootcamp.stages import Job, log_of
+from gate_racer.bootcamp.stages import Job, replay
 from gate_racer.common.command import complain, remark, write_json
 from gate_racer.common.errors import UserError, say
 from gate_racer.common.files import require_output, write_file
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     job = Job(programs[0], scenario, settings.realtime, bool(settings.browser), stem)
     served = contextlib.closing(BrowserView(settings.browser, stem.name)) if job.browser else contextlib.nullcontext()
     with served as view:
-        print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
+        print(f"seed {seed}: {scenario.name}, log {job.file('.log')}", flush=True)
         if view is not None:
             remark(f"open {view.url} in a browser: the flight then begins, and is repeated until you close the page")
             view.wait_opened()
@@ -113,8 +112,7 @@ def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None
 
 
 def _tell_result(job: Job, crew: Crew, json_file: Path | None) -> None:
-    """Write and print the result of a flight."""
-    verdict, outcome, path = crew.verdict(), crew.outcome, job.stem.with_name(job.stem.name + ".json")
+    verdict, outcome, path = crew.verdict(), crew.outcome, job.file(".json")
     last, scenario = outcome.report, job.scenario
     told = vars(outcome) | vars(verdict) | {"cause": outcome.cause, "why": verdict.cause}
     told |= {
@@ -178,7 +176,7 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
         (remark if class_ else say)(row(exams[left[number]], result))
 
     limits = Limits(flight_s=settings.time_limit_s, memory_bytes=settings.memory_limit_mb << 20)
-    grade([exams[number] for number in left], min(os.cpu_count() or 1, len(left)), limits, tell)
+    grade([exams[number] for number in left], os.cpu_count() or 1, limits, tell)
     graded = dict[Path, list[tuple[Exam, Grade]]]()
     for number, exam in enumerate(exams):
         graded.setdefault(exam.program, []).append((exam, grades[number]))

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -141,7 +142,6 @@ def write_track(track: Track, folder: Path) -> Path:
     return path
 
 
-TASKS = Path(__file__).parent / "tasks.yaml"
 WALL_M = 5.0  # m from the boundary of destinations to the walls (chosen)
 HEADROOM_M = 20.0  # m from the flight's height to the ceiling (chosen)
 PADS_MAX = 3  # greatest number of pads
@@ -153,29 +153,16 @@ ROUTE_COUNT, ROUTE_APART_M = 5, 15.0  # number of places of a route, and their l
 
 
 @dataclass(frozen=True)
-class Goal(Limited):
+class Goal:
     """Goal of a scenario: place of the landing, and conditions to meet before."""
 
-    land: str = limited(choices=("pad", "nearest_pad", "waypoint", "anywhere"))
+    land: Literal["pad", "nearest_pad", "waypoint", "anywhere"]
     within_m: float = 0.0  # greatest distance of the landing from the target
     ignored_max: int | None = None  # greatest number of ignored commands; None: any
     loop_m2: float = 0.0  # least area of either loop of a figure of eight
     visit_all: bool = False  # whether to visit all places of the route
     tour_max: float = 0.0  # -, greatest length of the flight over the shortest tour; 0: any
     pass_gates: bool = False  # whether to pass all gates
-
-
-@dataclass(frozen=True)
-class ScenarioTask:
-    name: str
-    layout: str
-    goal: Goal
-    conditions: WorldConditions = field(default_factory=WorldConditions)
-
-
-@dataclass(frozen=True)
-class TaskList:
-    tasks: tuple[ScenarioTask, ...]
 
 
 @dataclass(frozen=True)
@@ -215,19 +202,14 @@ class Scenario:
         return tuple(found)
 
 
-@cache
-def tasks() -> dict[str, ScenarioTask]:
-    return {task.name: task for task in load(TASKS, TaskList).tasks}
-
-
 def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     """Return the scenario called `name`, drawn by a seed.
     Raises UserError for an unknown one, a negative seed, a world that is too small, and a step that is no multiple of a tick."""
-    if name not in tasks():
-        raise UserError(f"no scenario {name!r}; known: {', '.join(tasks())}")
+    if name not in TASKS:
+        raise UserError(f"no scenario {name!r}; known: {', '.join(TASKS)}")
     if seed < 0:
         raise UserError(f"seed {seed}: must not be negative")
-    world, task = world or load_world(), tasks()[name]
+    world, (layout, goal, own) = world or load_world(), TASKS[name]
     if world.drone == SIMULATED:
         hz = load_profile(PROFILE).physics_hz
         try:
@@ -235,9 +217,9 @@ def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
         except ValueError:
             told = f"a step of {world.step_s:g} s: must be a multiple of 1/{hz:g} s; --drone kinematic accepts any"
             raise UserError(told) from None
-    conditions = world.conditions or task.conditions
+    conditions = world.conditions or own
     world = replace(world, camera=replace(world.camera, tilt_deg=conditions.camera_tilt_deg))
-    return LAYOUTS[task.layout](Scenario(name, seed, world, task.goal, conditions))
+    return layout(Scenario(name, seed, world, goal, conditions))
 
 
 def _waypoint(base: Scenario) -> Scenario:
@@ -311,14 +293,24 @@ def _draw_waypoint(base: Scenario) -> Location:
     return Location(north, east)
 
 
-START_PAD, TEN_NORTH = Location(0.0, 0.0), Location(10.0, 0.0)
-LAYOUTS: dict[str, Callable[[Scenario], Scenario]] = {
-    "pad_below": lambda base: replace(base, pads=(START_PAD,)),
-    "ten_north": lambda base: replace(base, waypoint=TEN_NORTH, pads=(TEN_NORTH,)),
-    "waypoint": _waypoint,
-    "pads": _pads,
-    "pad_near": _pad_near,
-    "strip": _strip,
-    "route": _route,
-    "course": lambda base: replace(base, course=generate_track(base.seed, GATE_COUNT)),
+def _course(base: Scenario) -> Scenario:
+    return replace(base, course=generate_track(base.seed, GATE_COUNT))
+
+
+START_PAD, TEN_NORTH, CALM = Location(0.0, 0.0), Location(10.0, 0.0), WorldConditions()
+_pad_below = partial(replace, pads=(START_PAD,))
+_ten_north = partial(replace, waypoint=TEN_NORTH, pads=(TEN_NORTH,))
+# By name: what is laid out, when it is done, and what makes it hard.
+TASKS: dict[str, tuple[Callable[[Scenario], Scenario], Goal, WorldConditions]] = {
+    "detector": (_pad_below, Goal("pad", within_m=1.0), CALM),
+    "figure8": (_pad_below, Goal("pad", within_m=1.0, loop_m2=150.0), CALM),
+    "waypoint": (_waypoint, Goal("waypoint", within_m=1.0), CALM),
+    "pads": (_pads, Goal("nearest_pad", within_m=1.0), CALM),
+    "hear": (_ten_north, Goal("waypoint", within_m=1.0, ignored_max=0), CALM),
+    "distractors": (_pad_near, Goal("pad", within_m=1.0), WorldConditions(noise=12.0, distractors=6)),
+    "locate": (_pad_near, Goal("pad", within_m=0.6), WorldConditions(camera_tilt_deg=-72.0)),
+    "wind": (_waypoint, Goal("waypoint", within_m=0.3), WorldConditions(wind_m_s=7.0)),
+    "lost": (_strip, Goal("pad", within_m=1.0), WorldConditions(lost=0.5)),
+    "route": (_route, Goal("anywhere", visit_all=True, tour_max=1.1), CALM),
+    "gates": (_course, Goal("anywhere", pass_gates=True), CALM),
 }

@@ -1,18 +1,22 @@
-"""Work of each process of the ring, and the whole flight in one process.
+"""Work of each process of the ring, the whole flight in one process, and the log, which `replay` flies again.
 
 The ring: simulation, detection, geolocation, decision and back; and a display beside it, which cannot delay the others.
 Each worker answers the items that it is sent, up to the sentinel. A flight in one process, for grades and figures, draws images
 on demand only: drawing and detecting cost three times as much as flying.
+
+The log is JSON lines: the seed, then each step's command and a hash of the state. Python's floats survive it bit by bit.
 """
 
+import json
+import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from gate_racer.bootcamp.api import Box, Command, Location, Report, Status, Unreadable
+from gate_racer.bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
 from gate_racer.bootcamp.cell import Desk, Failed, counts
 from gate_racer.bootcamp.display import compose, jpeg_of, landing_image, screenshot
 from gate_racer.bootcamp.drone import Drone
@@ -20,8 +24,10 @@ from gate_racer.bootcamp.floor import GroundCamera
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
 from gate_racer.bootcamp.mistakes import UNSEEN, box_mistakes, place_mistakes, sees_pad
 from gate_racer.bootcamp.program import Program, error_in_flight, load_program, traceback_text
-from gate_racer.bootcamp.record import FlightRecord
-from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.bootcamp.scenario import Arena, Scenario, make_scenario
+from gate_racer.common.config import from_dict
+from gate_racer.common.errors import UserError
+from gate_racer.common.files import CAUSES, read_text
 from gate_racer.common.images import Film
 from gate_racer.sim.view.texture import Image
 
@@ -38,6 +44,9 @@ class Job:
     browser: bool  # whether images are wanted for browsers
     stem: Path  # common stem of all files of the flight
 
+    def file(self, suffix: str) -> Path:
+        return self.stem.with_name(self.stem.name + suffix)
+
 
 @dataclass(slots=True)
 class Packet:
@@ -52,7 +61,7 @@ class Packet:
 
 def simulation(desk: Desk, program: Path, job: Job) -> None:
     """Fly the drone, one step for each command, or for None if there is none in time."""
-    record = FlightRecord(log_of(job.stem), job.scenario)
+    record = FlightRecord(job.file(".log"), job.scenario)
     drone, camera = Drone(job.scenario), GroundCamera(job.scenario)
     report = drone.report()
     desk.answer(Packet(report, camera.frame(drone.p_wb, report)))
@@ -126,7 +135,7 @@ def display(desk: Desk, program: Path, job: Job) -> None:
     """Show each packet, as JPEG if browsers want it; save the last frame, after a landing with a view from above."""
     packet: Packet | None = None
     trail, scenario = list[Location](), job.scenario
-    film = Film(job.stem.with_name(job.stem.name + ".webm"), scenario.world.step_s)
+    film = Film(job.file(".webm"), scenario.world.step_s)
 
     def show(packet: Packet, image: Image, boxes: list[Box], step: int) -> Image:
         frame = compose(image, packet.report, boxes, packet.pads, trail, scenario.world.boundary_m)
@@ -145,18 +154,65 @@ def display(desk: Desk, program: Path, job: Job) -> None:
             if packet.report.status is Status.LANDED:
                 image, boxes = landing_image(scenario, packet.report), []
             frame = show(packet, image, boxes, packet.report.step + round(HOLD_S / scenario.world.step_s))
-            screenshot(job.stem.with_name(job.stem.name + ".png"), frame)
+            screenshot(job.file(".png"), frame)
     finally:
         film.close()
-
-
-def log_of(stem: Path) -> Path:
-    return stem.with_name(stem.name + ".log")
 
 
 STAGES: dict[str, Callable[[Desk, Path, Job], None]] = {  # in order of start and shutdown
     stage.__name__: stage for stage in (simulation, detection, geolocation, decision, display)
 }
+
+
+COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind in (Null, Go, Halt, Land, Unreadable)}
+
+
+class FlightRecord:
+    """Writer of the log, line by line, so that nothing is lost if the process dies."""
+
+    def __init__(self, path: Path, scenario: Scenario):
+        """Open the log and write its head. Raises UserError if the file cannot be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise UserError(f"log {path}: cannot be written ({error.strerror})") from None
+        self._write(seed=scenario.seed, scenario=scenario.name, world=asdict(scenario.world))
+
+    def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
+        recorded = None if command is None else [type(command).__name__, asdict(command)]
+        crc = zlib.crc32(image.data)
+        self._write(step=report.step, command=recorded, digest=digest, image=crc, warning=report.warning)
+
+    def _write(self, **fields: Any) -> None:
+        self._file.write(json.dumps(fields) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def replay(path: Path) -> int:
+    """Repeat a log's flight; return the number of steps, all bit-identical.
+    Raises UserError for a malformed log, or a step that differs."""
+    lines = read_text(path).splitlines()
+    if not lines:
+        raise UserError(f"{path}: empty, expected a line with the seed")
+    number = 1
+    try:
+        head = json.loads(lines[0])
+        world = from_dict(head["world"], Arena, f"{path}:1: world")
+        scenario = make_scenario(head["scenario"], head["seed"], world)
+        drone, camera = Drone(scenario), GroundCamera(scenario)
+        for number, line in enumerate(lines[1:], start=2):
+            entry = json.loads(line)
+            recorded = entry["command"]
+            report = drone.step(None if recorded is None else COMMANDS[recorded[0]](**recorded[1]))
+            image = camera.frame(drone.p_wb, report)
+            if (drone.digest(), zlib.crc32(image.data)) != (entry["digest"], entry["image"]):
+                raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
+    except CAUSES as error:
+        raise UserError(f"{path}:{number}: not a line of a flight log ({type(error).__name__}: {error})") from None
+    return len(lines) - 1
 
 
 @dataclass

@@ -42,12 +42,8 @@ def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within:
     add, unless_given = parser.add_argument, argparse.SUPPRESS
     if not within:
         parser.set_defaults(quiet=False, json=None)
-    add(
-        QUIET,
-        action="store_true",
-        default=unless_given,
-        help="print no progress and no remarks, only results and errors",
-    )
+    silent = "print no progress and no remarks, only results and errors"
+    add(QUIET, action="store_true", default=unless_given, help=silent)
     description = f"write {result.replace('%', '%%')} to FILE; with - to stdout, and all other output to stderr"
     add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=description)
 
@@ -114,7 +110,10 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 def _understood(parser: argparse.ArgumentParser, words: Sequence[str], keys: Collection[str]) -> list[str]:
     """Return the command line with `--track` as the command spells it, unless it means one of the `keys`."""
     options = {*parser._option_string_actions, *keys}
-    named = any(action.dest in TRACK_ARGUMENTS for action in parser._actions if not action.option_strings)
+    places = {action.dest: action.choices or () for action in parser._actions if not action.option_strings}
+    named = any(place in places for place in TRACK_ARGUMENTS)
+    if words and words[0][:1] != "-" and "--tracks" in options and not closest(words[0], places.get("command", ())):
+        words = ["--tracks", *words]
     understood: list[str] = []
     for word in words:
         if word in TRACK_OPTIONS and word not in options:

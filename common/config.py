@@ -24,6 +24,7 @@ YAML_BYTES, MARKS = 256 << 10, 20_000
 NODES, DEPTH = 50_000, 32  # most values of a file with aliases expanded, and levels of nesting; tracks have 400 and 6
 PARSED = 64  # documents cached, since a command reads its vehicle several times, each in tens of milliseconds
 KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
+shown = reprlib.repr  # a short representation of any value, for messages
 
 
 class ConfigError(FileError):
@@ -149,11 +150,6 @@ def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
     except Exception as error:
         path, reason = _first_cause(error)
         raise ConfigError(f"{where}: {path}: {reason}" if path else f"{where}: {reason}") from None
-
-
-def shown(value: Any) -> str:
-    """Return a short representation of any value, for messages."""
-    return reprlib.repr(value)
 
 
 def _number(value: Any, _: type) -> float:

@@ -101,9 +101,9 @@ def _shallow(value: Any) -> bool:
     return not level
 
 
-def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[list[str]]:
+def read_csv(path: Path, separator: str = ",") -> list[list[str]]:
     """Read the rows of a CSV file without blank lines and comments (#), fields stripped of blanks. Raises FileError."""
-    text = io.StringIO(read_text(path, most), newline=None)
+    text = io.StringIO(read_text(path), newline=None)
     lines = (line for line in text if line.strip() and not line.startswith("#"))
     rows, fields = [], 0
     try:
@@ -117,14 +117,14 @@ def read_csv(path: Path, most: int = TEXT_BYTES, separator: str = ",") -> list[l
     return rows
 
 
-def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file of at most `most` bytes, unpacked. Raises FileError: missing, malformed or larger."""
-    data = read_bytes(path, most)
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of an .npz file of at most ARRAY_BYTES, unpacked. Raises FileError: missing, malformed or larger."""
+    data = read_bytes(path, ARRAY_BYTES)
     with reading(path, "not a valid .npz file"):
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if sum(member.file_size for member in archive.infolist()) > most:
-                    raise ValueError(f"more than {most >> 20} MB unpacked")
+                if sum(member.file_size for member in archive.infolist()) > ARRAY_BYTES:
+                    raise ValueError(f"more than {ARRAY_BYTES >> 20} MB unpacked")
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
         except (EOFError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
@@ -172,9 +172,9 @@ def require_output(path: Path, *others: Path | str | None) -> None:
     holder = next(folder for folder in path.absolute().parents if folder.exists())
     if not holder.is_dir():
         raise FileError(f"{path}: cannot be written ({holder} is a file)")
-    if path.exists() and read_only(path.resolve()):
+    if path.exists() and read_only(path):
         raise FileError(f"{path}: cannot be written (is read-only)")
-    if not os.access(holder, os.W_OK | os.X_OK):
+    if not is_stream(path) and not os.access(holder, os.W_OK | os.X_OK):
         raise FileError(f"{path}: cannot be written (no permission in {holder})")
     for other in others:
         if other is not None and _same_file(path, Path(other)):
@@ -186,6 +186,11 @@ def _same_file(path: Path, other: Path) -> bool:
     with contextlib.suppress(OSError, RuntimeError, ValueError):  # a name that no file system accepts
         return path.resolve() == other.resolve() or path.samefile(other)
     return False
+
+
+def is_stream(path: Path) -> bool:
+    """Check whether a path names a device or pipe, also through a link such as /dev/stdout, whose target may have no path."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_only(path: Path) -> bool:
@@ -226,14 +231,14 @@ def drafted(path: Path) -> Iterator[Path]:
 
     A link stays one, and the file that it names is replaced. A device or pipe is written to.
     """
-    path = path.resolve() if path.is_symlink() else path
     if path.exists() and read_only(path):
         raise PermissionError(errno.EACCES, "is read-only", str(path))
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
             yield (draft := Path(folder) / path.name)
             path.write_bytes(draft.read_bytes())
         return
+    path = path.resolve() if path.is_symlink() else path
     handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     draft = Path(name)

@@ -29,8 +29,6 @@ def launch(module: str, name: str) -> int:
     for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
     os.environ[BACKEND] = "agg"
-    import sys
-
     from gate_racer.common.errors import exit_code, say
 
     if sys.argv[1:] == ["--version"]:

@@ -283,20 +283,16 @@ def real_time() -> Iterator[None]:
         if thread is not threading.current_thread() and thread.native_id is not None:
             prefer(thread.native_id)
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
-    prefer(niceness=PERIODIC)
-    timer: Any = None
-    if sys.platform == "win32":
-        timer = ctypes.WinDLL("winmm")
-    try:
-        if timer is not None:
-            timer.timeBeginPeriod(TIMER_MS)
-        yield
-    finally:
-        if timer is not None:
-            timer.timeEndPeriod(TIMER_MS)
-        prefer(niceness=before)
+    with contextlib.ExitStack() as at_end:
         if not frozen:
-            gc.unfreeze()
+            at_end.callback(gc.unfreeze)
+        at_end.callback(prefer, niceness=before)
+        prefer(niceness=PERIODIC)
+        if sys.platform == "win32":
+            timer = ctypes.WinDLL("winmm")
+            timer.timeBeginPeriod(TIMER_MS)
+            at_end.callback(timer.timeEndPeriod, TIMER_MS)
+        yield
 
 
 def prefer(thread: int = 0, niceness: int = BESIDE) -> None:

@@ -5,7 +5,7 @@ Each setting is a key. An option is the short form of a frequent one, and takes 
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import cache
 from math import inf
@@ -129,10 +129,7 @@ def _shown(value: Any) -> str:
 
 
 def add_settings(
-    parser: argparse.ArgumentParser,
-    settings: Any,
-    options: Mapping[str, Mapping[str, str]],
-    file: bool = True,
+    parser: argparse.ArgumentParser, settings: Any, options: Mapping[str, Mapping[str, str]], file: bool = True
 ) -> None:
     """Add `--config` (unless not `file`), `--set`, and options, in titled groups, of some keys of default settings."""
     parser.described = settings, options  # type: ignore[attr-defined]  # for the page of all settings
@@ -227,6 +224,13 @@ def require_allowed(settings: Any, where: str = "") -> list[Key]:
                 named = "" if names_both else f"{one.name} {told}: "
                 raise UserError(f"{where}{named}{objection}")
     return found
+
+
+def require_usual(settings: Any, names: Iterable[str], why: str, section: str = "") -> None:
+    """Raise UserError for a key of these that has not its default value, since it has no meaning here."""
+    for name in names:
+        if getattr(settings, name) != getattr(type(settings)(), name):
+            raise UserError(f"{section}{name}: {why}")
 
 
 def _merged(under: Any, over: Any) -> Any:

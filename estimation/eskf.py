@@ -18,42 +18,13 @@ from gate_racer.estimation.gyro_walk import CONTRADICTED, GyroWalk, accumulated
 from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
 from gate_racer.estimation.widths import COURSE, MOUNT, PriorWidths
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.model import measurements
+from gate_racer.model import measurements, reprojection, states
 from gate_racer.model.gate_offsets import GateOffsets
 from gate_racer.model.imu import LONGEST_STEP_S, ImuReading, plausible
 from gate_racer.model.kalman import FilterState, MeasurementModel, inflate_covariance, propagate, update
-from gate_racer.model.reprojection import (
-    CameraContext,
-    GateSighting,
-    Measured,
-    calibrated,
-    passing,
-    residual,
-    stack,
-    tempered,
-    turns,
-)
+from gate_racer.model.reprojection import CameraContext, GateSighting
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import (
-    B_A,
-    B_G,
-    DELAY,
-    EYE3,
-    FOCAL,
-    GATES_KEPT,
-    POSE,
-    READOUT,
-    S_A,
-    S_G,
-    THETA,
-    Noise,
-    Nominal,
-    P,
-    V,
-    doubt_in,
-    pad_attitude,
-    prior,
-)
+from gate_racer.model.states import DELAY, EYE3, FOCAL, POSE, READOUT, THETA, Noise, Nominal, P, V
 from gate_racer.model.strapdown import integrated
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.camera import Camera
@@ -89,7 +60,11 @@ class Propagator:
     def now(self) -> tuple[Nominal, ImuReading]:
         """Nominal state at the newest reading, and that reading."""
         if self._stale:
-            self._replay()
+            self._stale = False
+            x, last = self.state.x, self.state.reading
+            for k, (_, reading) in enumerate(self.since):
+                x, last = integrated(x, last, reading), reading
+                self.since[k] = x, reading
         return self.since[-1] if self.since else (self.state.x, self.state.reading)
 
     @property
@@ -131,13 +106,6 @@ class Propagator:
         growth: Array = np.asarray(sum(self.noise.growth(a, b) for a, b in pairwise(readings)))
         return propagate(self.state, x, reading, growth)
 
-    def _replay(self) -> None:
-        self._stale = False
-        x, last = self.state.x, self.state.reading
-        for k, (_, reading) in enumerate(self.since):
-            x, last = integrated(x, last, reading), reading
-            self.since[k] = x, reading
-
 
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which an attitude is an outlier
 TURNED_AFTER = 12  # images that contradict before the gyro is doubted
@@ -158,11 +126,11 @@ class ErrorStateEstimator(MapEstimator):
         reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         known = {"delay": camera.delay_s, "readout": camera.readout_s, "accel_delay": noise.imu.accel_delay_s}
         x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **known)
-        self.propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
+        self.propagator = Propagator(FilterState(x, states.prior(noise, look, start.q_wb), reading), noise)
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._positions: deque[tuple[float, Array, Array]] = deque(maxlen=ATTITUDES_KEPT)  # t, p_wb, v_w
-        self._turns = turns(camera)
+        self._turns = reprojection.turns(camera)
         self._offsets = GateOffsets(noise.known.map_m, noise.known.map_turn, look.edge_offset_m, start.p_wb)
         self._at_rest, self._image_age_s = True, 0.0
         self._samples = ImuSamples(reading, agility)
@@ -219,7 +187,7 @@ class ErrorStateEstimator(MapEstimator):
         """Set roll and pitch by gravity at rest; only the yaw is the track file's. The covariance refers to these axes."""
         x, q_level = self.delayed.x, levelled(self._rest.mean[0])
         q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
-        cov = pad_attitude(self.delayed.cov, self.noise, q_wb)
+        cov = states.pad_attitude(self.delayed.cov, self.noise, q_wb)
         self.propagator.correct(FilterState(replace(x, q_wb=q_wb), cov, self.delayed.reading))
 
     def imu(self, sample: Imu) -> bool:
@@ -250,8 +218,8 @@ class ErrorStateEstimator(MapEstimator):
             x, since = self.propagator.now[0], sample.t - self.t
             if self._at_rest or not plausible(sample) or since <= 0:
                 continue
-            accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
-            gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
+            accel = np.array(sample.accel) / (1 - x[states.S_A]) + x[states.B_A]
+            gyro = np.array(sample.gyro) / (1 - x[states.S_G]) + x[states.B_G]
             self.propagator.append(ImuReading(sample.t, accel, gyro, since, predicted=True))
             self._follow()
 
@@ -299,7 +267,7 @@ class ErrorStateEstimator(MapEstimator):
         return self._exposed(stamp, replace(self._on_map(), t=stamp))
 
     def _exposed(self, stamp: float, on_map: State) -> ExposureState:
-        return ExposureState(stamp, on_map, calibrated(self._camera, self.delayed.x), self.delayed.x.p_wb)
+        return ExposureState(stamp, on_map, reprojection.calibrated(self._camera, self.delayed.x), self.delayed.x.p_wb)
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self.delayed.reading.t != exposure.state.t:  # the filter has moved on since the prediction
@@ -307,22 +275,12 @@ class ErrorStateEstimator(MapEstimator):
             return 0
         fitting = self._see(exposure.stamp, sightings)
         if self.health.should_inflate(0 in fitting, unexplained + len(sightings)):
-            self._doubt()
+            # Doubt the pose after contradictory images, until they fit; after many, the gyro as well.
+            for block in (P, V):
+                self.propagator.correct(inflate_covariance(self.delayed, block, INFLATION))
+            if self.health.misfits >= TURNED_AFTER:
+                self._assume_walk(max(self._gyro_walk.density, CONTRADICTED))
         return len(fitting)
-
-    def _doubt(self) -> None:
-        """Doubt the pose after contradictory images, until they fit; after many, the gyro as well."""
-        for block in (P, V):
-            self.propagator.correct(inflate_covariance(self.delayed, block, INFLATION))
-        if self.health.misfits >= TURNED_AFTER:
-            self._assume_walk(max(self._gyro_walk.density, CONTRADICTED))
-
-    def _test_gyro(self, nearest: Measured) -> None:
-        """Compare densities of the attitude's walk by the residual of the nearest gate."""
-        T = self.delayed.x.t - self._corrected_t
-        G = accumulated(self.delayed, T)
-        known = self.noise.gross_share, self.noise.gross_px
-        self._assume_walk(self._gyro_walk.likeliest(self.delayed.cov, G, T, nearest, *known))
 
     def _assume_walk(self, density: float) -> None:
         """Set the density of the attitude's walk; a greater one counts since the last correction."""
@@ -337,11 +295,11 @@ class ErrorStateEstimator(MapEstimator):
 
     def calibration(self) -> Camera:
         state = self.delayed
-        return replace(calibrated(self._camera, state.x), doubt=doubt_in(state.cov))
+        return replace(reprojection.calibrated(self._camera, state.x), doubt=states.doubt_in(state.cov))
 
     def refocus(self, scale: float) -> None:
         self._camera = self._camera.zoomed(scale)
-        self._turns = turns(self._camera)
+        self._turns = reprojection.turns(self._camera)
         self._assume(FOCAL, max(self.delayed.cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2))
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
@@ -371,7 +329,7 @@ class ErrorStateEstimator(MapEstimator):
         while self._positions and self._positions[0][0] <= self.delayed.reading.t:
             t, p_wb, v_w = self._positions.popleft()
             x, reading = self.delayed.x, self.delayed.reading
-            a_w = matrix(x.q_wb) @ ((1 - x[S_A]) * (reading.accel - x[B_A])) + [0.0, 0.0, GRAVITY]
+            a_w = matrix(x.q_wb) @ x.force(reading) + [0.0, 0.0, GRAVITY]
             self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
         return True
 
@@ -397,21 +355,23 @@ class ErrorStateEstimator(MapEstimator):
         """Correct by the gates that pass the chi-square test, in one update; return their places in the order of range."""
         if not sightings:
             return []
-        near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
+        near = sorted(sightings, key=lambda sighting: sighting.range_m)[: states.GATES_KEPT]
         gates = [sighting.gate for sighting in near]
         self.propagator.correct(self._offsets.admit(gates, self.delayed))
         x, omega = self.delayed.x, self.delayed.x.rates(self.delayed.reading)
         context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
-        measured = stack(near, self._offsets.slots(gates), x, context)
-        self._test_gyro(measured.of([0]))
-        measured = tempered(self.delayed.cov, measured, self.noise.gross_share, self.noise.gross_px)
-        nis, singular = passing(self.delayed.cov, measured)
+        measured = reprojection.stack(near, self._offsets.slots(gates), x, context)
+        gross, walked_s = (self.noise.gross_share, self.noise.gross_px), x.t - self._corrected_t
+        G, nearest = accumulated(self.delayed, walked_s), measured.of([0])
+        self._assume_walk(self._gyro_walk.likeliest(self.delayed.cov, G, walked_s, nearest, *gross))
+        measured = reprojection.tempered(self.delayed.cov, measured, *gross)
+        nis, singular = reprojection.passing(self.delayed.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)
         if not nis:
             return []
         good = measured if len(nis) == len(near) else measured.of(list(nis))
-        if not self._update(lambda x: residual(x, context, good), good.R):
+        if not self._update(lambda x: reprojection.residual(x, context, good), good.R):
             return []
         for k in sorted(nis, reverse=True):  # the nearest last
             self._offsets.used(gates[k])
@@ -422,7 +382,6 @@ class ErrorStateEstimator(MapEstimator):
         return list(nis)
 
     def _widen(self) -> None:
-        """Widen the priors that the state contradicts."""
         try:
             self.propagator.correct(self.widths.test(self.delayed, self._offsets.constants()))
         except np.linalg.LinAlgError:

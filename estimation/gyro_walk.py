@@ -18,7 +18,7 @@ import numpy as np
 
 from gate_racer.model.kalman import FilterState
 from gate_racer.model.reprojection import Measured
-from gate_racer.model.states import B_A, EYE3, POSE, S_A, THETA, P, V, cross
+from gate_racer.model.states import EYE3, POSE, THETA, P, V, cross
 from gate_racer.vehicle.rotation import Array, matrix
 
 DENSITIES = np.array([0.0, 0.01, 0.03, 0.1])  # rad/s^0.5
@@ -66,7 +66,7 @@ def accumulated(state: FilterState, T: float) -> Array:
     The specific force is taken as that at the end: v' = C theta_w with C = -[f_w]x.
     """
     x, R_wb = state.x, matrix(state.x.q_wb)
-    C = -cross(R_wb @ ((1 - x[S_A]) * (state.reading.accel - x[B_A])))
+    C = -cross(R_wb @ x.force(state.reading))
     G = np.zeros((9, 9))
     G[P, P], G[P, V], G[V, V] = T**5 / 20 * C @ C.T, T**4 / 8 * C @ C.T, T**3 / 3 * C @ C.T
     G[P, THETA], G[V, THETA], G[THETA, THETA] = T**3 / 6 * C @ R_wb, T**2 / 2 * C @ R_wb, T * EYE3

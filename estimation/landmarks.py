@@ -173,7 +173,10 @@ class LandmarkEstimator(InertialOdometry, Mapper):
             if not near:
                 pairs[i] = self._discover(t, pose, fixes[i])
             elif not pairs and len(near) == 1 and self._tracks[near[0]].seen >= CONFIRMED:
-                self._recover(pose, fixes[i], near[0])
+                # Inflate the drift's covariance where a fix that can only be of this landmark misses it.
+                _, off = self._innovation(pose, fixes[i], near[0])
+                self._P[:3, :3] += float(off @ off) * np.eye(3)
+                self._P[3:6, 3:6] += float(off @ off) / RECOVERY_S**2 * np.eye(3)
         if pairs:
             self.health.used([])
         return {i: self._tracks[k].number for i, k in pairs.items()}
@@ -240,12 +243,6 @@ class LandmarkEstimator(InertialOdometry, Mapper):
         """Return whether two openings in one image do not overlap: they are two gates, however close."""
         near, far = sorted((one.z_w, other.z_w), key=np.linalg.norm)
         return float(np.linalg.norm(far * np.linalg.norm(near) / np.linalg.norm(far) - near)) > self._opening_m
-
-    def _recover(self, pose: Pose, fix: GateFix, k: int) -> None:
-        """Inflate the drift's covariance where a fix that can only be of landmark k misses it."""
-        _, off = self._innovation(pose, fix, k)
-        self._P[:3, :3] += float(off @ off) * np.eye(3)
-        self._P[3:6, 3:6] += float(off @ off) / RECOVERY_S**2 * np.eye(3)
 
     def _discover(self, t: float, pose: Pose, fix: GateFix) -> int:
         """Augment the state by m = p + z - d - R_wb (theta x z_b); return its place among the landmarks."""

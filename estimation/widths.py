@@ -100,9 +100,8 @@ class PriorWidths:
         own = np.isin(self._factor, list(factors))
         H, mean = np.eye(N)[self._rows[own]], self._mean[own]
         walked_s = state.x.t - (self._begun_t or state.x.t)
-        sigma = np.sqrt(self._variance[own] + walked_s * self._walk[own]) * [
-            self.width(one) for one in self._factor[own]
-        ]
+        widths = [self.width(one) for one in self._factor[own]]
+        sigma = np.sqrt(self._variance[own] + walked_s * self._walk[own]) * widths
         if COURSE in factors and len(gates.H):
             H, mean = np.concatenate([H, gates.H]), np.append(mean, np.zeros(len(gates.H)))
             sigma = np.append(sigma, self.width(COURSE) * gates.sigma)

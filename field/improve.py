@@ -7,9 +7,10 @@ its margins and the boldest that did not.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import FileError, read_json, reading
 from gate_racer.field.files import DIGITS, camera_of, combined, write_vehicle
 from gate_racer.field.identify.fit import Fit, identify
-from gate_racer.field.identify.signals import Signals, read_signals
+from gate_racer.field.identify.signals import read_signals
 from gate_racer.field.mapping.bundle import map_gates
-from gate_racer.field.mapping.flight import LoggedFlight, MapError, read_flight
+from gate_racer.field.mapping.flight import MapError, read_flight
 from gate_racer.field.mapping.run import moved as moved_to_pad
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.link.record import read_records
@@ -35,6 +36,7 @@ from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import Z95
 from gate_racer.vehicle.vehicle import Vehicle
 
+Content = TypeVar("Content")
 LAST, EXPLORED = 4, 2  # runs in use, and explorations tried, of which the newest of this course is used
 SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")  # the bulk of a log
 
@@ -66,13 +68,13 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
     for log in _newest(logs, f"{track}-*.mcap"):
         if len(runs) == LAST:
             break
-        last = dict(read_records(log, without=SAMPLES))  # of each topic
-        flight, verdict = last.get("/flight", {}), last.get("/referee")
-        course = flight.get("track"), flight.get("vehicle")
-        if course != (track, vehicle) or flight.get("plan_hash") not in known or not verdict:
-            continue
-        plan, about = known[flight["plan_hash"]]
         with reading(log):
+            last = dict(read_records(log, without=SAMPLES))  # of each topic
+            flight, verdict = last.get("/flight", {}), last.get("/referee")
+            course = flight.get("track"), flight.get("vehicle")
+            if course != (track, vehicle) or flight.get("plan_hash") not in known or not verdict:
+                continue
+            plan, about = known[flight["plan_hash"]]
             times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
             time_s = float(times[-1]) if verdict["status"] == "finished" else None
             reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
@@ -113,10 +115,7 @@ class Change:
 
 def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] = ()) -> tuple[Vehicle, list[Change]]:
     """Scale thrust and replace drag where the flights show a significant difference."""
-    signals = list[Signals]()
-    for log in [*(run.log for run in runs), *explored]:
-        with contextlib.suppress(UserError):
-            signals.append(read_signals(log))
+    signals = _readable([*(run.log for run in runs), *explored], read_signals)
     try:
         fit = identify(signals)
     except SignalError:
@@ -175,12 +174,13 @@ def better_track(
     runs: list[Run], track: Track, vehicle: Vehicle, plans: Path, explored: Sequence[Path] = ()
 ) -> tuple[Track, list[Change]]:
     """Move gates to the positions seen by all flights together, as in `map-track`, whichever map was flown by."""
-    flights = _readable([run.log for run in runs])
+    flights = _readable([run.log for run in runs], read_flight)
     size = next((gate for gate in track.gates if not gate.is_ball and gate.opening_m), None)
     if not flights or size is None:
         return track, []
     frame, found = GateFrame(size.opening_m, size.outer_m, size.depth_m), None
-    for more in [*([one] for one in _readable(explored)), []]:  # an exploration of another course shares no gate
+    seen = _readable(explored, read_flight)
+    for more in [*([one] for one in seen), []]:  # an exploration of another course shares no gate
         with contextlib.suppress(MapError, np.linalg.LinAlgError):
             found = map_gates([*flights, *more], vehicle, frame, GateAppearance())
             break
@@ -201,12 +201,12 @@ def better_track(
     return (_moved(track, moved, plans) if moved else track), changes
 
 
-def _readable(logs: Sequence[Path]) -> list[LoggedFlight]:
-    flights = []
+def _readable(logs: Sequence[Path], read: Callable[[Path], Content]) -> list[Content]:
+    found = list[Content]()
     for log in logs:
         with contextlib.suppress(UserError):
-            flights.append(read_flight(log, None))
-    return flights
+            found.append(read(log))
+    return found
 
 
 def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:

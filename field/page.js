@@ -6,25 +6,12 @@ const plain = value => typeof value === "string" ? value.replace(/[<>&]/g, c => 
   : Array.isArray(value) ? value.map(plain)
   : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plain(one)]))
   : value;
-const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%.()*+-;,=>?@^_`{|}~";
 const SCENE_PX = 1050;  // width that a course in 3-D takes at its given distance of the eye; narrower boxes show it from farther away
 let page;  // its data
 
-function bytesOf(text) {  // base 85, four bytes of five digits
-  const value = Object.fromEntries([...DIGITS].map((digit, k) => [digit.charCodeAt(0), k]));
-  const lacking = (5 - text.length % 5) % 5, all = text + "~".repeat(lacking);
-  const view = new DataView(new ArrayBuffer(all.length / 5 * 4));
-  for (let k = 0; k < all.length; k += 5) {
-    let number = 0;
-    for (let i = k; i < k + 5; i++) number = number * 85 + value[all.charCodeAt(i)];
-    view.setUint32(k / 5 * 4, number);
-  }
-  return new Uint8Array(view.buffer, 0, view.byteLength - lacking);
-}
-
 function unpacked(id) {  // the text in an element
-  const packed = new Blob([bytesOf(document.getElementById(id).textContent)]);
-  return new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), digit => digit.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
 async function load() {

@@ -17,9 +17,8 @@ from gate_racer.link.client import MavlinkClient
 from gate_racer.link.profile import load_profile
 from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.client import OPTIONS, SensorSocket, parse_server
-from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.desk import HeartbeatReceiver, ImuReceiver, SceneClient, SceneObject
-from gate_racer.link.rflysim.request import SENSORS, SensorRequest, imu_port
+from gate_racer.link.rflysim.desk import HeartbeatReceiver, ImuReceiver, SceneClient, SceneObject, imu_port
+from gate_racer.link.rflysim.request import SENSORS, SensorRequest, load_sensors
 from gate_racer.link.sockets import ANYWHERE, Address, LinkError, UdpEndpoint, listening_host, reachable
 from gate_racer.tracks.track import Track, gate_solids, load_track, of_obstacle
 from gate_racer.vehicle.rotation import as_vector, from_matrix, to_euler

@@ -13,22 +13,8 @@ from typing import Any, TypeVar
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link import messages, px4
-from gate_racer.link.mavlink import (
-    CLIENT,
-    IGNORE_ATTITUDE,
-    IGNORE_RATE,
-    IGNORE_THRUST,
-    RATES_RAD_S,
-    RIVAL,
-    Counters,
-    Framing,
-    SigningKey,
-    finite,
-    milliseconds,
-    scaled,
-    unit,
-)
+from gate_racer.link import mavlink, messages, px4
+from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
 from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint, is_autopilot
@@ -53,7 +39,7 @@ class ClientCodec:
         """Create it; `profile` defines the conventions, `counters` may be shared. With a key all messages must be signed."""
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
-        self.framing = Framing(*CLIENT, self.counters, key)
+        self.framing = Framing(*mavlink.CLIENT, self.counters, key)
         self._target = profile.system, profile.component
         self._race, self._texts = RaceReader(), px4.TextReader()
         imu, attitude = dialect.MAVLINK_MSG_ID_HIGHRES_IMU, dialect.MAVLINK_MSG_ID_ATTITUDE
@@ -76,13 +62,23 @@ class ClientCodec:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(packet):
                 if packet.system_status == dialect.MAV_STATE_POWEROFF:
                     return messages.Farewell(self._t, self._last_text or "no reason given")
-                return self._heartbeat(packet)
+                target = packet.get_srcSystem(), packet.get_srcComponent()
+                if target != self._target:
+                    self._target = target
+                    self._streams.forget()
+                mode = px4.mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
+                return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
             case dialect.MAVLink_attitude_message():
                 return self._attitude(packet)
             case dialect.MAVLink_highres_imu_message():
                 return self._imu(packet)
             case dialect.MAVLink_command_ack_message() if packet.command in self._acknowledged:
-                return self._ack(packet)
+                accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
+                if self.profile.offboard is None:
+                    return messages.Ack(self._t, accepted)
+                if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, mavlink.CLIENT[0]):
+                    return None  # in progress, or for another system
+                return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
             case dialect.MAVLink_statustext_message():
                 text = self._texts.read(packet)
                 self._last_text = text or self._last_text
@@ -96,14 +92,19 @@ class ClientCodec:
                 p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
                 return self._sound(messages.LocalPosition(packet.time_boot_ms / 1e3, p, v), *p, *v)
             case dialect.MAVLink_odometry_message():
-                return self._odometry(packet)
+                p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
+                rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
+                q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
+                omega_b = scaled(self.profile.signs.odometry_rates, rates)
+                found = q_wb and messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
+                return self._sound(found, *p, *v, *rates)
             case dialect.MAVLink_actuator_output_status_message():
                 a, b, c, d = packet.actuator[:4]
                 return self._sound(messages.Motors(packet.time_usec / 1e6, (a, b, c, d)), a, b, c, d)
             case dialect.MAVLink_collision_message() if packet.id in tuple(messages.Struck):
                 impulse = packet.horizontal_minimum_delta
                 return self._sound(messages.Collision(self._t, messages.Struck(packet.id), impulse), impulse)
-            case dialect.MAVLink_debug_float_array_message() if packet.name == RIVAL.decode():
+            case dialect.MAVLink_debug_float_array_message() if packet.name == mavlink.RIVAL.decode():
                 x, y, z, u, v, w = packet.data[:6]
                 rival = messages.RivalState(packet.time_usec / 1e6, packet.array_id, (x, y, z), (u, v, w))
                 return self._sound(rival, x, y, z, u, v, w)
@@ -114,22 +115,6 @@ class ClientCodec:
                 return self._race.read(packet, self._t)
         self.counters.unsupported += 1
         return None
-
-    def _heartbeat(self, packet: Any) -> messages.Heartbeat:
-        target = packet.get_srcSystem(), packet.get_srcComponent()
-        if target != self._target:
-            self._target = target
-            self._streams.forget()
-        mode = px4.mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
-        return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
-
-    def _ack(self, packet: Any) -> messages.Ack | None:
-        accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
-        if self.profile.offboard is None:
-            return messages.Ack(self._t, accepted)
-        if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, CLIENT[0]):
-            return None  # in progress, or for another system
-        return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
 
     def _sound(self, message: M | None, *values: float) -> M | None:
         """Return a message whose values are finite; else count it as invalid."""
@@ -156,14 +141,6 @@ class ClientCodec:
         self._t = packet.time_usec / 1e6
         return messages.Imu(self._t, accel, scaled(self.profile.signs.gyro, gyro))
 
-    def _odometry(self, packet: Any) -> messages.Odometry | None:
-        p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
-        rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
-        q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
-        omega_b = scaled(self.profile.signs.odometry_rates, rates)
-        found = q_wb and messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
-        return self._sound(found, *p, *v, *rates)
-
     def encode(self, command: messages.Command, t: float) -> bytes:
         """Return the datagram of a finite command, stamped t (s, simulator clock); the type mask marks what is ignored."""
         match command:
@@ -176,30 +153,24 @@ class ClientCodec:
                 number = self.profile.race.reset_command if self.profile.race else 0
                 return self._long(number, float(command.race))
             case messages.AttitudeTarget():
-                return self._attitude_target(command, t)
+                rad_s = self.profile.rates_rad_s_bit
+                mask = mavlink.IGNORE_ATTITUDE if command.by_rates else sum(mavlink.IGNORE_RATE)
+                mask |= mavlink.RATES_RAD_S if command.by_rates and rad_s else 0
+                mask |= mavlink.IGNORE_THRUST if command.keep_throttle else 0
+                rates = self.profile.gain(rad_s).to_wire(command.omega)
+                attitude = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
+                return self.framing.pack(dialect.MAVLink_set_attitude_target_message(*attitude))
             case messages.PositionTarget():
-                return self._position_target(command, t)
+                axes, turn = (*command.p, *command.v, *command.a), (command.yaw, command.yaw_rate)
+                by_bit = (*axes, 0.0, *turn)  # the one between asks for forces
+                mask = sum(1 << bit for bit, value in enumerate(by_bit) if value is None)
+                values = (value or 0.0 for value in (*axes, *turn))
+                position = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
+                return self.framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*position))
 
     def _long(self, number: int, *first: float) -> bytes:
         parameters = (*first, *[0.0] * (7 - len(first)))
         return self.framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
-
-    def _attitude_target(self, command: messages.AttitudeTarget, t: float) -> bytes:
-        rad_s = self.profile.rates_rad_s_bit
-        mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
-        mask |= IGNORE_THRUST if command.keep_throttle else 0
-        rates = self.profile.gain(rad_s).to_wire(command.omega)
-        fields = milliseconds(t), *self._target, mask, command.q_wb, *rates, command.throttle
-        return self.framing.pack(dialect.MAVLink_set_attitude_target_message(*fields))
-
-    def _position_target(self, command: messages.PositionTarget, t: float) -> bytes:
-        axes = (*command.p, *command.v, *command.a)
-        mask = sum(1 << bit for bit, value in enumerate(axes) if value is None)
-        turn = command.yaw, command.yaw_rate
-        mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
-        values = (value or 0.0 for value in (*axes, *turn))
-        fields = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
-        return self.framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*fields))
 
     def requests(self, now: float) -> list[bytes]:
         return [self._long(px4.SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
@@ -247,6 +218,10 @@ class RateGuard:
     @property
     def mean_hz(self) -> float:
         return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
+
+    def restart(self) -> None:
+        """Begin the mean anew."""
+        self._count = 0
 
     def admit(self, now: float) -> bool:
         recent = self._recent

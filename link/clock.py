@@ -29,17 +29,8 @@ from collections import deque
 from dataclasses import replace
 from math import isfinite
 
-from gate_racer.link.messages import (
-    Ack,
-    Collision,
-    Farewell,
-    Heartbeat,
-    Imu,
-    RaceStatus,
-    StatusText,
-    Telemetry,
-    TrackMap,
-)
+from gate_racer.link import messages
+from gate_racer.link.messages import Imu, RaceStatus, Telemetry
 from gate_racer.link.profile import Profile
 
 DRIFT = 1e-4  # s/s between two quartz clocks: 50 ppm each, the usual tolerance
@@ -88,6 +79,11 @@ class StreamClock:
     @property
     def slips(self) -> int:
         return self._reference.rises
+
+    @property
+    def pace(self) -> float:
+        """Pace of the reference's clock, s per s of the local one."""
+        return self._pace.pace
 
     @property
     def sigma_s(self) -> float:
@@ -161,13 +157,13 @@ class _Pace:
     """Pace of a stamping clock, s per s of the local clock: of the first interval of `PACE_S`, or of two that agree."""
 
     def __init__(self) -> None:
-        self._pace, self._candidate = 1.0, math.nan
+        self.pace, self._candidate = 1.0, math.nan
         self._since: tuple[float, float] | None = None  # stamp and reception at the start of the interval
         self._origin = 0.0, 0.0  # a local time (s) and its paced one
 
     def paced(self, received: float) -> float:
         local, paced = self._origin
-        return paced + self._pace * (received - local)
+        return paced + self.pace * (received - local)
 
     def add(self, stamp: float, received: float) -> bool:
         """Process a datagram; return whether the pace has changed."""
@@ -178,10 +174,10 @@ class _Pace:
             return False
         pace, self._since = (stamp - self._since[0]) / passed, (stamp, received)
         agreed, self._candidate = math.isnan(self._candidate) or _same(pace, self._candidate), pace
-        if not agreed or not PACE_LEAST < pace < 1 / PACE_LEAST or _same(pace, self._pace):
+        if not agreed or not PACE_LEAST < pace < 1 / PACE_LEAST or _same(pace, self.pace):
             return False
         self._origin = received, self.paced(received)
-        self._pace = 1.0 if _same(pace, 1.0) else pace
+        self.pace = 1.0 if _same(pace, 1.0) else pace
         return True
 
 
@@ -244,7 +240,10 @@ CHAIN_S = 0.1  # s, longest interval between two samples of a clock that was set
 TIMELINE_CONFIRM_S = 0.1  # s of consistent samples, by stamp and by reception, that show a clock that was set
 LEAST_STEP_S = 1e-3  # s, least step of the pilot's time over a change of the clock
 APART_S = 1.0  # s, largest difference of another message's stamp from the newest sample's: status is sent at 4 Hz
-UNSTAMPED = (Heartbeat, Ack, StatusText, Collision, TrackMap, Farewell)  # get the newest stamp, whatever it is
+# These get the newest stamp, whatever it is.
+UNSTAMPED = (
+    messages.Heartbeat, messages.Ack, messages.StatusText, messages.Collision, messages.TrackMap, messages.Farewell,
+)  # fmt: skip
 
 
 class Timeline:
@@ -284,12 +283,14 @@ class Timeline:
         if not isfinite(sample.t):
             self.refused += 1
             return []
-        if self._newest is None or self._follows(sample, received):
+        stamp, before = self._newest or (-math.inf, -math.inf)  # the first sample follows in any case
+        step, passed = sample.t - stamp, received - before
+        if 0.0 < step <= TIMELINE_STEP_S or 0.0 < RATE * step <= passed:
             self.refused += len(self._doubtful)
             self._doubtful.clear()
             self._newest = sample.t, received
             return [sample]
-        if self._newest[0] == sample.t:  # a copy, without information on the clock
+        if step == 0.0:  # a copy, without information on the clock
             self.refused += 1
             return []
         doubtful = self._doubtful
@@ -299,22 +300,12 @@ class Timeline:
         doubtful.append((sample, received))
         if min(sample.t - doubtful[0][0].t, received - doubtful[0][1]) < TIMELINE_CONFIRM_S:
             return []
-        return self._set_clock()
-
-    def _follows(self, sample: Imu, received: float) -> bool:
-        assert self._newest is not None
-        step, passed = sample.t - self._newest[0], received - self._newest[1]
-        return 0.0 < step <= TIMELINE_STEP_S or 0.0 < RATE * step <= passed
-
-    def _set_clock(self) -> list[Imu]:
-        assert self._newest is not None
-        (stamp, received), (first, first_received) = self._newest, self._doubtful[0]
-        passed = max(first_received - received, LEAST_STEP_S)
-        self._ahead_s += first.t - (stamp + passed)
+        first, first_received = doubtful[0]
+        self._ahead_s += first.t - (stamp + max(first_received - before, LEAST_STEP_S))
         self.clock_set += 1
-        samples = [sample for sample, _ in self._doubtful]
-        self._newest = samples[-1].t, self._doubtful[-1][1]
-        self._doubtful.clear()
+        samples = [one for one, _ in doubtful]
+        self._newest = sample.t, received
+        doubtful.clear()
         return samples
 
 

@@ -177,22 +177,16 @@ class Framing:
             if not 0 < size <= len(datagram):
                 self._counters.malformed += 1
                 break
-            message = self._decoded(datagram[:size])
-            if message is not None:
-                messages.append(message)
-            datagram = datagram[size:]
+            packet, datagram = datagram[:size], datagram[size:]
+            if self._signatures is not None and (refusal := self._signatures.refusal(packet)) is not None:
+                self._counters.unsigned += 1
+                self.refused.update([refusal])
+                continue
+            try:
+                messages.append(self._reader.decode(bytearray(packet)))
+            except dialect.MAVError:
+                self._counters.malformed += 1
         return messages
-
-    def _decoded(self, packet: bytes) -> Any:
-        if self._signatures is not None and (refusal := self._signatures.refusal(packet)) is not None:
-            self._counters.unsigned += 1
-            self.refused.update([refusal])
-            return None
-        try:
-            return self._reader.decode(bytearray(packet))
-        except dialect.MAVError:
-            self._counters.malformed += 1
-            return None
 
 
 def _packet_bytes(data: bytes) -> int:

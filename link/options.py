@@ -49,13 +49,13 @@ class LinkSettings:
     def opened(self, mavlink_port: int, video_port: int) -> Link:
         """Return the link, with the ports of a profile. Raises UserError for a malformed address, unknown host, or no key."""
         from gate_racer.link.mavlink import read_key
-        from gate_racer.link.sockets import listening_host, parse_address, parse_peer
+        from gate_racer.link.sockets import listening_host, parse_address, parse_peer, returns
 
         peer = parse_peer(self.peer) if self.peer else None
         mavlink = parse_address(self.listen or listening_host(peer), mavlink_port)
         video = parse_address(self.video or mavlink[0], video_port)
         signing = read_key(self.signing_key, time.time()) if self.signing_key else None
-        if peer is not None and peer == mavlink:
+        if peer is not None and returns(peer, mavlink):
             cure = "name the simulator's, such as port 14560"
             raise UserError(f"link.peer {self.peer}: is the address listened on; {cure}")
         return Link(mavlink, video, peer, signing)

@@ -56,12 +56,10 @@ class RateGain:
         return x, y, z
 
     def to_wire(self, omega: Vector) -> Vector:
-        x, y, z = (self._solved(s * w / g) for s, g, w in zip(self.sign, self.gain, omega, strict=True))
+        """Return the command for body rates: u of r = u (1 + k |u|), in the form without cancellation for small k."""
+        wanted = (s * w / g for s, g, w in zip(self.sign, self.gain, omega, strict=True))
+        x, y, z = (2 * r / (1 + math.sqrt(1 + 4 * self.growth_s * abs(r))) for r in wanted)
         return x, y, z
-
-    def _solved(self, r: float) -> float:
-        """Return u of r = u (1 + k |u|), in the form without cancellation for small k."""
-        return 2 * r / (1 + math.sqrt(1 + 4 * self.growth_s * abs(r)))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ MAIN_MODES = {
 }  # fmt: skip
 AUTO_MODES = {1: "READY", 2: "TAKEOFF", 3: "LOITER", 4: "MISSION", 5: "RTL", 6: "LAND", 8: "FOLLOW", 9: "PRECLAND"}
 OFFBOARD, LAND = (6, 0), (4, 6)  # main and sub-mode
-RESULT = "MAV_RESULT_"
 IN_PROGRESS = dialect.MAV_RESULT_IN_PROGRESS
 CHUNK = 50  # characters of one STATUSTEXT
 CHUNKED = 1  # STATUSTEXT.id of a text in several chunks; its first chunk separates it from the one before
@@ -40,7 +39,7 @@ def mode_name(custom: int) -> str:
 
 def result_name(result: int) -> str:
     known = dialect.enums["MAV_RESULT"].get(result)
-    return known.name.removeprefix(RESULT) if known is not None else f"result {result}"
+    return known.name.removeprefix("MAV_RESULT_") if known is not None else f"result {result}"
 
 
 class StreamRequests:

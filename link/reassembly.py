@@ -107,9 +107,8 @@ class Reassembler(Generic[F]):
             self.counters.inconsistent += 1
             del self._partials[chunk.key]
             return None
-        return self._close(partial) if complete else None
-
-    def _close(self, partial: _Partial) -> F:
+        if not complete:
+            return None
         first = self._newest = partial.first
         del self._partials[first.key]
         self._completed.append(first.key)

@@ -125,8 +125,12 @@ def read_records(
 
     Calls `report` at the end with the losses. Raises FileError if the file cannot be read, or is not an MCAP file.
     """
-    losses, data = Losses(), _mapped(path)
-    channels = _summarised(data)  # the chunk with the first mention may be lost
+    losses, data, channels = Losses(), _mapped(path), dict[int, Channel]()
+    # A complete file repeats its channels at its end; the chunk with the first mention may be lost.
+    with contextlib.suppress(*DAMAGE):
+        data.seek(0)
+        summary = SeekingReader(data, record_size_limit=RECORD_BYTES).get_summary()
+        channels |= summary.channels if summary is not None else {}
     for found in _found(data, losses):
         if isinstance(found, Channel):
             channels[found.id] = found
@@ -148,7 +152,7 @@ def read_records(
     report(path, losses)
 
 
-def _mapped(path: Path) -> io.BytesIO | mmap.mmap:
+def _mapped(path: Path) -> Any:  # a file in memory
     try:
         with path.open("rb") as file:
             empty = not os.fstat(file.fileno()).st_size
@@ -158,15 +162,6 @@ def _mapped(path: Path) -> io.BytesIO | mmap.mmap:
     if not MAGIC.startswith(data.read(len(MAGIC))):  # a shorter file was truncated within it
         raise FileError(f"{path}: is not an MCAP file")
     return data
-
-
-def _summarised(data: Any) -> dict[int, Channel]:
-    """Return the channels by number that a complete file repeats at its end."""
-    with contextlib.suppress(*DAMAGE):
-        data.seek(0)
-        summary = SeekingReader(data, record_size_limit=RECORD_BYTES).get_summary()
-        return dict(summary.channels) if summary is not None else {}
-    return {}
 
 
 def _found(data: Any, losses: Losses) -> Iterator[Channel | Message]:

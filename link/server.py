@@ -16,29 +16,14 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link import messages
-from gate_racer.link.mavlink import (
-    ACCEL_AND_GYRO,
-    IGNORE_ATTITUDE,
-    IGNORE_RATE,
-    IGNORE_THRUST,
-    RATES_RAD_S,
-    RIVAL,
-    UNMEASURED,
-    Counters,
-    Framing,
-    SigningKey,
-    finite,
-    milliseconds,
-    scaled,
-    unit,
-)
+from gate_racer.link import mavlink, messages
+from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import text_packets
 from gate_racer.link.race import map_messages, status_message
 from gate_racer.vehicle.rotation import to_euler
 
-ATTITUDE_BITS = sum(IGNORE_RATE) | RATES_RAD_S | IGNORE_THRUST | IGNORE_ATTITUDE
+ATTITUDE_BITS = sum(mavlink.IGNORE_RATE) | mavlink.RATES_RAD_S | mavlink.IGNORE_THRUST | mavlink.IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
 POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
 FRAMES = {
@@ -67,14 +52,14 @@ class Refusal:
 
 def attitude_target(message: Any, profile: Profile) -> messages.AttitudeTarget | Refusal:
     mask = message.type_mask
-    by_rates, no_thrust = bool(mask & IGNORE_ATTITUDE), bool(mask & IGNORE_THRUST)
+    by_rates, no_thrust = bool(mask & mavlink.IGNORE_ATTITUDE), bool(mask & mavlink.IGNORE_THRUST)
     if mask & ~ATTITUDE_BITS:
         return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~ATTITUDE_BITS} is not supported")
-    if by_rates and no_thrust and all(mask & ignore for ignore in IGNORE_RATE):
+    if by_rates and no_thrust and all(mask & ignore for ignore in mavlink.IGNORE_RATE):
         return Refusal(Fault.MASK, f"type mask {mask} ignores attitude, rates and thrust: at least one must be set")
     requested = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
-    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(requested, IGNORE_RATE, strict=True))
-    omega = profile.gain(bool(mask & RATES_RAD_S)).to_body((p, q, r))
+    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(requested, mavlink.IGNORE_RATE, strict=True))
+    omega = profile.gain(bool(mask & mavlink.RATES_RAD_S)).to_body((p, q, r))
     throttle = 0.0 if no_thrust else message.thrust
     if not finite((*omega, throttle)) or not (by_rates or finite(message.q)):
         return Refusal(Fault.NOT_FINITE, "SET_ATTITUDE_TARGET holds a field that is not finite")
@@ -152,23 +137,22 @@ class GroundStationServices:
                 self.mode = message.custom_mode
                 return []
             case dialect.MAVLink_command_long_message() if message.command == REQUEST_MESSAGE:
-                return self._requested(message.param1)
+                requested, known = message.param1, list[Any]()
+                if requested == dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION:
+                    known = [self._version()]
+                elif requested == dialect.MAVLINK_MSG_ID_HOME_POSITION and self._home is not None:
+                    known = [self._home_position()]
+                result = dialect.MAV_RESULT_ACCEPTED if known else dialect.MAV_RESULT_UNSUPPORTED
+                return [_ack(REQUEST_MESSAGE, result), *known]
             case dialect.MAVLink_command_long_message() if message.command == REQUEST_VERSION:
                 return [_ack(REQUEST_VERSION, dialect.MAV_RESULT_ACCEPTED), self._version()]
             case dialect.MAVLink_param_request_list_message():
                 return [self._parameter()]
             case dialect.MAVLink_param_request_read_message() | dialect.MAVLink_param_set_message():
                 index = getattr(message, "param_index", PARAMETER_INDEX_BY_NAME)
-                known = message.param_id == PARAMETER if index == PARAMETER_INDEX_BY_NAME else index == 0
-                return [self._parameter()] if known else []
+                ours = message.param_id == PARAMETER if index == PARAMETER_INDEX_BY_NAME else index == 0
+                return [self._parameter()] if ours else []
         return None
-
-    def _requested(self, number: float) -> list[Any]:
-        if number == dialect.MAVLINK_MSG_ID_AUTOPILOT_VERSION:
-            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), self._version()]
-        if number == dialect.MAVLINK_MSG_ID_HOME_POSITION and self._home is not None:
-            return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_ACCEPTED), self._home_position()]
-        return [_ack(REQUEST_MESSAGE, dialect.MAV_RESULT_UNSUPPORTED)]
 
     def _version(self) -> Any:
         nowhere = [0] * 8
@@ -191,8 +175,7 @@ def _ack(command: int, result: int) -> Any:
 Unflown = messages.ClientHeartbeat | messages.Hold | messages.TimesyncRequest | messages.UnknownCommand
 Request = messages.Command | Unflown
 HIT_IMPULSE = 1.0  # kg m/s, above which a collision has threat level 2
-HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
-LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
+LOW, HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_LOW, dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 SETPOINTS = (dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message)
 COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_message
 CONTROLS = (  # messages that ask for motion in other ways, and are not flown
@@ -231,8 +214,8 @@ class ServerCodec:
                 return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0, self._autopilot)]
             case messages.Imu():
                 self._gyro = message.gyro
-                values = (*message.accel, *scaled(signs.gyro, message.gyro), *UNMEASURED)
-                return [dialect.MAVLink_highres_imu_message(round(message.t * 1e6), *values, ACCEL_AND_GYRO)]
+                values = (*message.accel, *scaled(signs.gyro, message.gyro), *mavlink.UNMEASURED)
+                return [dialect.MAVLink_highres_imu_message(round(message.t * 1e6), *values, mavlink.ACCEL_AND_GYRO)]
             case messages.Attitude():
                 euler = scaled(signs.euler, to_euler(message.q_wb))
                 rates = scaled(signs.euler_rates, self._gyro)
@@ -241,7 +224,10 @@ class ServerCodec:
                 stamp = milliseconds(message.t)
                 return [dialect.MAVLink_local_position_ned_message(stamp, *message.p_wb, *message.v_w)]
             case messages.Odometry():
-                return [self._odometry(message)]
+                q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
+                about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
+                state, cov = (*message.p_wb, q, *message.v_b, *rates), [float("nan")] + [0.0] * 20  # unknown
+                return [dialect.MAVLink_odometry_message(*about, *state, cov, cov, message.resets % 256)]
             case messages.Motors():
                 outputs = [*message.outputs, *[0.0] * 28]
                 return [dialect.MAVLink_actuator_output_status_message(round(message.t * 1e6), 4, outputs)]
@@ -252,7 +238,11 @@ class ServerCodec:
                 return [dialect.MAVLink_collision_message(*hit)] * self.profile.collision_copies
             case messages.RivalState():
                 data = [*message.p_w, *message.v_w, *[0.0] * 52]
-                return [dialect.MAVLink_debug_float_array_message(round(message.t * 1e6), RIVAL, message.place, data)]
+                return [
+                    dialect.MAVLink_debug_float_array_message(
+                        round(message.t * 1e6), mavlink.RIVAL, message.place, data
+                    )
+                ]
             case messages.RaceStatus():
                 return [status_message(message)]
             case messages.TrackMap():
@@ -272,13 +262,6 @@ class ServerCodec:
                 return [*text_packets(text, dialect.MAV_SEVERITY_NOTICE), beat]
             case messages.HumanSticks():
                 return []  # sent over MSP only
-
-    def _odometry(self, message: messages.Odometry) -> Any:
-        signs = self.profile.signs
-        q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
-        about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
-        state, cov = (*message.p_wb, q, *message.v_b, *rates), [float("nan")] + [0.0] * 20  # unknown
-        return dialect.MAVLink_odometry_message(*about, *state, cov, cov, message.resets % 256)
 
     def timesync_reply(self, request: messages.TimesyncRequest, t: float) -> list[bytes]:
         """Return the reply with the simulator's time t (s), if the profile has one."""

@@ -130,6 +130,12 @@ def reachable(address: Address, bound_host: str) -> Address:
     return host, address[1]
 
 
+def returns(address: Address, bound: Address) -> bool:
+    """Return whether datagrams to a numeric address arrive at the socket that sends them, bound there."""
+    host, port = reachable(bound, ANYWHERE)
+    return address[1] == port > 0 and (address[0] == host or (host == ANYWHERE and address[0].startswith("127.")))
+
+
 def bind_udp(host: str, port: int) -> socket.socket:
     """Return a UDP socket bound exclusively to host:port; port 0 takes any free one. Raises LinkError if it cannot be bound."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -75,7 +75,7 @@ class GateSlots:
 
     def _begun(self, slot: int, near: int | None, shared: float, own_cov: Array, cov: Array) -> Array:
         """Return the covariance with `slot` at a share of the offset in slot `near`, and an own part (3, 3) m^2."""
-        cov, own, (edge, turn) = cov.copy(), block(slot), _edge_and_turn(slot)
+        cov, own, (edge, turn) = cov.copy(), block(slot), edge_and_turn(slot)
         if near is None:
             cov[own], cov[:, own] = 0.0, 0.0
         else:
@@ -90,7 +90,8 @@ class GateSlots:
         return cov
 
 
-def _edge_and_turn(slot: int) -> tuple[int, slice]:
+def edge_and_turn(slot: int) -> tuple[int, slice]:
+    """Return the index of the edges' offset of the gate in `slot`, and the slice of its rotation."""
     return EDGE_M.start + slot, slice(TURN.start + 2 * slot, TURN.start + 2 * slot + 2)
 
 
@@ -100,9 +101,7 @@ class GateOffsets(GateSlots):
     def __init__(self, sigma_m: float, turn_sigma: float, edge_sigma_m: float, pad_w: Array):
         super().__init__(sigma_m, turn_sigma, edge_sigma_m, pad_w)
         self._last: int | None = None  # slot of the gate used last
-        self._begun_from: dict[
-            int, tuple[int | None, float]
-        ] = {}  # by slot: that of which it has a share, and the share
+        self._begun_from: dict[int, tuple[int | None, float]] = {}  # by slot: of which it has a share, and the share
         self._relocated: dict[int, Array] = {}  # (3, 3) m^2, covariances of the places of relocated gates
         self.reference_cov = np.zeros((3, 3))  # m^2, of the place of the gate used last, if it was relocated
 
@@ -146,7 +145,7 @@ class GateOffsets(GateSlots):
         H, sigma = [np.zeros((0, N))], list[float]()
         for slot, (near, shared) in self._begun_from.items():
             rows = np.zeros((5, N))
-            rows[:3, block(slot)], rows[3:, _edge_and_turn(slot)[1]] = EYE3, np.eye(2)
+            rows[:3, block(slot)], rows[3:, edge_and_turn(slot)[1]] = EYE3, np.eye(2)
             if near is not None:
                 rows[:3, block(near)] = -shared * EYE3
             H.append(rows)
@@ -167,7 +166,7 @@ class GateOffsets(GateSlots):
     def _begin(self, slot: int, near: int | None, shared: float, own_cov: Array, state: FilterState) -> FilterState:
         """Initialise `slot` with a share of the offset in slot `near`, and an own part of covariance (3, 3) m^2."""
         self._begun_from = {k: begun for k, begun in self._begun_from.items() if slot not in (k, begun[0])}
-        values, (edge, turn) = state.x.values.copy(), _edge_and_turn(slot)
+        values, (edge, turn) = state.x.values.copy(), edge_and_turn(slot)
         values[block(slot)] = 0.0 if near is None else shared * values[block(near)]
         values[edge], values[turn] = 0.0, 0.0
         cov = self._begun(slot, near, shared, own_cov, state.cov)

@@ -10,7 +10,6 @@ from gate_racer.common.compiled import Image, compiled
 from gate_racer.vehicle.rotation import Array, Mask
 
 PREVIOUS, NEXT, OPPOSITE = [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]  # indices relative to a corner or side
-PARALLELOGRAM = np.array([0.5, -0.5, 0.5, -0.5])  # weights of the corners; zero sum for a parallelogram
 
 
 def square_homography(quads: Array) -> tuple[Array, Array, Array, Array]:
@@ -43,19 +42,17 @@ def side_lengths(quads: Array) -> Array:
     return np.asarray(np.linalg.norm(quads[..., NEXT, :] - quads, axis=-1))
 
 
+def area_px2(quads: Array) -> Array:
+    """Return the areas (...), px^2, of quads (..., 4, 2), by their diagonals."""
+    a, b = quads[..., 2, :] - quads[..., 0, :], quads[..., 3, :] - quads[..., 1, :]
+    return np.asarray(np.abs(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]) / 2)
+
+
 def is_convex(quads: Array) -> Mask:
     """Check which quads (..., 4, 2) are convex and clockwise."""
     along = quads[..., NEXT, :] - quads
     after = along[..., NEXT, :]
     return np.asarray((along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1))
-
-
-def skew_px(quads: Array) -> Array:
-    """Return the deviation (...) of quads (..., 4, 2) from a parallelogram: half of |c0 - c1 + c2 - c3|.
-
-    A square of side s px is s / f of its distance wide, so perspective alone contributes at most s^2 / (2 f).
-    """
-    return np.asarray(np.linalg.norm(PARALLELOGRAM @ quads, axis=-1))
 
 
 def first_corner(quad: Array) -> int:

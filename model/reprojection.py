@@ -20,28 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gate_racer.model.states import (
-    ARM,
-    CENTRE,
-    CROSS,
-    DELAY,
-    EDGE_M,
-    EDGE_PX,
-    FOCAL,
-    GATES,
-    RADIAL,
-    READOUT,
-    ROLL,
-    SCALE,
-    THETA,
-    TILT,
-    TURN,
-    YAW,
-    N,
-    Nominal,
-    P,
-)
-from gate_racer.vehicle.camera import Camera
+from gate_racer.model import states
+from gate_racer.model.gate_offsets import block, edge_and_turn
+from gate_racer.model.states import ARM, CENTRE, DELAY, FOCAL, RADIAL, READOUT, SCALE, THETA, N, Nominal, P
+from gate_racer.vehicle.camera import Camera, about_z
 from gate_racer.vehicle.rotation import Array, Mask, matrix, product, turn
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
@@ -69,7 +51,7 @@ class GateSighting:
 FALSE_ALARM = 1e-3  # -, share of true gates that the chi-square test rejects
 EACH = np.arange(4)  # corners of a gate
 NO_TURN = np.zeros(3)  # rad
-MOUNT = [YAW, TILT, ROLL]
+MOUNT = [states.YAW, states.TILT, states.ROLL]
 NEAR_M = 0.2  # m, least depth of a corner with a usable projection
 
 
@@ -153,11 +135,11 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     on_turn = -(by_p.reshape(G, 4, 2, 3) @ by_turn).reshape(G, 8, 2)
     for k, slot in enumerate(slots):
         rows = slice(8 * k, 8 * k + 8)
-        J[rows, GATES.start + 3 * slot : GATES.start + 3 * slot + 3] = -by_p[rows]
-        J[rows, TURN.start + 2 * slot : TURN.start + 2 * slot + 2] = on_turn[k]
+        J[rows, block(slot)] = -by_p[rows]
+        J[rows, edge_and_turn(slot)[1]] = on_turn[k]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
-    J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # by_b times [p_b]x
-    J[:, MOUNT] = (by_b @ ((from_camera @ CROSS).reshape(-1, 3, 3) @ axes)).reshape(-1, 3)
+    J[:, THETA] = theta = (by_b @ (p_b @ states.CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # by_b times [p_b]x
+    J[:, MOUNT] = (by_b @ ((from_camera @ states.CROSS).reshape(-1, 3, 3) @ axes)).reshape(-1, 3)
     J[:, ARM] = -by_b.reshape(-1, 3)
     J[:, FOCAL] = (nominal * along).ravel()
     J[0::2, CENTRE.start] = J[1::2, CENTRE.start + 1] = 1.0
@@ -165,21 +147,19 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     J[:, DELAY] = by_p @ x.v_w + theta @ context.omega_b
     row = np.clip((ideal[..., 1].ravel() + 0.5) / camera.height_px - 0.5, -0.5, 0.5)
     J[:, READOUT] = np.repeat(row, 2) * J[:, DELAY]
-    J[:, EDGE_PX] = outwards = outward(ideal).ravel()
+    J[:, states.EDGE_PX] = outwards = outward(ideal).ravel()
     own, by_edge_m = np.repeat(slots, 8), outwards * np.repeat(camera.fx_px / z, 2)
-    J[np.arange(8 * G), EDGE_M.start + own] = by_edge_m
-    px = ideal + (x[EDGE_PX] * outwards + x[EDGE_M][own] * by_edge_m + x[READOUT] * J[:, READOUT]).reshape(G, 4, 2)
+    J[np.arange(8 * G), states.EDGE_M.start + own] = by_edge_m
+    px = ideal + (
+        x[states.EDGE_PX] * outwards + x[states.EDGE_M][own] * by_edge_m + x[READOUT] * J[:, READOUT]
+    ).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
 
 
 def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
     """Return R_cb (3, 3) of the camera as mounted by x, and the axes of yaw, tilt and roll as columns (3, 3), body FRD."""
-    s, c = math.sin(x[YAW]), math.cos(x[YAW])
-    yawed = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    s, c = math.sin(x[TILT]), math.cos(x[TILT])
-    R_bc = yawed @ np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]) @ camera.R_bc
-    s, c = math.sin(x[ROLL]), math.cos(x[ROLL])
-    R_bc = R_bc @ np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    yawed, s, c = about_z(x[states.YAW]), math.sin(x[states.TILT]), math.cos(x[states.TILT])
+    R_bc = yawed @ np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]) @ camera.R_bc @ about_z(x[states.ROLL])
     return R_bc.T, np.stack([(0.0, 0.0, 1.0), yawed[:, 1], R_bc[:, 2]], axis=1)
 
 
@@ -207,7 +187,7 @@ def turns(camera: Camera) -> Array:
     """Return the rotation (3, N) rad, body FRD, of a ray near the optical axis by each error, to first order."""
     by = np.zeros((3, N))
     right, down, forward = camera.R_bc.T
-    by[:, THETA], by[2, YAW], by[1, TILT], by[:, ROLL] = np.eye(3), 1.0, 1.0, forward
+    by[:, THETA], by[2, states.YAW], by[1, states.TILT], by[:, states.ROLL] = np.eye(3), 1.0, 1.0, forward
     by[:, CENTRE] = np.stack([-down / camera.fx_px, right / camera.fy_px], axis=1)
     return by
 

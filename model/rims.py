@@ -16,14 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.model.quadrilateral import (
-    NEXT,
-    enlarged,
-    intersect_lines,
-    outward_normals,
-    rod_extent_px,
-    side_lengths,
-)
+from gate_racer.model import quadrilateral
+from gate_racer.model.quadrilateral import NEXT, enlarged, intersect_lines, outward_normals
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
@@ -51,7 +45,7 @@ class GateModel:
     def depth_extent_px(self, openings: Array) -> Array:
         """Return the extent (Q, 4) px of the gates' depth across each side of obliquely seen openings (Q, 4, 2)."""
         cx_px, cy_px = self.camera.cx_px - self.origin_px[0], self.camera.cy_px - self.origin_px[1]
-        return DEPTH_RATIO * rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
+        return DEPTH_RATIO * quadrilateral.rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
 
     def silhouettes(self, openings: Array, depth_extent_px: Array) -> Array:
         """Return silhouettes (Q, 4, 2) of the frames about openings (Q, 4, 2).
@@ -66,7 +60,7 @@ class GateModel:
 
     def frame_width_px(self, openings: Array) -> Array:
         """Return the greatest apparent widths (Q, 1) px of the frames about openings (Q, 4, 2)."""
-        return np.asarray((self.ratio - 1) / 2 * side_lengths(openings).max(-1, keepdims=True))
+        return np.asarray((self.ratio - 1) / 2 * quadrilateral.side_lengths(openings).max(-1, keepdims=True))
 
 
 NEAR_M = 0.2  # m, least depth of a corner with a usable projection

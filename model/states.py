@@ -156,6 +156,10 @@ class Nominal:
         """Return the body rates (3,) rad/s of a reading, corrected by the estimated bias and scale."""
         return np.asarray((1 - self[S_G]) * (reading.gyro - self[B_G]))
 
+    def force(self, reading: ImuReading) -> Array:
+        """Return the specific force (3,) m/s^2 of a reading, corrected likewise; body FRD."""
+        return np.asarray((1 - self[S_A]) * (reading.accel - self[B_A]))
+
     def plus(self, error: Array) -> "Nominal":
         """Return this state corrected by an error (N,)."""
         q = np.array(product(self.q_wb.tolist(), turn(*error[THETA].tolist())))

@@ -11,30 +11,30 @@ exact to first order. Compiled, as both run for every IMU sample.
 """
 
 import math
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from gate_racer.common.compiled import compiled
+from gate_racer.common.compiled import code_folder, compiled
+from gate_racer.model import states
 from gate_racer.model.imu import ImuReading
-from gate_racer.model.states import ERROR, MOVING, POSE, Nominal
+from gate_racer.model.states import ACCEL_DELAY, B_A, B_G, MOVING, POSE, S_A, S_G, THETA, Nominal, P, V
+from gate_racer.vehicle import rotation
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, product
 
-# Columns of F, repeated here: Numba's cache tracks changes of this file only, so they cannot be imported.
-P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))
+SOURCES = __file__, states.__file__, rotation.__file__
+kernel = partial(compiled, folder=code_folder(lambda: [Path(file) for file in SOURCES]))
 LEAST_S = 1e-3  # s between samples whose difference tells how rates change (chosen)
-ACCEL_DELAY = 15  # index of that error state, a literal for Numba; checked against the table
-COLUMNS = {"p": 0, "v": 3, "theta": 6, "b_a": 9, "b_g": 12, "accel_delay": 15, "s_a": 16, "s_g": 19}
-assert all(ERROR[name].at.start == begin for name, begin in COLUMNS.items())
 SIGNATURE = "(float64, float64, float64[::1], float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])"
 
 
 def integrated(x: Nominal, a: ImuReading, b: ImuReading) -> Nominal:
     """Integrate the state from a to b."""
     values = x.values.copy()
-    values[POSE.start : THETA.start], q = _integrated(
-        b.t - a.t, GRAVITY, x.q_wb, values[MOVING], a.accel, a.gyro, b.accel, b.gyro
-    )
+    moved, q = _integrated(b.t - a.t, GRAVITY, x.q_wb, values[MOVING], a.accel, a.gyro, b.accel, b.gyro)
+    values[POSE.start : THETA.start] = moved
     return Nominal(b.t, q, values)
 
 
@@ -44,7 +44,7 @@ def transition(x: Nominal, a: ImuReading, b: ImuReading) -> Array:
     return F
 
 
-@compiled("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])")
+@kernel("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])")
 def propagated(F: Array, cov: Array, q: Array) -> Array:
     """Return F P F' + Q (N, N) for the rows F (9, 22) that differ from the identity and the diagonal q (N,) of Q."""
     rows, columns = F.shape
@@ -62,12 +62,12 @@ def propagated(F: Array, cov: Array, q: Array) -> Array:
     return grown
 
 
-@compiled("float64[:, ::1](float64[::1])")
+@kernel("float64[:, ::1](float64[::1])")
 def _cross(a):
     return np.array([[0.0, -a[2], a[1]], [a[2], 0.0, -a[0]], [-a[1], a[0], 0.0]])
 
 
-@compiled("float64[:, ::1](float64[::1])")
+@kernel("float64[:, ::1](float64[::1])")
 def _matrix(q):
     w, x, y, z = q
     return np.array([
@@ -77,45 +77,39 @@ def _matrix(q):
     ])  # fmt: skip
 
 
-@compiled("float64[::1](float64[::1])")
+@kernel("float64[::1](float64[::1])")
 def _turn(phi):
-    """Return the quaternion (4,) of a rotation vector."""
     angle = math.sqrt(phi @ phi)
     s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
     return np.array([math.cos(angle / 2), s * phi[0], s * phi[1], s * phi[2]])
 
 
-@compiled("float64[:, ::1](float64[::1])")
+@kernel("float64[:, ::1](float64[::1])")
 def _turned(phi):
     return _matrix(_turn(phi))
 
 
-@compiled("float64[:, ::1](float64[::1])")
+@kernel("float64[:, ::1](float64[::1])")
 def _right(phi):
     """Return the Jacobian of exp on the right at a rotation vector, to fourth order."""
     across, angle2 = _cross(phi), phi @ phi
     return np.eye(3) - (1 / 2 - angle2 / 24) * across + (1 / 6 - angle2 / 120) * (across @ across)
 
 
-@compiled("float64[::1](float64, float64, float64[::1], float64[::1])")
+@kernel("float64[::1](float64, float64, float64[::1], float64[::1])")
 def _bend(dt, delay, w0, w1):
     """Return by how much body rates exceed their mean over the delay before, from two of them."""
     return 0.5 * delay / max(dt, LEAST_S) * (w1 - w0)
 
 
-@compiled("Tuple((float64[::1], float64[::1]))" + SIGNATURE)
+@kernel("Tuple((float64[::1], float64[::1]))" + SIGNATURE)
 def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     """Return position and velocity (6,) and attitude (4,) at b, from the states x (22,) and attitude q (4,) at a."""
     delay = x[ACCEL_DELAY]
     w0, w1 = (1 - x[S_G]) * (gyro_a - x[B_G]), (1 - x[S_G]) * (gyro_b - x[B_G])
     f0, f1 = (1 - x[S_A]) * (accel_a - x[B_A]), (1 - x[S_A]) * (accel_b - x[B_A])
-    c, i, j, k = _turn(0.5 * dt * (w0 + w1))
-    q1 = np.array([
-        q[0] * c - q[1] * i - q[2] * j - q[3] * k,
-        q[0] * i + q[1] * c + q[2] * k - q[3] * j,
-        q[0] * j - q[1] * k + q[2] * c + q[3] * i,
-        q[0] * k + q[1] * j - q[2] * i + q[3] * c,
-    ])  # fmt: skip
+    w, i, j, k = product(q, _turn(0.5 * dt * (w0 + w1)))
+    q1 = np.array([w, i, j, k])
     q1 /= math.sqrt(q1 @ q1)
     bend = _bend(dt, delay, w0, w1)
     older0, older1 = _turned(delay * (bend - w0)) @ f0, _turned(delay * (bend - w1)) @ f1
@@ -126,7 +120,7 @@ def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     return moved, q1
 
 
-@compiled("float64[:, ::1]" + SIGNATURE)
+@kernel("float64[:, ::1]" + SIGNATURE)
 def _transition(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     delay, gain_a, gain_g = x[ACCEL_DELAY], 1 - x[S_A], 1 - x[S_G]
     w0, w1 = gain_g * (gyro_a - x[B_G]), gain_g * (gyro_b - x[B_G])

@@ -256,7 +256,6 @@ class PlanController:
 
 
 def _fault(solution: Solution) -> str:
-    """Return why a solution cannot be flown, or ""."""
     if solution.status:
         return solution.fault or f"solver status {solution.status}"
     return "" if np.isfinite(solution.u).all() and np.isfinite(solution.x).all() else "the solution is not finite"

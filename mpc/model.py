@@ -123,10 +123,8 @@ def step(x: Scalars, u: Scalars, par: ModelParameters, dt: Any) -> list[Any]:
     start = x[LAGGED:]
 
     def lagged(t: Any) -> list[Any]:
-        lags = (*par.rate_lag, par.thrust_lag)
-        return [
-            end + (now - end) * ca.exp(-t / lag) for now, end, lag in zip(start, equilibrium(u, par), lags, strict=True)
-        ]
+        states = zip(start, equilibrium(u, par), (*par.rate_lag, par.thrust_lag), strict=True)
+        return [end + (now - end) * ca.exp(-t / lag) for now, end, lag in states]
 
     def slope(y: Scalars, now: Scalars) -> list[Any]:
         return derivative([*y, *now], u, par)[:LAGGED]

@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Float32, Image, compiled
-from gate_racer.model.quadrilateral import NEXT, corner_covariance_px2, intersect_lines
+from gate_racer.model.quadrilateral import NEXT, area_px2, corner_covariance_px2, intersect_lines
 from gate_racer.vehicle.rotation import Array, Indices, Mask
 
 QUANTISATION_PX = 1 / np.sqrt(12.0)  # px, standard deviation of an edge quantised to pixels: uniform over 1 px
@@ -298,9 +298,7 @@ def _fit_once(
     along = along / side_px[..., None]
     outward = np.stack([along[..., 1], -along[..., 0]], -1)
     # Half-lengths (Q,) px of the profiles by the frame's least width, positive if the bright end lies outward.
-    diagonal = quads[:, 2:] - quads[:, :2]
-    area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
-    width_px = area / side_px.max(-1) * (ratio - 1) / 2 / (ratio if search.bright_inside else 1.0)
+    width_px = area_px2(quads) / side_px.max(-1) * (ratio - 1) / 2 / (ratio if search.bright_inside else 1.0)
     least_px = np.maximum(edge_pass.reach_px, (edge_pass.reach_ratio if wide else 0.0) * width_px)
     reach_px = np.minimum(least_px, search.reach_ratio_max * width_px) * (-1 if search.bright_inside else 1)
 
@@ -368,11 +366,7 @@ def fit_lines(
 
 
 def _fit_line(
-    channel: Float32,
-    ends: Array,
-    outward: Array,
-    reach_px: float,
-    template: tuple[float, float, float],
+    channel: Float32, ends: Array, outward: Array, reach_px: float, template: tuple[float, float, float]
 ) -> tuple[float, float, float, float, float] | None:
     """Return the result of `robust_line` for the line along one side with ends (2, 2) px; None if there is no line."""
     s = np.linspace(END_SHARE - 0.5, 0.5 - END_SHARE, SEGMENTS * PROFILES)

@@ -39,10 +39,11 @@ def gate_pose(
     """Return the better-fitting of the two IPPE poses of a square opening; None if no pose fits the corners.
 
     Args:
-        corners_px: (4, 2) in gate order.
+        corners_px: (4, 2) in gate order, as measured through the camera's lens.
         sigma_px: standard deviation of one corner coordinate, px.
         opening_m: side of the square, m.
     """
+    corners_px, camera = camera.pinhole(corners_px), camera.without_lens
     # The perturbations are whitened to have exactly the intended covariance, for which 20 suffice.
     noise = rng.standard_normal((PERTURBED, 8))
     noise = np.linalg.qr(noise - noise.mean(0))[0] * np.sqrt(PERTURBED - 1)
@@ -62,6 +63,7 @@ def gate_pose(
 
 def both_poses(corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:
     """Return the IPPE poses of a square opening, better-fitting first, without covariance; arguments as of `gate_pose`."""
+    corners_px, camera = camera.pinhole(corners_px), camera.without_lens
     return _likely(*ippe(corners_px, opening_m, camera), corners_px, opening_m, camera)
 
 
@@ -86,9 +88,9 @@ def ippe(corners_px: Array, opening_m: float, camera: Camera) -> tuple[Array, Ar
     """Return both poses of squares, from the derivative of each homography at its centre: R_cg (..., 2, 3, 3), p_cg (..., 2, 3).
 
     Args:
-        corners_px: (..., 4, 2) in gate order; degenerate corners give arbitrary poses or NaN.
+        corners_px: (..., 4, 2) in gate order, of a pinhole; degenerate corners give arbitrary poses or NaN.
     """
-    x = (corners_px - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    x = camera.without_lens.rays(corners_px)
     p, a, b, gh = square_homography(x)
     w = 1 + gh.sum(-1, keepdims=True) / 2
     centre = (p + (a + b) / 2) / w
@@ -139,10 +141,9 @@ class PositionFix(NamedTuple):
 
 
 def rays(px: Array, camera: Camera) -> Array:
-    """Return unit directions (..., 3), camera RDF, of pixels (..., 2)."""
-    x = (px[..., 0] - camera.cx_px) / camera.fx_px
-    y = (px[..., 1] - camera.cy_px) / camera.fy_px
-    ray = np.stack([x, y, np.ones_like(x)], -1)
+    """Return unit directions (..., 3), camera RDF, of a pinhole's pixels (..., 2)."""
+    tangents = (px - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    ray = np.concatenate([tangents, np.ones_like(tangents[..., :1])], -1)
     return np.asarray(ray / np.linalg.norm(ray, axis=-1, keepdims=True))
 
 

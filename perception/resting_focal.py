@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gate_racer.model.quadrilateral import area_px2
 from gate_racer.model.rims import NEAR_M, GateRims
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.camera import Camera
@@ -25,11 +26,7 @@ IMAGES_LEAST = 5  # least number of images with one agreed factor; also more tha
 
 
 def resting_focal(
-    images: Sequence[Sequence[Detection]],
-    rims: GateRims,
-    camera: Camera,
-    p_wb: Array,
-    q_wb: Array,
+    images: Sequence[Sequence[Detection]], rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array
 ) -> float | None:
     """Return the ratio of the true focal length to the camera's; None if it is near 1, or the images are inconclusive.
 
@@ -62,12 +59,12 @@ def _expected(rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array
 
 def _factors(detections: Sequence[Detection], expected: Array, camera: Camera) -> list[float]:
     """Return every factor that maps a predicted gate onto a gate wholly in view."""
-    result, sizes, centres = [], np.array([_size(px) for px in expected]), expected.mean(1)
+    result, sizes, centres = [], np.sqrt(area_px2(expected)), expected.mean(1)
     for detection in detections:
         if not detection.visible.all():
             continue
         px = camera.pinhole(detection.corners_px) - [camera.cx_px, camera.cy_px]
-        size, centre = _size(px), px.mean(0)
+        size, centre = np.sqrt(area_px2(px)), px.mean(0)
         factors = size / sizes
         off = np.linalg.norm(centre - factors[:, None] * centres, axis=-1) / (factors * camera.fx_px)
         bent = px - centre - factors[:, None, None] * (expected - centres[:, None])
@@ -86,9 +83,3 @@ def _agreed(factors: list[float]) -> float | None:
     votes = agree.sum(1)
     best = votes == votes.max()
     return float(np.median(np.array(factors)[best])) if agree[np.ix_(best, best)].all() else None
-
-
-def _size(px: Array) -> float:
-    """Return the square root of the area of a quadrilateral (4, 2)."""
-    (x0, y0), (x1, y1) = px[2] - px[0], px[3] - px[1]
-    return float(np.sqrt(abs(x0 * y1 - y0 * x1) / 2))

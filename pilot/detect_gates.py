@@ -18,9 +18,7 @@ class DetectionSettings:
         CLASSICAL, "detector, or FILE.onnx of train-detector", "NAME", choices=DETECTORS, suffix=TAUGHT, part=True
     )
     vehicle: str = key("dcl", "name or YAML file of the vehicle whose camera took the images")
-    track: str = key(
-        "vq1", "name or YAML file; its gate size is used for distances, and its frame shape as the initial guess"
-    )
+    track: str = key("vq1", "name or YAML file; its gate size gives distances, its frame shape the initial guess")
     draw: Path | None = key(None, "folder for annotated images", "FOLDER")
 
 

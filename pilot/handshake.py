@@ -16,25 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.link.messages import (
-    ARM_COMMAND,
-    MODE_COMMAND,
-    WARNING,
-    Ack,
-    Arm,
-    Attitude,
-    AttitudeTarget,
-    Command,
-    EnterOffboard,
-    Farewell,
-    Heartbeat,
-    Imu,
-    Odometry,
-    RaceStatus,
-    StatusText,
-    Telemetry,
-    TrackMap,
-)
+from gate_racer.link import messages
 from gate_racer.link.profile import OffboardRules, Profile
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Phase
 from gate_racer.tracks.track import Track
@@ -69,8 +51,8 @@ class Preflight:
         self._force, self._samples, self._stamps = np.zeros(3), 0, (0.0, 0.0)
         self._images: list[tuple[float, float]] = []  # s, stamp of each image, and that of the IMU by then
 
-    def receive(self, message: Telemetry | DetectedImage) -> None:
-        if isinstance(message, Imu) and np.isfinite(message.accel).all():
+    def receive(self, message: messages.Telemetry | DetectedImage) -> None:
+        if isinstance(message, messages.Imu) and np.isfinite(message.accel).all():
             if self._samples and not 0 <= message.t - self._stamps[1] < JUMP_S:
                 self.restart()
             self._stamps = self._stamps[0] if self._samples else message.t, message.t
@@ -110,7 +92,7 @@ class Preflight:
         known = {"roll": math.atan2(-y, -z), "pitch": math.atan2(x, math.hypot(y, z))}
         if self._track is not None:
             known["yaw"] = math.radians(self._track.start.yaw_deg)
-        for kind in [kind for kind in (Attitude, Odometry) if kind in self._newest]:
+        for kind in [kind for kind in (messages.Attitude, messages.Odometry) if kind in self._newest]:
             for (name, expected), angle in zip(known.items(), to_euler(self._newest[kind].q_wb), strict=False):
                 mirrored = abs(_wrapped(2 * expected)) > 2 * TILTED_RAD and abs(_wrapped(angle + expected)) < SAME_RAD
                 if mirrored or (name != "yaw" and abs(_wrapped(angle - expected)) > ASTRAY_RAD):
@@ -121,12 +103,12 @@ class Preflight:
 
     def _of_race(self) -> Iterator[str]:
         """Compare the race told with the profile's, and the map's legs with the track's, since a map's origin may shift."""
-        expected, race = self._profile.race is not None, self._newest.get(RaceStatus)
+        expected, race = self._profile.race is not None, self._newest.get(messages.RaceStatus)
         if not expected and race is not None and not race.go:
             yield f"the simulator counts down a race, but {self._name} defines none: this would be a false start"
         if expected and race is None and self._stamps[1] - self._stamps[0] > STATUS_S:
             yield f"no race status in {STATUS_S:g} s at rest, but {self._name} defines a race, whose GO it announces"
-        told: TrackMap | None = self._newest.get(TrackMap)
+        told: messages.TrackMap | None = self._newest.get(messages.TrackMap)
         gates = [gate for gate in self._track.gates if not gate.is_ball] if self._track is not None else []
         if self._track is None or told is None or len(gates) < 2 or not np.any([gate.p_w for gate in told.gates]):
             return  # a map without positions is ignored
@@ -162,7 +144,7 @@ class RestWatch:
         self._first = list[Array]()
         self._newest: deque[Array] = deque(maxlen=SAMPLES)
 
-    def moved(self, sample: Imu) -> bool:
+    def moved(self, sample: messages.Imu) -> bool:
         """Return whether this sample and those just before it show motion since the first ones."""
         row = np.array([*sample.accel, *sample.gyro])
         if len(self._first) < SAMPLES:
@@ -176,11 +158,11 @@ class RestWatch:
 
 
 OFFBOARD = "OFFBOARD"
-IDLE = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0)
+IDLE = messages.AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0)
 IDLE_S = 0.05  # s between idle set-points: well within the time-out after which PX4 leaves the mode
 RETRY_S = 0.5  # s between requests
 STALE_BEATS = 2  # consecutive heartbeats of another mode; the first after a switch may be stale
-NAMES = {ARM_COMMAND: "arming", MODE_COMMAND: "OFFBOARD"}
+NAMES = {messages.ARM_COMMAND: "arming", messages.MODE_COMMAND: "OFFBOARD"}
 
 
 class OffboardEntry:
@@ -206,25 +188,25 @@ class OffboardEntry:
         """Return the message for a departure from OFFBOARD, with the new mode and PX4's reason."""
         return f"the autopilot left OFFBOARD for {self._mode}{self._said}"
 
-    def receive(self, message: Telemetry) -> None:
-        if isinstance(message, Heartbeat):
+    def receive(self, message: messages.Telemetry) -> None:
+        if isinstance(message, messages.Heartbeat):
             self._mode, on = message.mode, message.mode == OFFBOARD
             self._other_beats = 0 if on else self._other_beats + 1
             if on:
-                self._refused.pop(MODE_COMMAND, None)
+                self._refused.pop(messages.MODE_COMMAND, None)
             if on or self._confirmed or self._other_beats >= STALE_BEATS:
                 self.entered = self._confirmed = on
-        elif isinstance(message, Ack) and message.command in NAMES:
+        elif isinstance(message, messages.Ack) and message.command in NAMES:
             if message.accepted:
                 self._refused.pop(message.command, None)
-                if message.command == MODE_COMMAND:
+                if message.command == messages.MODE_COMMAND:
                     self.entered, self._other_beats = True, 0
             else:
                 self._refused[message.command] = message.result
-        elif isinstance(message, StatusText) and message.severity <= WARNING:
+        elif isinstance(message, messages.StatusText) and message.severity <= messages.WARNING:
             self._said = f": {message.text}"
 
-    def commands(self, t: float) -> list[Command]:
+    def commands(self, t: float) -> list[messages.Command]:
         """Return the commands before the flight at time t (s): idle set-points, then the mode, then arming."""
         idle = self.idle(t)
         if self._streaming_since is None:
@@ -232,9 +214,9 @@ class OffboardEntry:
         if t < max(self._next_ask, self._streaming_since + self._stream_s + RETRY_S):
             return idle
         self._next_ask = t + RETRY_S
-        return [*idle, Arm(True) if self.entered else EnterOffboard()]
+        return [*idle, messages.Arm(True) if self.entered else messages.EnterOffboard()]
 
-    def idle(self, t: float) -> list[Command]:
+    def idle(self, t: float) -> list[messages.Command]:
         """Return a set-point without thrust when one is due to keep the stream alive."""
         if t < self._next_idle:
             return []
@@ -279,8 +261,8 @@ class Handshake:
 
     @property
     def missing(self) -> list[str]:
-        names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", DetectedImage: "video"}
-        names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
+        names: dict[type, str] = {messages.Heartbeat: "HEARTBEAT", messages.Imu: "HIGHRES_IMU", DetectedImage: "video"}
+        names |= {messages.Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
         return [name for kind, name in names.items() if kind not in self._received]
 
     @property
@@ -288,27 +270,27 @@ class Handshake:
         """Return what the autopilot refuses before the flight, with its reason if given; empty if nothing."""
         return self._offboard.refusal if self._offboard is not None else ""
 
-    def receive(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
+    def receive(self, message: messages.Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Process one message at time t (s). `airborne`: the launch has succeeded."""
         self._received.add(type(message))
         if self._offboard is not None and not isinstance(message, DetectedImage):
             self._offboard.receive(message)
         if self._preflight is not None and self.go_t is None:
             self._preflight.receive(message)
-        if isinstance(message, Heartbeat):
+        if isinstance(message, messages.Heartbeat):
             self._receive_heartbeat(message.armed, t, airborne)
-        elif isinstance(message, Ack) and message.command == ARM_COMMAND:
+        elif isinstance(message, messages.Ack) and message.command == messages.ARM_COMMAND:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
             self._answered = self._answered or message.known
-        elif isinstance(message, RaceStatus):
+        elif isinstance(message, messages.RaceStatus):
             self._follow_race(message)
-        elif isinstance(message, Farewell):
+        elif isinstance(message, messages.Farewell):
             self.end = End(EndReason.NO_LINK, f"the simulator has ended: {message.reason}")
 
     def rested_s(self, t: float) -> float:
         return t - self._rest_t
 
-    def disturbed(self, sample: Imu) -> bool:
+    def disturbed(self, sample: messages.Imu) -> bool:
         """Return whether the sample shows motion during the calibration; the rest then starts over."""
         if self.phase is not Phase.CALIBRATE:
             self._rest = RestWatch()
@@ -320,7 +302,7 @@ class Handshake:
         self._since = self._rest_t = sample.t
         return True
 
-    def advance(self, t: float) -> list[Command]:
+    def advance(self, t: float) -> list[messages.Command]:
         if self.phase is Phase.WAIT_LINK and self._linked(t):
             self._enter(Phase.CALIBRATE, t)
             self._rest_t = t
@@ -340,14 +322,14 @@ class Handshake:
                 if t < self._next_arm:
                     return []
                 self._next_arm = t + ARM_RETRY_S
-                return [Arm(True)]
+                return [messages.Arm(True)]
             if not begun:
                 return []
             self.go_t = t if self._go is None else self._go
             self._enter(Phase.LAUNCH, t)
         return []
 
-    def keep_alive(self, t: float) -> list[Command]:
+    def keep_alive(self, t: float) -> list[messages.Command]:
         """Return the commands that keep the link alive at time t (s) while the vehicle is not commanded."""
         return self._offboard.idle(t) if self._offboard is not None else []
 
@@ -387,7 +369,7 @@ class Handshake:
         else:
             self._armed, self._unarmed_beats = armed, 0
 
-    def _follow_race(self, status: RaceStatus) -> None:
+    def _follow_race(self, status: messages.RaceStatus) -> None:
         """Set GO to a scheduled start that has passed and was seen in advance: others may be of an old race."""
         apart_s = None if status.start is None or self._go is None else abs(status.start - self._go)
         other = status.start != self._go if apart_s is None else apart_s > RESTART_S

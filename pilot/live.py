@@ -133,12 +133,7 @@ SLOW = 0.75  # fraction of the requested command rate below which the machine is
 
 class LiveDriver:
     def __init__(
-        self,
-        pilot: AnyPilot,
-        client: AnyClient,
-        perception: PerceptionProcess,
-        profile: Profile,
-        recorder: Recorder,
+        self, pilot: AnyPilot, client: AnyClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
         self._profile, self._clock = profile, StreamClock.of(profile)
@@ -176,7 +171,7 @@ class LiveDriver:
         if self._silent_s > GAP_S:
             note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
         if self._overloaded():
-            rates = f"{self._client.rates.mean_hz:.0f} Hz instead of {self._profile.command_hz:g}"
+            rates = f"{self._client.rates.mean_hz:.0f} Hz instead of {self._due_hz():.3g}"
             note("machine", f"this machine is too slow: commands at {rates}, images not logged")
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
@@ -200,6 +195,7 @@ class LiveDriver:
         age = time.monotonic() - self._last_imu
         if pilot.go_t is None:
             commands = pilot.act()
+            self._client.rates.restart()  # idle set-points are fewer
         elif fresh or age > GAP_S:
             commands = pilot.act(pilot.estimator.t + age)
         for command in commands:
@@ -267,4 +263,8 @@ class LiveDriver:
         return self._pilot.go_t is not None and time.monotonic() - self._last_imu > SILENCE_S
 
     def _overloaded(self) -> bool:
-        return self._pilot.go_t is not None and 0 < self._client.rates.mean_hz < SLOW * self._profile.command_hz
+        return self._pilot.go_t is not None and 0 < self._client.rates.mean_hz < SLOW * self._due_hz()
+
+    def _due_hz(self) -> float:
+        """Return the rate at which commands are due by the local clock: lower while the simulator is slower than real time."""
+        return self._profile.command_hz * min(self._clock.pace, 1.0)

@@ -19,7 +19,7 @@ from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.camera import CameraReceiver
 from gate_racer.link.client import VideoReceiver
 from gate_racer.link.rflysim.client import VisionReceiver
-from gate_racer.link.sockets import LinkError
+from gate_racer.link.sockets import Closing, LinkError
 from gate_racer.perception.detection import Detection, decode
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
@@ -49,7 +49,7 @@ class SeenImage:
     window: SearchWindow
 
 
-class PerceptionProcess(contextlib.AbstractContextManager["PerceptionProcess"]):
+class PerceptionProcess(Closing):
     """Owner of the worker process and reader of its mailbox."""
 
     def __init__(self, open_receiver: Callable[[], ImageReceiver], camera: Camera, detector: str):
@@ -94,9 +94,8 @@ class PerceptionProcess(contextlib.AbstractContextManager["PerceptionProcess"]):
 
     def _read(self, pipe: Connection) -> None:
         """Read on a thread: a worker that stalls in the middle of a message blocks only this thread."""
-        with contextlib.suppress(
-            EOFError, OSError, ValueError, TypeError
-        ):  # the worker has ended, or the pipe is closed
+        ended = EOFError, OSError, ValueError, TypeError  # the worker has ended, or the pipe is closed
+        with contextlib.suppress(*ended):
             while True:
                 if isinstance(received := pipe.recv(), SeenImage):  # else the address of a worker that was revived
                     self._found.append(received)
@@ -108,9 +107,6 @@ class PerceptionProcess(contextlib.AbstractContextManager["PerceptionProcess"]):
     def silent_s(self, now: float) -> float:
         """Return the time since the worker's last cycle, at `now` (monotonic, s): it has stalled, or works on one image."""
         return now - self._round.value
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the worker, by force if it has stalled, and close the pipe."""

@@ -15,16 +15,7 @@ import numpy as np
 from gate_racer.common.compiled import warm_up
 from gate_racer.estimation.estimator import AHEAD_S, Estimator, State
 from gate_racer.estimation.localisation import FROM_PAD
-from gate_racer.link.messages import (
-    Attitude,
-    Command,
-    HumanSticks,
-    Imu,
-    LocalPosition,
-    Odometry,
-    RivalState,
-    Telemetry,
-)
+from gate_racer.link.messages import Attitude, Command, HumanSticks, Imu, LocalPosition, Odometry, RivalState, Telemetry
 from gate_racer.link.profile import Profile
 from gate_racer.model.imu import StandingImu
 from gate_racer.model.reprojection import GateSighting
@@ -257,9 +248,8 @@ class Pilot(Generic[E]):
             self.guidance.prepare()
 
     def window(self) -> SearchWindow:
-        last = self.last_command
-        known = self.phase is Phase.RACE and last is not None and not last.state.lost
-        return self.guidance.window(last.state if known and last is not None else None)
+        last = self.last_command if self.phase is Phase.RACE else None
+        return self.guidance.window(None if last is None or last.state.lost else last.state)
 
     def _receive_imu(self, sample: Imu) -> None:
         if self.go_t is not None and self._vehicle.imu.accel_loss_m_s2:

@@ -214,17 +214,15 @@ def verdict(figures: dict[str, Any], name: str) -> str:
 
 def draw(path: Path, run: Replay, title: str) -> None:
     """Plot the position differences over time, with three standard deviations."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     p = np.array([state.p_wb for state in run.states])
     sigma = np.sqrt([state.cov_p.diagonal() for state in run.states])
     reference = run.logged_p if run.truth_p is None else run.truth_p
     if not np.isfinite(reference).any():
         reference = np.zeros_like(p)  # no reference: plot the path itself
-    figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True)
+    figure = Figure(figsize=(10, 8))
+    axes = figure.subplots(3, 1, sharex=True)
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.07, top=0.94, hspace=0.1)
     for i, axis in enumerate(axes):
         axis.plot(run.t, p[:, i] - reference[:, i], label="replay")
@@ -237,7 +235,6 @@ def draw(path: Path, run: Replay, title: str) -> None:
     axes[-1].set(xlabel="simulator clock [s]")
     figure.suptitle(title)
     write_figure(path, figure)
-    plt.close(figure)
 
 
 def tum(poses: Iterable[tuple[float, Sequence[float] | Array, Sequence[float] | Array]]) -> str:

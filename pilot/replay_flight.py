@@ -11,20 +11,14 @@ from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 
 WORK = "gate_racer.pilot.replay"
 LOGGED = "logged"  # detections recorded in flight, instead of a detector
-SOURCES = *DETECTORS, LOGGED
+DETECTOR = f"gate detector, or {LOGGED} for the detections in the log; else {CLASSICAL}, without images {LOGGED}"
 OPTIONS = {"records": {"--out": "out"}}
 
 
 @dataclass(frozen=True)
 class ReplaySettings:
     estimator: str = key(DEFAULT, "state estimator", choices=tuple(ESTIMATORS), part=True)
-    detector: str = key(
-        "",
-        f"gate detector, or {LOGGED} for the detections in the log; else {CLASSICAL}, without images {LOGGED}",
-        choices=("", *SOURCES),
-        suffix=TAUGHT,
-        part=True,
-    )
+    detector: str = key("", DETECTOR, choices=("", *DETECTORS, LOGGED), suffix=TAUGHT, part=True)
     track: str = key("", "name or YAML file; else the log's")
     vehicle: str = key("", "name or YAML file; else the log's")
     out: Path | None = key(None, "path without suffix for PNG and JSON; else beside the log", "PATH")
@@ -32,9 +26,7 @@ class ReplaySettings:
 
 
 def parser() -> argparse.ArgumentParser:
-    about = (
-        "Repeat perception and estimation on a flight log, and compare them with the estimate in flight and the truth."
-    )
+    about = "Repeat perception and estimation on a log, and compare them with the estimate in flight and the truth."
     result = "the errors of both estimates"
     arguments = settings_parser("replay-flight", about, ReplaySettings(), OPTIONS, result, file=False)
     log = "flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM, EuRoC or UZH-FPV"

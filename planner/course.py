@@ -94,7 +94,7 @@ def _box(task: Task) -> tuple[Array, Array]:
     if not task.options.bounds_clear:
         return low, high
     gates = np.array([gate.p_wg for gate in task.track.gates])
-    radius, most = task.radius_m, FROM_BOUND * task.margin_m
+    radius, most = task.vehicle.radius_m, FROM_BOUND * task.margin_m
 
     def kept(to_gates: Array) -> Array:
         return radius + np.clip(TO_GATE * (to_gates.min(axis=0) - radius), 0.0, most)
@@ -172,7 +172,7 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
         return [Leg(gate, keep_m=keep, see=task.see(i))]
-    slot, wall, ball = None, task.body_m, task.radius_m
+    slot, wall, ball = None, task.body_m, task.vehicle.radius_m
     if task.is_slot(gate):
         slot, wall, ball = task.slot_margin_m(gate), float(keep.min()), task.thinnest_m
     edge = edge_half_m(gate, float(keep.min()) - ball)

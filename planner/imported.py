@@ -190,14 +190,12 @@ def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
         raise ConfigError(f"{quads[0]}: {error}") from None
     options = replace(AS_PUBLISHED, bounds_clear=False, start=start, guesses=1)  # the floor is one for the centre
     if problem.pass_tolerance is None:
-        radius = Task(track, vehicle, options).radius_m
-        margins = tuple(((one.margin or 0.0) / 2 - radius,) * 4 for one in problem.gates)
+        margins = tuple(((one.margin or 0.0) / 2 - vehicle.radius_m,) * 4 for one in problem.gates)
         options = replace(options, edge_margins_m=margins)
     return track, vehicle, options
 
 
 def _gate(gate: _Gate, radius_m: float | None, where: str) -> Gate:
-    """Return a ball, or a rectangle if no radius is given."""
     if radius_m is not None:
         return Gate(_ned(gate.position), radius_m=radius_m, visible=False)
     if gate.yaw_deg is None or gate.width is None or gate.height is None:

@@ -198,13 +198,9 @@ class Task:
         return self.options.limit_s or max(LIMIT_S, LIMIT_PER_GATE_S * len(self.gates))
 
     @property
-    def radius_m(self) -> float:
-        return self.vehicle.radius_m
-
-    @property
     def keep_m(self) -> float:
         """Distance in m from the vehicle's centre to solids."""
-        return self.radius_m + self.margin_m
+        return self.vehicle.radius_m + self.margin_m
 
     @property
     def margin_m(self) -> float:
@@ -214,7 +210,7 @@ class Task:
     def opening_margin_m(self, gate: Gate) -> float:
         if self.options.margin_m is not None:
             return self.options.margin_m
-        return float(np.clip(ROOM_SHARE * (gate.half - self.radius_m), TIGHT_M, MARGIN_M))
+        return float(np.clip(ROOM_SHARE * (gate.half - self.vehicle.radius_m), TIGHT_M, MARGIN_M))
 
     def keeps_m(self, i: int) -> Array:
         """Return the distances (E,), m, from the vehicle's centre to each edge of the i-th opening of the flight.
@@ -227,14 +223,15 @@ class Task:
         if self.is_slot(gate):
             return np.full(len(gate.edges), self.thinnest_m + self.slot_margin_m(gate))
         margins = np.full(len(gate.edges), self.opening_margin_m(gate)) if given is None else np.array(given[i])
-        return self.radius_m + margins
+        return self.vehicle.radius_m + margins
 
     def see(self, i: int) -> float:
         """Return the share of the leg to the i-th gate of the flight over which it is in view."""
         return self.options.see if self.options.see_by_gate is None else self.options.see_by_gate[i]
 
     def is_tight(self, gate: Gate) -> bool:
-        return is_tight(gate, self.radius_m, TIGHT_M if self.options.margin_m is None else self.options.margin_m)
+        least_m = TIGHT_M if self.options.margin_m is None else self.options.margin_m
+        return is_tight(gate, self.vehicle.radius_m, least_m)
 
     def is_slot(self, gate: Gate) -> bool:
         """Whether it is passed tilted: too narrow for that sphere, not for the body's thinnest side."""
@@ -250,7 +247,7 @@ class Task:
 
     def clear_m(self, solid: str) -> float:
         """Return the distance in m from the vehicle's centre to the named solid."""
-        return self.radius_m + dict(self.options.solid_margins_m).get(solid, self.margin_m)
+        return self.vehicle.radius_m + dict(self.options.solid_margins_m).get(solid, self.margin_m)
 
     @property
     def passage_m(self) -> float:

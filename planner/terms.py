@@ -73,62 +73,45 @@ class Term(ABC):
 
 
 @dataclass(frozen=True)
-class SpeedLimit(Term):
+class ModelLimits(Term):
+    """Limits of speed, of the thrust's rate, and of the angular acceleration by the torque left beside the thrust, if known:
+
+    see `vehicle.dynamics.authority`.
+    """
+
     model: Model
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        most, (_, _, _, v) = self.model.speed_max, nodes.ends
-        if most == inf:
-            return []
-        n = v.shape[1]
-        return [Rows((ca.sum1(v**2) / most).T, np.zeros(n), np.full(n, most))]
+        model, v, rows = self.model, nodes.after[nodes.velocity, :], list[Rows]()
+        if model.speed_max < inf:
+            count = v.shape[1]
+            rows.append(Rows((ca.sum1(v**2) / model.speed_max).T, np.zeros(count), np.full(count, model.speed_max)))
+        if model.thrust_rate_max < inf:
+            dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
+            rates = ca.vec(model.thrust_rates(nodes.before, nodes.u, dt)) / model.thrust_rate_max
+            rows.append(Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel())))
+        if not np.isinf(model.slew_max).all():
+            change = ca.DM(SIGNS) @ ((nodes.after[W, :] - nodes.before[W, :]) / model.slew_max)
+            room = [model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
+            rows += [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]
+        return rows
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals on which the speed exceeds its limit between the nodes."""
-        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
         dt, s = intervals(mesh, point.durations), np.linspace(0.0, 1.0, len(path))
-        speed = np.linalg.norm([cubic_rate(*ends, dt, at) for at in s], axis=1)
+        speed = np.linalg.norm([cubic_rate(*_both_ends(point), dt, at) for at in s], axis=1)
         return np.asarray((speed > (1 + STRAY_SPEED) * self.model.speed_max).any(axis=0))
-
-
-@dataclass(frozen=True)
-class ThrustRateLimit(Term):
-    model: Model
-
-    def rows(self, nodes: Nodes) -> list[Rows]:
-        most = self.model.thrust_rate_max
-        if most == inf:
-            return []
-        dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
-        rates = ca.vec(self.model.thrust_rates(nodes.before, nodes.u, dt)) / most
-        return [Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel()))]
-
-
-@dataclass(frozen=True)
-class TurnLimit(Term):
-    """Limit of the angular acceleration by the torque left beside the thrust, if known: see `vehicle.dynamics.authority`."""
-
-    model: Model
-
-    def rows(self, nodes: Nodes) -> list[Rows]:
-        if np.isinf(self.model.slew_max).all():
-            return []
-        turned = (nodes.after[W, :] - nodes.before[W, :]) / self.model.slew_max
-        change = ca.DM(SIGNS) @ turned
-        room = [self.model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
-        return [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]
 
 
 CROSSING_SPEED_MIN = 0.5  # m/s, least speed along the gate's axis at its crossing (chosen)
 
 
+@dataclass(frozen=True)
 class LegEnds(Term):
     """Constraint of each leg's end to its gate's opening or ball, or to rest at its target."""
 
+    course: Course
     mesh_free = True
-
-    def __init__(self, course: Course):
-        self.course = course
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         last = (np.cumsum([len(fractions) for fractions in nodes.mesh]) - 1).tolist()
@@ -214,7 +197,6 @@ def rounded(x: Any) -> tuple[Any, Any]:
 
 
 def _ends() -> tuple[Any, Any, Any, Any, Any]:
-    """Return symbols of an interval: p, v at both ends and its duration."""
     p0, v0, p1, v1 = (ca.SX.sym(name, 3) for name in ("p0", "v0", "p1", "v1"))
     return p0, v0, p1, v1, ca.SX.sym("dt")
 
@@ -305,15 +287,15 @@ class ClearOfSolids(Term):
         return result
 
 
+@dataclass(frozen=True)
 class WithinPrisms(Term):
     """Constraint of the body to the prism of an opening on the way through it, with the margin to the opening's edges."""
 
-    def __init__(self, course: Course):
-        self._legs, self._task = course.legs, course.task
+    course: Course
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        legs = [(k, self._legs[i]) for k, i in enumerate(nodes.legs) if self._legs[i].inside]
-        passed = [(k, leg, leg.gate) for k, leg in legs if leg.gate is not None]
+        legs = ((k, self.course.legs[i]) for k, i in enumerate(nodes.legs))
+        passed = [(k, leg, leg.gate) for k, leg in legs if leg.inside and leg.gate is not None]
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
@@ -328,14 +310,14 @@ class WithinPrisms(Term):
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Return intervals on which the body comes too near to an edge, over the frame's whole depth, or leaves the prism."""
         result, own = super().strays(mesh, point, path), leg_numbers(mesh)
-        for i, leg in enumerate(self._legs):
+        for i, leg in enumerate(self.course.legs):
             if leg.inside and leg.gate is not None:
                 at = np.flatnonzero(own == i)
                 p_g, depth_m = leg.gate.local(path[:, at]), leg.gate.depth_m if leg.frame >= 0 else 0.0
                 inside = leg.gate.edges[:, 2] - p_g[..., 1:] @ leg.gate.edges[:, :2].T
                 beyond = np.maximum(np.abs(p_g[..., 0]) - max(depth_m, leg.gate.tunnel_m) / 2, 0.0)
                 least = inside.min(axis=-1)
-                radius = self._task.radius_m if leg.slot_m is None else leg.wall_m
+                radius = self.course.task.vehicle.radius_m if leg.slot_m is None else leg.wall_m
                 short = np.hypot(beyond, least) < radius - STRAY_M
                 result[at] |= (short | (least < leg.wall_m - STRAY_M)).any(axis=0)
         return result
@@ -343,8 +325,12 @@ class WithinPrisms(Term):
 
 def sampled(mesh: Mesh, point: Point) -> Array:
     """Return positions (9, N, 3), m, of a candidate along each interval, both ends included."""
-    ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
-    return np.stack([cubic(*ends, intervals(mesh, point.durations), s).T for s in np.linspace(0, 1, 9)])
+    dt = intervals(mesh, point.durations)
+    return np.stack([cubic(*_both_ends(point), dt, s).T for s in np.linspace(0, 1, 9)])
+
+
+def _both_ends(point: Point) -> tuple[Array, Array, Array, Array]:
+    return point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:]
 
 
 def strays(terms: Sequence[Term], mesh: Mesh, point: Point) -> np.ndarray:
@@ -409,14 +395,14 @@ class Window(NamedTuple):
     least_s: float  # s, least time in view
 
 
+@dataclass(frozen=True)
 class GatesInView(Term):
     """Visibility of the next gate's centre, or its four corners, until the last part of the way to it, past obstacles.
 
     It holds at the end of each interval in the window; for corners, which enter the image last, also at its beginning.
     """
 
-    def __init__(self, course: Course):
-        self.course = course
+    course: Course
 
     @cached_property
     def _seen(self) -> Block:

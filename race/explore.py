@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     session = survey(arguments, lambda settings: settings.explore.excite or None)
     from gate_racer.pilot.live import exit_code_of
-    from gate_racer.race.exploration import explore, summary
+    from gate_racer.race.session import explore, summary
 
     found = explore(session)
     say(summary(found))

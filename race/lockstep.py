@@ -44,7 +44,7 @@ class LockstepPerception(ABC):
 
     def __init__(self, profile: Profile, clock: StreamClock | None):
         """`clock`: converter of stamps; None: the time of exposure is known."""
-        self._profile, self._clock = profile, clock
+        self._profile, self.clock = profile, clock
 
     @abstractmethod
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
@@ -54,28 +54,18 @@ class LockstepPerception(ABC):
     def refused(self) -> int:
         return 0
 
-    def refer(self, stamp: float, t: float) -> None:
-        """Record that telemetry with this stamp (s) left the simulator at t (s)."""
-        if self._clock is not None:
-            self._clock.reference(stamp, t)
-
-    def hold(self) -> None:
-        """Announce the flight: the offset between the clocks changes slowly from now on."""
-        if self._clock is not None:
-            self._clock.hold()
-
     def close(self) -> None:
         """Release the camera."""
         return None
 
     def _stamped(self, sent: float, t: float, late_s: float) -> float | None:
         """Return the time of exposure of an image with the stamp `sent` (s), exposed at t (s); None if it is refused."""
-        assert self._clock is not None
-        return self._clock.stream(sent, t + self._profile.video_latency_s + late_s)
+        assert self.clock is not None
+        return self.clock.stream(sent, t + self._profile.video_latency_s + late_s)
 
     @property
     def _sigma_s(self) -> float:
-        return self._clock.sigma_s if self._clock is not None else 0.0
+        return self.clock.sigma_s if self.clock is not None else 0.0
 
 
 class RenderedPerception(LockstepPerception):
@@ -125,7 +115,7 @@ class ProjectedPerception(LockstepPerception):
         seen = detections(self._camera.see(*pose, exposure.rivals))
         outlines = self._outlines.see(exposure.p_wb, exposure.q_wb, exposure.rivals)
         others = [RivalDetection(one.box_px, one.sigma_px, one.cut, one.score) for one in outlines]
-        if self._clock is None:
+        if self.clock is None:
             return [DetectedImage(exposure.t, exposure.id, seen, rivals=others)]
         stamp = self._stamped(self._profile.video_stamp(exposure.stamp) * 1e-9, t, exposure.late_s)
         if stamp is None:
@@ -188,13 +178,8 @@ def fly_lockstep(
         return _ended(flight, link)
 
 
-def fly_together(
-    race: MultiVehicleRace, entries: Sequence[Entry], tell: Callable[[MultiVehicleRace], None] = lambda race: None
-) -> list[tuple[LinkReport, Verdict]]:
-    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
-
-    `tell` is called after each tick.
-    """
+def fly_together(race: MultiVehicleRace, entries: Sequence[Entry]) -> list[tuple[LinkReport, Verdict]]:
+    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle."""
     links = [EmbeddedLink(one, entry.eye) for one, entry in zip(race.simulators, entries, strict=True)]
     flights = [
         LockstepFlight(entry.pilot, race.profile, link, entry.recorder, entry.status)
@@ -211,7 +196,6 @@ def fly_together(
             if k not in running:
                 link.simulator.tick()
         race.settle()
-        tell(race)
 
 
 def _ended(flight: LockstepFlight, link: "SimulatedLink") -> tuple[LinkReport, Verdict]:
@@ -227,7 +211,14 @@ class SimulatedLink(LockstepLink):
         self.simulator, self._eye = simulator, eye
 
     def hold_clock(self) -> None:
-        self._eye.hold()
+        if self._eye.clock is not None:
+            self._eye.clock.hold()
+
+    def _refer(self, received: list[Telemetry]) -> None:
+        """Record for the clock of the images that telemetry with its stamps has left the simulator now."""
+        for message in received:
+            if isinstance(message, Imu) and self._eye.clock is not None:
+                self._eye.clock.reference(message.t, self.t)
 
     def hold(self, t: float) -> None:
         """Do nothing: the simulator does not wait for an answer."""
@@ -259,8 +250,7 @@ class EmbeddedLink(SimulatedLink):
             for message in self.codec.decode(packet):
                 assert not isinstance(message, TimesyncReply), "no time synchronisation was requested"
                 received.append(message)
-                if isinstance(message, Imu):
-                    self._eye.refer(message.t, t)
+        self._refer(received)
         for reply in self.codec.timesync_replies(t):
             self._station.receive(reply, PILOT, t)
         self.images = self._eye.see(exposure, t, window()) if exposure is not None else []
@@ -292,9 +282,7 @@ class BetaflightLink(SimulatedLink):
             news = (message for _, message in self.client.receive(end - self._port.t))
             received += [message for message in news if not isinstance(message, TimesyncReply)]
         self.t = self.now = self._port.t
-        for message in received:
-            if isinstance(message, Imu):
-                self._eye.refer(message.t, self.t)
+        self._refer(received)
         exposures = self._port.exposures()
         self.images = [image for one in exposures for image in self._eye.see(one, self.t, window())]
         self.late_s = exposures[-1].late_s if exposures else 0.0

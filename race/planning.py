@@ -4,7 +4,6 @@ import argparse
 import sys
 from dataclasses import fields, replace
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,16 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
         for line in remarks(track, vehicle):
             remark(line)
     inputs = (arguments.track, settings.problem, settings.vehicle, settings.import_csv, arguments.config)
-    path = plan_path(settings.out, track, vehicle, options)
+    path, task = plan_path(settings.out, track, vehicle, options), Task(track, vehicle, options)
     outputs = path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json
     require_outputs(outputs, *inputs)  # a plan may replace its own warm start
     if settings.import_csv is not None:
-        plan = read_peer_plan(settings.import_csv, Task(track, vehicle, options))
+        plan = read_peer_plan(settings.import_csv, task)
         if "model" not in given:
-            options = replace(options, model=plan.model)
-        certificate = certify(plan, Task(track, vehicle, options), IMPORTED)
+            task = Task(track, vehicle, replace(options, model=plan.model))
+        certificate = certify(plan, task, IMPORTED)
     else:
-        warm = _warm(settings.warm, Task(track, vehicle, options)) if settings.warm is not None else None
+        warm = None
+        if (begun := settings.warm) is not None:
+            ours = (begun.parent / f"{begun.stem}.json").exists()  # a plan of this project, or a peer's trajectory
+            warm = read_plan(begun) if ours else read_peer_plan(begun, task)
         flown = fly_trial if settings.check else None
         plan, certificate = make_plan(track, vehicle, options, progress_line, warm, flown)
     if sys.stderr.isatty():
@@ -96,12 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
     draw_plan(path.with_suffix(".png"), plan, track, vehicle, certificate.risk)
     remark(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
     return 0
-
-
-def _warm(path: Path, task: Task) -> Plan:
-    """Read the warm start: a plan of this project, or a peer's trajectory."""
-    own = (path.parent / f"{path.stem}.json").exists()
-    return read_plan(path) if own else read_peer_plan(path, task)
 
 
 def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
@@ -144,7 +140,7 @@ def fly_trial(plan: Plan, task: Task) -> Trial | None:
     seen, controller = any(gate.visible for gate in task.gates) and not slots, TRACKING if slots else CONTOURING
     flights = [("3", NO_ESTIMATOR, 0)] + [("projected", DEFAULT, seed) for seed in SEEDS if seen]
     speed_m_s = float(np.linalg.norm(plan.x[:, V], axis=1).max())
-    needed_m = task.radius_m + min(KEPT * task.margin_m, KEPT_M)
+    needed_m = task.vehicle.radius_m + min(KEPT * task.margin_m, KEPT_M)
     trial = Trial(0, len(task.gates), needed_m, options.reserve, speed_m_s)
     for number, (setting, estimator, seed) in enumerate(flights):
         if sys.stderr.isatty():

@@ -1,13 +1,12 @@
 """Command line of `race-sim`."""
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gate_racer.common.command import settings_parser
 from gate_racer.common.errors import UserError
-from gate_racer.common.settings import key
+from gate_racer.common.settings import key, require_usual
 from gate_racer.link.options import TERMINAL
 from gate_racer.race.settings import PLANT, WorldSettings
 from gate_racer.tracks.track import MOST, SPACING_M
@@ -42,12 +41,6 @@ class ServedLinkSettings:
     take_back_s: float | None = key(
         None, f"the safety pilot takes back if no flight begins within so many s; {BETAFLIGHT}", positive=True
     )
-
-    def require_usual(self, names: Sequence[str], why: str) -> None:
-        """Raise UserError for a key that has not its default value, since it has no meaning here."""
-        for name in names:
-            if getattr(self, name) != getattr(ServedLinkSettings(), name):
-                raise UserError(f"link.{name}: {why}")
 
 
 @dataclass(frozen=True)
@@ -89,16 +82,16 @@ class SimulatorSettings:
     def require_consistent(self) -> None:
         """Check that the settings do not contradict each other. Raises UserError where they do."""
         link, rivals = self.link, self.rivals
-        if link.bind and link.bind == link.client:
-            raise UserError(f"link.bind and link.client are one address, {link.bind}: choose another")
+        if self.shot.file is None:
+            require_usual(self.shot, ["pose"], "needs shot.file", "shot.")
         if link.lockstep and link.realtime != 1.0:
             raise UserError("--lockstep and link.realtime exclude each other: in lock-step the client sets the pace")
         if rivals.pilots == 1 and rivals != MultiVehicleSettings():
             raise UserError("rivals: needs --pilots 2 or more")
         if rivals.pilots > 1:
-            link.require_usual(("vision_protocol", "msp"), f"cannot be used with --pilots {rivals.pilots}")
-            if self.record is not None:
-                raise UserError(f"record: cannot be used with --pilots {rivals.pilots}")
+            unfit = f"cannot be used with --pilots {rivals.pilots}"
+            require_usual(link, ("vision_protocol", "msp"), unfit, "link.")
+            require_usual(self, ["record"], unfit)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -189,7 +189,6 @@ def _placed(settings: RunSettings, track: Track) -> tuple[Track, StartGrid | Non
 def _session(
     arguments: argparse.Namespace, settings: RunSettings, wire: _Wire, track: Track, vehicle: Vehicle, **flown: Any
 ) -> "Session":
-    """Return the session, and say what a live one waits for."""
     if wire.vision is not None:
         vehicle = replace(vehicle, camera=wire.vision.camera)
     world = None if settings.link.live else resolve(settings.world.file, track, vehicle)
@@ -234,7 +233,6 @@ def _require_fit(controller: str, track: Track, vehicle: Vehicle, command_hz: fl
 
 
 def _awaited(session: "Session") -> str:
-    """Return the line that says what a live flight waits for, and where."""
     link, peer, vision = session.link, session.settings.link.peer, session.vision
     camera = session.settings.link.camera
     images = f"images of {camera}" if camera else f"video on {link.video[0]}:{link.video[1]}"

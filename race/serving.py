@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,14 +14,13 @@ from pathlib import Path
 from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import never_swallowed
-from gate_racer.common.settings import settings_of
+from gate_racer.common.settings import require_usual, settings_of
 from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import parse_server
-from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks
-from gate_racer.link.rflysim.request import imu_port
-from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable
+from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks, imu_port
+from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable, returns
 from gate_racer.race.race_sim import VADR, ServedLinkSettings, SimulatorSettings
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.sitl import SitlController, firmware
@@ -37,7 +37,7 @@ from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from gate_racer.sim.view.renderer import shoot
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet, open_imu
-from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer, stop_on_signals
+from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
@@ -61,13 +61,22 @@ def race_mavlink(
     json: Path | None,
 ) -> int:
     """Run the race, of one vehicle or several, until stopped, and return the exit code. Raises UserError."""
-    if settings.rivals.rotor_radius_m and world.vehicle.rotors is None:
-        raise UserError(f"rivals.rotor_radius_m: vehicle {world.vehicle.name}: has no `rotors` section with its mass")
     n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
-        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
+        setup = MultiVehicleSetup(
+            pilots=n,
+            spacing_m=settings.rivals.spacing_m,
+            rotor_radius_m=settings.rivals.rotor_radius_m,
+            laps=settings.laps,
+            pose=settings.link.pose,
+            setting=plant_setting(settings.plant),
+            residual=residual,
+            strict=settings.strict,
+            publish_states=settings.rivals.publish_states,
+        )
+        race = MultiVehicleRace(world, profile, settings.world.seed, setup)
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(bind_udp(*_next(own, k))) for k in range(n)]
         record = SimulatorRecord(settings.record) if settings.record else None
@@ -95,18 +104,34 @@ def race_mavlink(
         else:
             feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
             server = RealTimeServer(race, endpoints, feeds, settings.link.realtime)
-        _introduce(settings, race, links)
-        stop_on_signals(server)
+        about = f"{race.profile.name}, world {world.name}, seed {settings.world.seed}"
+        if n == 1:
+            print(f"race-sim: {world.track.name}, {world.vehicle.name}, {about}; {links[0]}", flush=True)
+        else:
+            print(f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {about}, {setup.spacing_m:g} m apart")
+            print(*(f"pilot {k}: {link}" for k, link in enumerate(links, 1)), sep="\n", flush=True)
         alone = partial(Narrator(json), race.simulators[0])
-        server.run(settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
+        _serve(server, feeds, settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
         for endpoint in endpoints:
             for host, count in endpoint.foreign_datagrams.items():
                 remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
-        _conclude(server, feeds)
     return 0
 
 
-def _conclude(server: LockstepServer | RealTimeServer | BetaflightServer, feeds: Sequence[FeedProcess]) -> None:
+def _serve(
+    server: LockstepServer | RealTimeServer | BetaflightServer,
+    feeds: Sequence[FeedProcess],
+    once: bool,
+    tell: Callable[[float], None],
+) -> None:
+    """Run a server until it ends, or SIGINT or SIGTERM stops it, by its flag: CasADi swallows a KeyboardInterrupt."""
+
+    def stop(*_: object) -> None:
+        server.stopped = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run(once, tell)
     if not isinstance(server, LockstepServer):
         remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
     for k, feed in enumerate(feeds, 1):
@@ -116,49 +141,27 @@ def _conclude(server: LockstepServer | RealTimeServer | BetaflightServer, feeds:
         remark("stopped")
 
 
-def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
-    rivals = settings.rivals
-    return MultiVehicleSetup(
-        pilots=rivals.pilots,
-        spacing_m=rivals.spacing_m,
-        rotor_radius_m=rivals.rotor_radius_m,
-        laps=settings.laps,
-        pose=settings.link.pose,
-        setting=plant_setting(settings.plant),
-        residual=residual,
-        strict=settings.strict,
-        publish_states=rivals.publish_states,
-    )
-
-
-def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
-    n, world = len(links), race.worlds[0]
-    several = "" if n == 1 else f"{n} x "
-    about = f"race-sim: {world.track.name}, {several}{world.vehicle.name}, {race.profile.name}, world {world.name}"
-    about += f", seed {settings.world.seed}"
-    if n == 1:
-        print(f"{about}; {links[0]}", flush=True)
-        return
-    print(f"{about}, {settings.rivals.spacing_m:g} m apart", flush=True)
-    for k, link in enumerate(links, 1):
-        print(f"pilot {k}: {link}", flush=True)
-
-
+LAST_PORT = 0xFFFF
 PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
 def _next(address: Address, k: int) -> Address:
-    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept."""
+    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept. Raises UserError beyond the last port."""
     host, port = address
+    if port + PORT_STEP * k > LAST_PORT:
+        raise UserError(f"address {host}:{port}: no port is left above it for pilot {k + 1}: choose a lower one")
     return host, port + PORT_STEP * k if port else 0
 
 
 def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Address, Address]:
     """Return the addresses of simulator, client and video. Raises UserError for a malformed or unreachable one."""
     own = parse_address(link.bind or "127.0.0.1", profile.simulator_port)
-    client = parse_address(link.client or "127.0.0.1", profile.mavlink_port)
-    video = parse_address(link.video or client[0], profile.video_port)
-    return own, reachable(client, own[0]), reachable(video, "0.0.0.0")
+    client = reachable(parse_address(link.client or "127.0.0.1", profile.mavlink_port), own[0])
+    video = reachable(parse_address(link.video or client[0], profile.video_port), "0.0.0.0")
+    for name, to in ("client", client), ("video", video):
+        if returns(to, own):
+            raise UserError(f"link.bind and link.{name} are one address, {to[0]}:{to[1]}: choose another")
+    return own, client, video
 
 
 def _cameras(
@@ -240,10 +243,8 @@ class MultiVehicleNarrator:
 def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, world: World, json: Path | None) -> int:
     """Run until stopped, and return the exit code. Raises UserError for settings that do not apply."""
     link, seed, unfit = settings.link, settings.world.seed, f"has no meaning with the MSP profile {profile.name}"
-    link.require_usual(ELSEWHERE, unfit)
-    for name in ("strict", "record", "residual"):
-        if getattr(settings, name):
-            raise UserError(f"{name}: {unfit}")
+    require_usual(link, ELSEWHERE, unfit, "link.")
+    require_usual(settings, ("strict", "record", "residual"), unfit)
     person = SafetyPilot(profile, patience_s=math.inf if link.take_back_s is None else link.take_back_s)
     wire, seen = profile.wire, world.seen(load_style(settings.world.style))
     video = reachable(parse_address(link.video or "127.0.0.1", wire.video_port), "0.0.0.0")
@@ -260,9 +261,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
             f" MSP on {line.name} at {profile.baud} baud, video -> {video[0]}:{video[1]}",
             flush=True,
         )
-        stop_on_signals(server)
-        server.run(settings.once, partial(Narrator(json), station.simulator))
-        _conclude(server, [camera])
+        _serve(server, [camera], settings.once, partial(Narrator(json), station.simulator))
         if sitl is not None and isinstance(station.controller, SitlController):
             if why := station.controller.arming.disarmed_by:
                 remark(f"the firmware disarmed: {why.name}")
@@ -298,7 +297,6 @@ class Narrator:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
     def _object(self, referee: Referee) -> None:
-        """Print one line for each rule of the interface at its first violation in a run."""
         self._objected &= referee.violations.keys()
         for rule in referee.violations.keys() - self._objected:
             violation = referee.violations[rule]
@@ -354,5 +352,6 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.rivals.pilots > 1:
             raise UserError(f"--pilots {settings.rivals.pilots}: has no meaning with the MSP profile {profile.name}")
         return race_betaflight(settings, profile, world, json)
-    settings.link.require_usual(BY_MSP, f"profile {profile.name} is for MAVLink; --profile betaflight is for MSP")
+    unfit = f"profile {profile.name} is for MAVLink; --profile betaflight is for MSP"
+    require_usual(settings.link, BY_MSP, unfit, "link.")
     return race_mavlink(settings, profile, world, residual_of(settings, vehicle), json)

@@ -33,9 +33,10 @@ from gate_racer.link.sockets import LOOPBACK, parse_address
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import PilotModels, RacingPilot, build_exciter, build_free, build_racer
+from gate_racer.pilot.build import PilotModels, RacingPilot, build_exciter, build_explorer, build_free, build_racer
 from gate_racer.pilot.flight import EndReason, FlightOptions, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
+from gate_racer.pilot.guidance.explorer import NAME, OPEN, parse_room
 from gate_racer.pilot.guidance.rivals import StartGrid
 from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
@@ -45,7 +46,7 @@ from gate_racer.pilot.pilot import AnyPilot
 from gate_racer.pilot.records.console import Console, StatusLine
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
 from gate_racer.pilot.records.recorder import Recorder
-from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
+from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict, world_name
 from gate_racer.pilot.records.view import LiveView
 from gate_racer.pilot.replanning import InlinePlanner, PlannerProcess, RemainderPlanner, Replanning
 from gate_racer.planner.plan import Plan
@@ -72,7 +73,7 @@ class Session:
     track: Track
     vehicle: Vehicle
     profile: Profile
-    # None: only the simulator has the track (`race.exploration`), or the controller needs none.
+    # None: an exploration, in which only the simulator has the track, or the controller needs none.
     plan: Plan | None = None
     link: Link = NOWHERE  # where to listen, and to whom, when live
     msp: BetaflightProfile | None = None  # flight controller behind the profile, if it speaks MSP
@@ -120,25 +121,15 @@ class Session:
         return self.settings.world.seed
 
     @property
-    def lockstep(self) -> bool:
-        """Whether time stands still while the pilot computes."""
-        return self.settings.link.lockstep
-
-    @property
-    def setup(self) -> RunSetup:
-        settings = self.settings
-        return RunSetup(self.laps, settings.perception.pose, plant_setting(settings.world.plant))
-
-    @property
     def patience_s(self) -> float:
         """Longest call of a user's class, s."""
-        return PATIENCE_S if self.lockstep else LIVE_PATIENCE_S
+        return PATIENCE_S if self.settings.link.lockstep else LIVE_PATIENCE_S
 
     def planner(self) -> AbstractContextManager[RemainderPlanner | None]:
         """Return the planner in flight: beside the loop, or in lock-step while time stands still; None if not requested."""
         if self.replan is None or self.plan is None:
             return nullcontext()
-        if self.lockstep:
+        if self.settings.link.lockstep:
             return closing(InlinePlanner())
         first_s, x = float(self.plan.gate_times_s[0]), self.plan.x[self.plan.gate_nodes[0]]
         return closing(PlannerProcess(Remainder(self.plan, first_s, x, self.track, self.vehicle, self.replan)))
@@ -160,7 +151,7 @@ class Session:
         record, view = self.settings.record, None
         if record.view:
             view = LiveView(parse_address(record.view, VIEW_PORT), SCHEMAS, self.track, self.plan)
-        return FlightLog(self.log_path(), view, record.limit_mb, self.lockstep, tell)
+        return FlightLog(self.log_path(), view, record.limit_mb, self.settings.link.lockstep, tell)
 
     def log_path(self) -> Path:
         """Return the path of the log, that of a new, empty file in a folder."""
@@ -184,13 +175,15 @@ class Session:
 SWITCH_S = 5e-4  # s, longest hold of the interpreter by another thread (log, status) while the flight loop waits
 
 
-def flown(session: Session, pilot: AnyPilot, recorder: Recorder) -> tuple[LinkReport, Verdict]:
+def _flown(session: Session, pilot: AnyPilot, recorder: Recorder) -> tuple[LinkReport, Verdict]:
     """Fly and log. Errors as in `fly`."""
     assert recorder.console is not None
-    status = StatusLine(recorder.console)
-    if session.lockstep:
+    status, link = StatusLine(recorder.console), session.settings.link
+    fly = _in_real_time
+    if link.lockstep:
         status.command_hz = session.profile.command_hz
-    done = FLIGHTS[session.settings.link.live, session.lockstep](session, pilot, recorder, status)
+        fly = _live_lockstep if link.live else _lockstep
+    done = fly(session, pilot, recorder, status)
     if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
         others = " or ".join(name for name in names(PROFILES) if name != session.profile.name)
         fit = f"another profile may fit (--profile {others}), or probe-link measures one"
@@ -205,7 +198,8 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     eye = open_perception(*seen, settings.perception.detector)
     try:
         entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
-        return fly_lockstep(entry, world, profile, seed, session.setup, settings.link.sitl)
+        setup = RunSetup(session.laps, settings.perception.pose, plant_setting(settings.world.plant))
+        return fly_lockstep(entry, world, profile, seed, setup, settings.link.sitl)
     finally:
         if eye.refused:
             recorder.note("detector", f"no answer to {eye.refused} images, on which it failed")
@@ -273,16 +267,7 @@ def _live_lockstep(
     return link_report, live_verdict(pilot, recorder.scoreboard)
 
 
-FLIGHTS = {  # by whether they are live, and in lock-step
-    (False, False): _in_real_time,
-    (False, True): _lockstep,
-    (True, False): _in_real_time,
-    (True, True): _live_lockstep,
-}
-
-
 def _client(session: Session) -> AnyClient:
-    """Open the serial line to a flight controller, or the MAVLink socket."""
     link, asked = session.link, session.settings.link
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
@@ -320,24 +305,14 @@ def fly(session: Session, tell: Callable[[FlightResult], None]) -> FlightResult:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
             The part of the flight that was flown is on disk; a flight that has not begun leaves no log.
     """
-    with session.planner() as planner:
-        outcome, pilot, recorder, verdict = _flown(session, planner)
-    tell(outcome)
-    _draw(session, pilot, recorder, verdict)
-    return outcome
-
-
-def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
-    """Fly, and write the result to disk. Raises as `fly`."""
-    pilot = session.pilot(planner)
-    with interruptible(pilot):
+    with session.planner() as planner, interruptible(pilot := session.pilot(planner)):
         with recorded(session, pilot) as recorder:
             if session.world is not None and session.world.deviations != AS_BELIEVED:
                 session.world.save(recorder.log.path.with_suffix(".world.yaml"))
             failure, link_report, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
-                    link_report, verdict = flown(session, pilot, recorder)
+                    link_report, verdict = _flown(session, pilot, recorder)
             except UserError as error:
                 pilot.abort(EndReason.ERROR, str(error))
                 failure = error
@@ -346,11 +321,13 @@ def _flown(session: Session, planner: RemainderPlanner | None) -> tuple[FlightRe
             recorder.conclude(pilot, link_report.frames_dropped)
         models = session.track, session.vehicle, session.plan
         outcome = flight_result(pilot, recorder, verdict, link_report, *models, session.described)
-        keep(session, asdict(outcome))
+        _keep(session, asdict(outcome))
     if failure is not None:
         _remove_unbegun(pilot, recorder.log.path)
         raise failure
-    return outcome, pilot, recorder, verdict
+    tell(outcome)
+    _draw(session, pilot, recorder, verdict)
+    return outcome
 
 
 def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
@@ -370,12 +347,80 @@ def excite(session: Session) -> tuple[Path, str]:
     """Fly manoeuvres. Return the log, and why they were not completed (empty if they were). Raises as `fly`."""
     pilot = session.pilot()
     with interruptible(pilot), recorded(session, pilot) as recorder:
-        flown(session, pilot, recorder)
+        _flown(session, pilot, recorder)
     return recorder.log.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
+@dataclass(frozen=True)
+class FoundGate:
+    """One gate that was passed, as estimated in flight."""
+
+    position_m: list[float]  # m from the pad, world NED
+    yaw_deg: float
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """Stable keys of the JSON."""
+
+    status: str
+    cause: str
+    gates_passed: int
+    gates_seen: int
+    time_s: float | None
+    gates: list[FoundGate]
+    world: dict[str, Any] | None  # None where it is unknown
+    settings: dict[str, Any]
+    log: str
+    troubles: dict[str, str]
+
+
+def explore(session: Session) -> Exploration:
+    """Fly by sight and return the gates found; raises as `fly`."""
+    # Only the simulator gets the track; logs do not name it, since the pilot has none.
+    session = replace(session, track=replace(session.track, name=NAME))
+    settings = session.settings
+    preflight = Preflight(session.profile, None) if settings.link.check else None
+    room = parse_room(settings.explore.room) if settings.explore.room else OPEN
+    asked = settings.explore.opening_m, session.manoeuvres, session.seed
+    pilot, explorer = build_explorer(session.vehicle, session.profile, *asked, preflight, room)
+    with interruptible(pilot):
+        with recorded(session, pilot) as recorder:
+            verdict = None
+            with forgiving(pilot, recorder):
+                _, verdict = _flown(session, pilot, recorder)
+            log_verdict(recorder.log, verdict or live_verdict(pilot, recorder.scoreboard))
+        gates = {gate.number: gate for gate in pilot.estimator.landmarks}
+        found = [gates[number] for number in explorer.passed if number in gates]
+        outcome = Exploration(
+            status="explored" if pilot.phase is Phase.FINISHED and explorer.passed else "aborted",
+            cause=pilot.cause,
+            gates_passed=len(explorer.passed),
+            gates_seen=len(gates),
+            time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
+            gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
+            world=session.described["world"],
+            settings=session.described["settings"],
+            log=str(recorder.log.path),
+            troubles=recorder.troubles,
+        )
+        _keep(session, asdict(outcome))
+    return outcome
+
+
+def summary(outcome: Exploration) -> str:
+    lines = [
+        f"{outcome.status}: {outcome.cause}; world {world_name(outcome.world)}",
+        f"passed {outcome.gates_passed} of {outcome.gates_seen} gates seen",
+    ]
+    for i, gate in enumerate(outcome.gates):
+        place = ", ".join(f"{x:.1f}" for x in gate.position_m)
+        lines.append(f"  gate {i}: about ({place}) m from the pad, yaw {gate.yaw_deg:.0f} deg")
+    lines += [f"trouble: {sentence}" for sentence in outcome.troubles.values()]
+    return "\n".join([*lines, f"log {outcome.log}"])
+
+
 def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:
-    """Remove the log of a flight that has failed before it began, and the world beside it."""
     if pilot.go_t is None:
         for path in (log, log.with_suffix(".world.yaml")):
             path.unlink(missing_ok=True)
@@ -385,8 +430,7 @@ def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:
 def recorded(session: Session, pilot: AnyPilot) -> Iterator[Recorder]:
     """Record into a new log; what is missing in it is noted when it is closed. Raises UserError where none can be opened."""
     console = Console()
-    log = session.open_log(console.say)
-    recorder = Recorder(log, console)
+    recorder = Recorder(session.open_log(console.say), console)
     planned = session.plan.passage_times_s(session.track) if session.plan is not None else []
     about = session.described
     about["world"] = about["world"] or {}
@@ -420,7 +464,7 @@ def log_verdict(log: FlightLog, verdict: Verdict) -> None:
     )
 
 
-def keep(session: Session, outcome: dict[str, Any]) -> None:
+def _keep(session: Session, outcome: dict[str, Any]) -> None:
     """Write the result as JSON if a file is requested; one that cannot be written is printed. Raises UserError."""
     try:
         write_json(session.json, outcome)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
-from gate_racer.common.settings import key
+from gate_racer.common.settings import key, require_usual
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
 from gate_racer.link.options import CAMERAS, ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
@@ -117,9 +117,8 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
         """Check the keys against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
         if self.camera and not (self.live and not self.lockstep):
             raise UserError(f"link.video {self.video}: needs --live without --lockstep: a camera waits for nobody")
-        for name in ("preflight", "shadow"):
-            if getattr(self, name) and not self.msp:
-                raise UserError(f"link.{name}: needs --live and link.msp, a flight controller")
+        if not self.msp:
+            require_usual(self, ("preflight", "shadow"), "needs --live and link.msp, a flight controller", "link.")
         if self.sitl is not None and (msp is None or self.live):
             raise UserError("link.sitl: needs --profile betaflight without --live; with --live, give it to race-sim")
         if msp is None:
@@ -127,9 +126,8 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
             return
         if bool(self.msp) is not self.live:
             raise UserError(f"--profile {self.profile}: needs both --live and link.msp, or neither for a simulation")
-        for name in ("vision", "peer", "listen", "signing_key"):
-            if getattr(self, name):
-                raise UserError(f"link.{name}: not available with the MSP profile {self.profile}")
+        unfit = f"not available with the MSP profile {self.profile}"
+        require_usual(self, ("vision", "peer", "listen", "signing_key"), unfit, "link.")
         if self.live:
             if self.lockstep:
                 raise UserError(f"--lockstep: cannot be combined with --live and the MSP profile {self.profile}")
@@ -143,9 +141,9 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
     def _require_mavlink(self) -> None:
         if self.msp or self.i_have_read:
             raise UserError(f"link.msp: profile {self.profile} is for MAVLink; MSP needs --profile betaflight or alike")
-        for name in ("peer", "listen", "video", "signing_key", "vision"):
-            if getattr(self, name) and not self.live:
-                raise UserError(f"link.{name}: needs --live, a simulator in another process")
+        if not self.live:
+            names = "peer", "listen", "video", "signing_key", "vision"
+            require_usual(self, names, "needs --live, a simulator in another process", "link.")
         if self.vision and self.video:
             raise UserError("link.vision: cannot be combined with link.video")
 

@@ -71,10 +71,6 @@ class MultiVehicleRace:
     def over(self) -> bool:
         return all(simulator.referee.race.over for simulator in self.simulators)
 
-    def contacts(self, i: int) -> int:
-        """Return the number of encounters of vehicle i (from 0) in this race."""
-        return sum(i in encounter.pilots for encounter in self.encounters)
-
     def settle(self) -> None:
         """Resolve contacts after a tick of every vehicle, update the traffic, and release GO once all clients are present."""
         for i, simulator in enumerate(self.simulators):
@@ -170,6 +166,7 @@ def standings(race: MultiVehicleRace) -> list[Standing]:
     found = []
     for rank, k in enumerate(sorted(range(len(referees)), key=order), 1):
         run, times_s = referees[k].race, list(referees[k].race.gate_times_s)
-        passed = len(times_s), len(referees[k].course), referees[k].elapsed_s, race.contacts(k)
+        contacts = sum(k in encounter.pilots for encounter in race.encounters)
+        passed = len(times_s), len(referees[k].course), referees[k].elapsed_s, contacts
         found.append(Standing(rank, k + 1, run.status.value, run.cause, *passed, times_s, list(run.gate_margins_m)))
     return found

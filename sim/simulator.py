@@ -414,7 +414,6 @@ class Simulator:
         return Tick(self.t, arrived, exposure, contacts)
 
     def _start(self) -> None:
-        """Start the run when the race clock reaches GO."""
         race, go_t = self.profile.race, self.clock.go_t
         if race is not None and self.referee.race.status is RunStatus.WAITING and go_t is not None and self.t >= go_t:
             if race.disarm_at_go:
@@ -422,7 +421,6 @@ class Simulator:
             self._go(go_t)
 
     def _race_news(self) -> list[messages.Telemetry]:
-        """Return the track map and the race status that are due, if the profile has a race."""
         race, news = self.profile.race, list[messages.Telemetry]()
         if race is None:
             return news

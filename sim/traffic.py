@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gate_racer.common.errors import UserError
 from gate_racer.link.messages import RivalState
 from gate_racer.sim.physics.contact import REST_M_S, Body
 from gate_racer.sim.physics.plant import P, Q, Truth, V, W
@@ -46,9 +47,11 @@ class Rotors:
 
 
 def rotors_of(vehicle: Vehicle, radius_m: float) -> Rotors | None:
-    """Return the rotors of a vehicle with this rotor radius; None where its mass is unknown or the radius is 0."""
-    if vehicle.rotors is None or radius_m == 0:
+    """Return the rotors of a vehicle with this rotor radius; None where it is 0. Raises UserError for an unknown mass."""
+    if radius_m == 0:
         return None
+    if vehicle.rotors is None:
+        raise UserError(f"rivals.rotor_radius_m: vehicle {vehicle.name}: has no `rotors` section with its mass")
     return Rotors(vehicle.rotors.mass_kg, ROTORS * math.pi * radius_m**2)
 
 

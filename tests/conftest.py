@@ -70,8 +70,8 @@ def undrawn(monkeypatch):
     for name in (
         "pilot.records.plot.draw_flight",
         "planner.plot.draw_plan",
-        "field.plots.draw_map",
-        "field.plots.draw_fit",
+        "field.mapping.run.draw_map",
+        "field.identify.run.draw_fit",
     ):
         monkeypatch.setattr(f"gate_racer.{name}", lambda *_: None)
 
@@ -79,7 +79,7 @@ def undrawn(monkeypatch):
 def within_this_process(patch: pytest.MonkeyPatch) -> None:
     """Let campaigns fly without processes of their own, whose start takes longer than a flight."""
     own = "gate_racer.race.campaign.campaign.in_processes"
-    patch.setattr(own, lambda work, jobs, workers: ((job[0], work(*job)) for job in jobs))
+    patch.setattr(own, lambda work, jobs, workers: (work(*job) for job in jobs))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from gate_racer.about import NOTHING
 from gate_racer.common.settings import settings_of
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.rflysim.client import parse_vision
-from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.request import load_sensors
 from gate_racer.race.settings import RunSettings
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track

@@ -53,8 +53,11 @@ def opened(words: list[str], least: int) -> set[tuple[str, int]]:
     raise AssertionError(f"{shlex.join(words)}: too few sockets")
 
 
-def test_the_simulator_listens_on_loopback_only():
-    """Also for requests of images, which the protocol of RflySim adds."""
-    keys = "link.bind=127.0.0.1:0", "link.vision_protocol=rflysim://127.0.0.1:0?imu=0"
-    found = opened(command("gate_racer.race.race_sim", "--track", "vq1", "--lockstep", "--set", *keys), least=3)
+RFLYSIM = "--lockstep", "--set", "link.vision_protocol=rflysim://127.0.0.1:0?imu=0"
+
+
+@pytest.mark.parametrize(("words", "least"), [((), 2), (RFLYSIM, 3)], ids=["images", "requests of images"])
+def test_the_simulator_listens_on_loopback_only(words, least):
+    own = "--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"
+    found = opened(command("gate_racer.race.race_sim", "--track", "vq1", *own, *words), least)
     assert {host for host, _ in found} == {"127.0.0.1"}, found

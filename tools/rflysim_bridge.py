@@ -17,9 +17,8 @@ from typing import Any
 from gate_racer.common.errors import UserError, exit_code
 from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.client import SensorReceiver, parse_server
-from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.desk import GimbalClient, GimbalOrder, HeartbeatReceiver, ImuReceiver
-from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, ImuSample, SensorRequest, imu_port
+from gate_racer.link.rflysim.desk import GimbalClient, GimbalOrder, HeartbeatReceiver, ImuReceiver, ImuSample, imu_port
+from gate_racer.link.rflysim.request import GIMBAL, LAST_COPTER, SENSORS, SensorRequest, load_sensors
 from gate_racer.link.rflysim.ros import Message, RosMessages, box_order, fields, fill, gimbal_order
 from gate_racer.link.rflysim.stream import Sample
 from gate_racer.link.sockets import Address, LinkError, parse_address

@@ -29,7 +29,7 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.worlds.world import AirDeviation, Deviations, PlantDeviation, World
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
-from tools.training.courses import random_track
+from tools.training.frames import random_track
 
 VEHICLES = ("dcl", "kolibri", "swift")
 LONGEST_M, GATES = 180.0, 6  # greatest length and number of gates of a course, for races of a few seconds

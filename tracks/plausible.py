@@ -1,5 +1,6 @@
 """Remarks on files that are valid and yet look like a mistake: units, order and directions of gates, camera and gyro."""
 
+import itertools
 import math
 
 import numpy as np
@@ -24,8 +25,9 @@ def remarks(track: Track | None, vehicle: Vehicle | None = None) -> list[str]:
 
 def _on_track(track: Track) -> list[str]:
     gates = track.gates
-    twice = [k for k in range(1, len(gates)) if gates[k] == gates[k - 1] and not gates[k].is_ball]
-    lines = [f"{track.file}: gates[{k}] is gates[{k - 1}] again: passed twice in a row" for k in twice]
+    rounds = [*enumerate(gates), *([(0, gates[0])] if track.closed and len(gates) > 1 else [])]
+    twice = [(k, j) for (j, a), (k, b) in itertools.pairwise(rounds) if a == b and not a.is_ball]
+    lines = [f"{track.file}: gates[{k}] is gates[{j}] again: passed twice in a row" for k, j in twice]
     before, after = _legs(track)
     facing = [k for k, gate in enumerate(gates) if not gate.is_ball]
     yaws = np.array([math.radians(gates[k].yaw_deg) for k in facing])
@@ -69,9 +71,8 @@ def _fit(before: Array, after: Array, facing: list[int], yaws: Array) -> Array:
 def _on_vehicle(vehicle: Vehicle) -> list[str]:
     camera, imu, lines = vehicle.camera, vehicle.imu, []
     if camera.height_px > 1.2 * camera.width_px:
-        lines.append(
-            f"camera: {camera.width_px} x {camera.height_px} px is upright; are width_px and height_px swapped?"
-        )
+        size = f"{camera.width_px} x {camera.height_px} px"
+        lines.append(f"camera: {size} is upright; are width_px and height_px swapped?")
     if 0 < abs(camera.tilt_deg) < TILT_DEG and camera.doubt is None:
         lines.append(f"camera.tilt_deg: {camera.tilt_deg:g} is taken in degrees, not radians")
     if imu.gyro_noise_rad_s > NOISE_RAD_S:

@@ -98,12 +98,17 @@ class Camera(Limited):
         s, c = math.sin(math.radians(self.tilt_deg)), math.cos(math.radians(self.tilt_deg))
         # Columns: the camera's right, down and forward axes in body FRD.
         tilted = np.array([[0, s, c], [1, 0, 0], [0, c, -s]])
-        return _about_z(self.yaw_deg) @ tilted @ _about_z(self.roll_deg)
+        return about_z(math.radians(self.yaw_deg)) @ tilted @ about_z(math.radians(self.roll_deg))
 
     @cached_property
     def p_bc(self) -> Array:
         """Position (3,) of the camera in body FRD, m."""
         return np.array(self.p_bc_m)
+
+    @cached_property
+    def without_lens(self) -> "Camera":
+        """This camera as a pinhole, whose pixels are those of `pinhole`."""
+        return replace(self, k1=0.0, k2=0.0, k3=0.0, k4=0.0, k5=0.0, k6=0.0, p1=0.0, p2=0.0, lens_model=RADTAN)
 
     def zoomed(self, scale: float) -> "Camera":
         return replace(self, fx_px=scale * self.fx_px, fy_px=scale * self.fy_px)
@@ -143,7 +148,7 @@ class Camera(Limited):
         return (u >= -0.5) & (u < self.width_px - 0.5) & (v >= -0.5) & (v < self.height_px - 0.5)
 
 
-def _about_z(angle_deg: float) -> Array:
-    """Return the rotation (3, 3) about the third axis, from the first towards the second."""
-    s, c = math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))
+def about_z(angle: float) -> Array:
+    """Return the rotation (3, 3) about the third axis, from the first towards the second, by an angle in rad."""
+    s, c = math.sin(angle), math.cos(angle)
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])

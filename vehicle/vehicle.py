@@ -361,9 +361,8 @@ class Vehicle(Limited):
         r = self.rotors
         if r is None:
             raise UserError(f"vehicle {self.name}: has no `rotors` section, so only the `rates` model can be used")
-        return RotorsParameters(
-            r.mass_kg, r.inertia_kg_m2, r.x_m, r.y_m, r.torque_m, self.drag_linear_1_s, self.drag_quadratic_1_m
-        )
+        drags = self.drag_linear_1_s, self.drag_quadratic_1_m
+        return RotorsParameters(r.mass_kg, r.inertia_kg_m2, r.x_m, r.y_m, r.torque_m, *drags)
 
     @cached_property
     def hash(self) -> str:

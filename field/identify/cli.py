@@ -13,8 +13,6 @@ OPTIONS = {"records": {"--out": "out"}}
 
 @dataclass(frozen=True)
 class IdentificationSettings:
-    """Settings of `identify-vehicle`."""
-
     base: str = key("dcl", "vehicle that supplies all other parameters")
     linear_drag: bool = key(False, "also fit drag proportional to speed")
     out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml", ending=".yaml")

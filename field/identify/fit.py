@@ -11,44 +11,8 @@ from itertools import combinations
 
 import numpy as np
 
-from gate_racer.field.identify.regression import (
-    AXES,
-    EXPONENTS,
-    FORCE_BIAS,
-    FORCE_SCALE,
-    KNOTS,
-    LAGS_S,
-    LENGTH_SCALE,
-    LOG_SCALE,
-    NEAR,
-    AxisRate,
-    BatteryUse,
-    Estimate,
-    Evidence,
-    Prediction,
-    Timing,
-    battery_of,
-    delayed,
-    explained,
-    filtered,
-    fit_rate,
-    force_rows,
-    half_widths,
-    hats,
-    independent_samples,
-    lagged,
-    least,
-    predict,
-    profile,
-    reached,
-    slopes,
-    solved,
-    straight,
-    times,
-    weights,
-    white_widths,
-    widened,
-)
+from gate_racer.field.identify import regression
+from gate_racer.field.identify.regression import AXES, AxisRate, BatteryUse, Estimate, Evidence, Prediction, Timing
 from gate_racer.field.identify.signals import STEP_S, Signals, around
 from gate_racer.link.logs.samples import SignalError
 from gate_racer.pilot.guidance.exciter import Manoeuvres
@@ -107,16 +71,6 @@ class Fit:
     measured_b: Array  # (M, 3)
     wanted: tuple[str, ...]  # manoeuvres that would excite the rest
 
-    @property
-    def delay_s(self) -> float:
-        """Delay of commands, s, the most likely."""
-        return self.timing.delay.value
-
-    @property
-    def thrust_lag_s(self) -> float:
-        """First-order lag of the thrust, s, the most likely."""
-        return self.timing.lag.value
-
 
 @dataclass(frozen=True)
 class _Thrust:
@@ -146,7 +100,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     Raises SignalError if the logs hold too little flight, or the throttle varies too little for a fit.
     """
     _require_flight(logs, np.concatenate([log.valid for log in logs]))
-    battery = battery_of(logs)
+    battery = regression.battery_of(logs)
     logs, struck = _without_impacts(logs, battery, linear_drag)
     if battery is not None:
         battery = _exponent(logs, battery)
@@ -154,21 +108,20 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     logs, fast = _without_inflow(logs, linear_drag)
     told = [_evidence([log], linear_drag) for log in logs if _tells(log)] or [_evidence(logs, linear_drag)]
     step = max(log.command_step_s for log in logs)
-    timing = profile(told, step if step > STEP_S else 0.0)
+    timing = regression.profile(told, step if step > STEP_S else 0.0)
     delay, lag = timing.delay.value, timing.lag.value
     fit = _solve(logs, delay, lag, linear_drag)
     unseen = [_last(log.valid) for log in logs]
-    early = _solve(
-        [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)], delay, lag, linear_drag
-    )
+    seen = [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)]
+    early = _solve(seen, delay, lag, linear_drag)
     half, correlated = _bounds(fit)
     scales, spread = _agreement(fit)
     widths = np.hypot(half, Z95 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
     n, drags = len(fit.knots), fit.drags
     each = [Estimate(float(v), float(h)) for v, h in zip(fit.x, widths, strict=True)]
     _require_rise(fit.knots, each[:n], logs[0])
-    axes = tuple(fit_rate(logs, axis, timing.delay) for axis in range(3))
-    predicted = predict(logs, unseen, early.knots, early.x, delay, lag)
+    axes = tuple(regression.fit_rate(logs, axis, timing.delay) for axis in range(3))
+    predicted = regression.predict(logs, unseen, early.knots, early.x, delay, lag)
     return Fit(
         throttle=tuple(fit.knots.tolist()),
         thrust_m_s2=_rising(each[:n]),
@@ -182,7 +135,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         correlated=correlated,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predicted,
-        notes=(*struck, *fast, *_apart(timing), *_worse(predicted), *(axis.fault for axis in axes if axis.fault)),
+        notes=(*struck, *fast, *_doubts(timing, predicted), *(axis.fault for axis in axes if axis.fault)),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(fit.A @ fit.x).reshape(-1, 3),
         measured_b=fit.f.reshape(-1, 3),
@@ -193,15 +146,14 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 def _require_flight(logs: list[Signals], used: Mask) -> None:
     """Raise SignalError where a mask of the logs' samples (M,) holds hardly any flight."""
     if (seconds := STEP_S * int(used.sum())) < LEAST_S:
-        raise SignalError(
-            f"{logs[0].source}: holds {seconds:.1f} s of flight that can be used, but {LEAST_S:g} s is needed"
-        )
+        held = f"holds {seconds:.1f} s of flight that can be used"
+        raise SignalError(f"{logs[0].source}: {held}, but {LEAST_S:g} s is needed")
 
 
 def _tells(log: Signals) -> bool:
     """Return whether a log alone holds enough flight for a fit."""
-    knots = reached([log])
-    return len(knots) > 0 and STEP_S * int(explained(log, knots).sum()) > LEAST_S
+    knots = regression.reached([log])
+    return len(knots) > 0 and STEP_S * int(regression.explained([log], knots).sum()) > LEAST_S
 
 
 def _drags(logs: list[Signals], linear: bool) -> int:
@@ -212,7 +164,7 @@ def _drags(logs: list[Signals], linear: bool) -> int:
 
 def _knots(logs: list[Signals]) -> Array:
     """Return the knots that the logs reach. Raises SignalError if the throttle does not vary."""
-    knots = reached(logs)
+    knots = regression.reached(logs)
     if not len(knots):
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
     return knots
@@ -221,51 +173,50 @@ def _knots(logs: list[Signals]) -> Array:
 def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     """Return what logs tell of delay and lag, with one set of parameters."""
     knots, drags = _knots(logs), _drags(logs, linear)
-    used = np.concatenate([explained(log, knots) for log in logs])
+    used = regression.explained(logs, knots)
     _require_flight(logs, used)
-    f, t = np.concatenate([log.force_b[:, 2] for log in logs])[used], times(logs)[used]
-
-    dragged = np.concatenate([force_rows(log, knots, 0.0, LAGS_S[0], drags)[:, 2, len(knots) :] for log in logs])
-    shares = [hats(log.throttle, knots) for log in logs]
+    f, t = np.concatenate([log.force_b[:, 2] for log in logs])[used], regression.times(logs)[used]
+    dragged = regression.force_rows(logs, knots, 0.0, regression.LAGS_S[0], drags)[:, 2, len(knots) :]
+    shares = [regression.hats(log.throttle, knots) for log in logs]
 
     @lru_cache(maxsize=1)  # a grid tries all delays with one lag
     def slow(lag: float) -> list[Array]:
-        return [filtered(share, lag) for share in shares]
+        return [regression.filtered(share, lag) for share in shares]
 
     def rows(delay: float, lag: float) -> Array:
-        return np.hstack([np.concatenate([-delayed(share, delay) for share in slow(lag)]), dragged])
+        return np.hstack([np.concatenate([-regression.delayed(share, delay) for share in slow(lag)]), dragged])
 
     def residual(delay: float, lag: float, weight: Array) -> Array:
         A, b = rows(delay, lag)[used] * weight[:, None], f * weight
         return A @ np.linalg.lstsq(A.T @ A, A.T @ b, rcond=None)[0] - b
 
     even = np.ones(len(f))
-    start = least(lambda delay, lag: float(np.mean(residual(delay, lag, even) ** 2)), every=3)
+    start = regression.least(lambda delay, lag: float(np.mean(residual(delay, lag, even) ** 2)), every=3)
     A = rows(*start)
-    weight = weights((A @ solved(A[used], f))[:, None])[used, 0]
+    weight = regression.weights((A @ regression.solved(A[used], f))[:, None])[used, 0]
     return Evidence(
         logs[0].source,
         lambda delay, lag: float(np.mean(residual(delay, lag, weight) ** 2)),
-        independent_samples(residual(*start, weight), t),
+        regression.independent_samples(residual(*start, weight), t),
         STEP_S * len(f),
     )
 
 
 def _first(logs: list[Signals], linear: bool) -> _Thrust:
     """Return a solution of all logs for the delay and lag that fit them best."""
-    return _solve(logs, *least(_evidence(logs, linear).misfit, every=3), linear)
+    return _solve(logs, *regression.least(_evidence(logs, linear).misfit, every=3), linear)
 
 
 def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thrust:
     """Return the weighted solution for delay and lag."""
     knots, drags = _knots(logs), _drags(logs, linear)
-    used = np.repeat(np.concatenate([explained(log, knots) for log in logs]), 3)
-    A = np.concatenate([force_rows(log, knots, delay, lag, drags) for log in logs]).reshape(-1, len(knots) + drags)
+    used = np.repeat(regression.explained(logs, knots), 3)
+    A = regression.force_rows(logs, knots, delay, lag, drags).reshape(-1, len(knots) + drags)
     f = np.concatenate([log.force_b for log in logs]).reshape(-1)
-    weight = weights((A @ solved(A[used], f[used])).reshape(-1, 3)).reshape(-1)
+    weight = regression.weights((A @ regression.solved(A[used], f[used])).reshape(-1, 3)).reshape(-1)
     A_w, f_w = (A * weight[:, None])[used], (f * weight)[used]
-    smooth = straight(knots, A.shape[1]) * float(np.std(A_w @ solved(A_w, f_w) - f_w)) / BEND_M_S2
-    x = solved(np.vstack([A_w, smooth]), np.concatenate([f_w, np.zeros(len(smooth))]))
+    smooth = regression.straight(knots, A.shape[1]) * float(np.std(A_w @ regression.solved(A_w, f_w) - f_w)) / BEND_M_S2
+    x = regression.solved(np.vstack([A_w, smooth]), np.concatenate([f_w, np.zeros(len(smooth))]))
     return _Thrust(logs, knots, drags, delay, lag, A, f, weight, used, smooth, x)
 
 
@@ -280,19 +231,15 @@ def _exponent(logs: list[Signals], battery: BatteryUse) -> BatteryUse:
 
     def misfit(exponent: float) -> float:
         seen = [replace(battery, exponent=exponent).seen(log) for log in logs]
-        u = np.concatenate([lagged(log.throttle, *USUAL_S)[log.valid] for log in seen])
+        u = np.concatenate([regression.lagged(log.throttle, *USUAL_S)[log.valid] for log in seen])
         # A thrust that rises at least in proportion, since in hover a free curve could be flat, and the drag.
         A = np.column_stack([u, u**2, u**3, -np.ones(len(u)), drag])
-        return independent * float(np.log(np.mean((A @ solved(A, f) - f) ** 2)))
+        return independent * float(np.log(np.mean((A @ regression.solved(A, f) - f) ** 2)))
 
     if np.ptp([misfit(1 + off) for off in (-EXPONENT_SIGMA, 0.0, EXPONENT_SIGMA)]) < TELLS:
         return battery
-    found = minimize_scalar(
-        lambda n: misfit(n) + ((n - 1) / EXPONENT_SIGMA) ** 2,
-        bounds=EXPONENTS,
-        method="bounded",
-        options={"xatol": 0.01},
-    )
+    how = {"bounds": regression.EXPONENTS, "method": "bounded", "options": {"xatol": 0.01}}
+    found = minimize_scalar(lambda n: misfit(n) + ((n - 1) / EXPONENT_SIGMA) ** 2, **how)
     return replace(battery, exponent=round(float(found.x), 2), assumed=False)
 
 
@@ -304,14 +251,13 @@ def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bo
     residual = np.abs((fit.A @ fit.x - fit.f) * fit.weight).reshape(-1, 3).max(axis=1)
     limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
     own = np.split(residual, np.cumsum([len(log.t) for log in logs])[:-1])
-    struck = [
-        log.valid & around(log.valid & (r > limit)) & (not log.velocity_only) for log, r in zip(logs, own, strict=True)
-    ]
-    seconds = STEP_S * sum(int(mask.sum()) for mask in struck)
-    kept = [replace(log, valid=log.valid & ~mask) for log, mask in zip(logs, struck, strict=True)]
-    return kept, [
-        f"{seconds:.1f} s were cut around contact and impacts, forces that no throttle explains"
-    ] if seconds else []
+    kept, cut = list[Signals](), 0
+    for log, r in zip(logs, own, strict=True):
+        struck = log.valid & around(log.valid & (r > limit)) & (not log.velocity_only)
+        kept.append(replace(log, valid=log.valid & ~struck))
+        cut += int(struck.sum())
+    told = f"{STEP_S * cut:.1f} s were cut around contact and impacts, forces that no throttle explains"
+    return kept, [told] if cut else []
 
 
 def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], list[str]]:
@@ -334,10 +280,8 @@ def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], l
     after = float(np.sqrt(np.mean(again.residual**2)))
     if before < INFLOW_GAIN * after or len(again.knots) < len(fit.knots):
         return logs, []
-    told = (
-        f"{1 - share:.0%} of the flight was cut: climbing or sinking fast against its throttle, its thrust is another"
-    )
-    return slow, [f"{told} (residual {before:.2f} -> {after:.2f} m/s^2)"]
+    why = "climbing or sinking fast against its throttle, its thrust is another"
+    return slow, [f"{1 - share:.0%} of the flight was cut: {why} (residual {before:.2f} -> {after:.2f} m/s^2)"]
 
 
 def _last(valid: Mask) -> Mask:
@@ -353,22 +297,18 @@ def _bounds(fit: _Thrust) -> tuple[Array, float]:
     n = len(fit.x)
 
     def predicted(delay: float, lag: float) -> Array:
-        rows = [force_rows(log, fit.knots, delay, lag, fit.drags) for log in fit.logs]
-        return np.concatenate(rows).reshape(-1, n) @ fit.x
+        return regression.force_rows(fit.logs, fit.knots, delay, lag, fit.drags).reshape(-1, n) @ fit.x
 
-    by_timing = [slope * fit.weight for slope in slopes(predicted, fit.delay, fit.lag)]
+    by_timing = [slope * fit.weight for slope in regression.slopes(predicted, fit.delay, fit.lag)]
     J = np.column_stack([fit.A * fit.weight[:, None], *by_timing])[fit.used]
-    smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(times(fit.logs), 3)[fit.used]
-    half = half_widths(J, fit.residual, t, smooth)[:n]
-    ratio = np.median(half / np.maximum(white_widths(J, fit.residual, smooth)[:n], 1e-12))
-    return widened(half, _unseen(fit.x, len(fit.knots), fit.drags)), float(ratio)
-
-
-def _unseen(x: Array, knots: int, drags: int) -> Array:
-    """Return standard deviations (K,) of thrust and drags by what fits any data: scales of force and length, and bias."""
-    power = np.concatenate([np.zeros(knots), np.ones(max(drags - 1, 0)), np.full(min(drags, 1), 2.0)])  # of the speed
-    bias = np.where(power == 0, FORCE_BIAS, 0.0)
-    return np.sqrt((FORCE_SCALE * x) ** 2 + (LENGTH_SCALE * power * x) ** 2 + bias**2)
+    smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(regression.times(fit.logs), 3)[fit.used]
+    half = regression.half_widths(J, fit.residual, t, smooth)[:n]
+    ratio = np.median(half / np.maximum(regression.white_widths(J, fit.residual, smooth)[:n], 1e-12))
+    # What fits any data, and no residual shows: scales of force and length, and bias.
+    power = np.array([0.0] * len(fit.knots) + [1.0] * max(fit.drags - 1, 0) + [2.0] * min(fit.drags, 1))  # of the speed
+    scale = np.hypot(regression.FORCE_SCALE, regression.LENGTH_SCALE * power)
+    unseen = np.hypot(scale * fit.x, np.where(power == 0, regression.FORCE_BIAS, 0.0))
+    return np.hypot(half, Z95 * unseen), float(ratio)
 
 
 def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
@@ -384,26 +324,23 @@ def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:
         if kept.sum() < 1 / STEP_S:
             continue
         off = float(T[kept] @ r[kept] / max(float(T[kept] @ T[kept]), 1e-12))
-        half = half_widths(T[kept, None], (r - off * T)[kept], log.t[kept])[0]
-        found.append(LogScale(log.source, Estimate(1 + off, float(np.hypot(half, Z95 * LOG_SCALE)))))
+        half = regression.half_widths(T[kept, None], (r - off * T)[kept], log.t[kept])[0]
+        found.append(LogScale(log.source, Estimate(1 + off, float(np.hypot(half, Z95 * regression.LOG_SCALE)))))
     offs = np.array([one.scale.value - 1 for one in found])
     known = np.array([one.scale.half_width / Z95 for one in found])
     beyond = float(np.mean(offs**2 - known**2)) if np.isfinite(known).all() and len(found) > 1 else 0.0
     return tuple(found), float(np.sqrt(max(0.0, beyond)))
 
 
-def _apart(timing: Timing) -> list[str]:
-    """Return which logs exclude the common delay."""
-    delay = timing.delay.value
-    others = [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]
-    return [f"the logs disagree on the delay: {'; '.join(others)}"] if others else []
-
-
-def _worse(predicted: Prediction) -> list[str]:
-    """Return a doubt if the model predicts worse than a velocity that stays."""
-    if not (predicted.starts and predicted.velocity_m_s > predicted.steady_velocity_m_s):
-        return []
-    return ["a constant velocity predicts what was held out better: this model does not fit, or the flight only hovers"]
+def _doubts(timing: Timing, predicted: Prediction) -> list[str]:
+    """Return which logs exclude the common delay, and whether a velocity that stays predicts better than the model."""
+    delay, doubts = timing.delay.value, []
+    if others := [f"{log} {own.bounds}" for log, own in timing.by_log if not own.low <= delay <= own.high]:
+        doubts.append(f"the logs disagree on the delay: {'; '.join(others)}")
+    if predicted.starts and predicted.velocity_m_s > predicted.steady_velocity_m_s:
+        told = "a constant velocity predicts what was held out better"
+        doubts.append(f"{told}: this model does not fit, or the flight only hovers")
+    return doubts
 
 
 def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
@@ -421,15 +358,15 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
             break
     else:
         return
-    fall = "falls" if span_m_s2 < 0 else "hardly rises"
+    fall = "falls" if span_m_s2 < -least_m_s2 else "hardly rises"
     if whole < LITTLE:
         cause = "the throttle varies too little; fly throttle steps"
     elif may_rise:
         cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
     elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
         cause = "the flight only hovers; fly throttle steps"
-    elif log.velocity_only:
-        cause = "v_z must be positive downwards (NED)"
+    elif log.velocity_only and fall == "falls":
+        cause = "v_z must be positive downwards (NED), and the throttle not reversed"
     elif float(np.median(log.force_b[log.valid, 2])) > 0:
         cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
     else:
@@ -452,15 +389,12 @@ def _rising(curve: list[Estimate]) -> tuple[Estimate, ...]:
 
 def _wanted(knots: Array, drags: int, rates: Sequence[AxisRate], timing: Timing) -> tuple[str, ...]:
     """Return the manoeuvres that would excite the remaining parameters, and how to fly them."""
-    throttles = tuple(u for u in KNOTS.tolist() if np.abs(knots - u).min() > NEAR)
+    throttles = tuple(u for u in regression.KNOTS.tolist() if np.abs(knots - u).min() > regression.NEAR)
     axes = tuple(axis for axis, rate in enumerate(rates) if rate.gain is None)
     wanted = [f"throttle held near {', '.join(f'{u:g}' for u in throttles)}"] if throttles else []
     if not (timing.delay.known and timing.lag.known):
         wanted.append("throttle steps of a quarter of its range, each held for 0.5 s, for delay and lag")
     wanted += [f"{AXES[axis]} rate pulses" for axis in axes]
     wanted += [] if drags else [f"flight above {MOVING_M_S:g} m/s, for the drag"]
-    return (
-        (*wanted, f"to be flown by: excite --set excite.manoeuvres={Manoeuvres(throttles, axes, not drags)}")
-        if wanted
-        else ()
-    )
+    manoeuvres = Manoeuvres(throttles, axes, not drags)
+    return (*wanted, f"to be flown by: excite --set excite.manoeuvres={manoeuvres}") if wanted else ()

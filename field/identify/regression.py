@@ -73,11 +73,6 @@ def white_widths(J: Array, residual: Array, prior: Array) -> Array:
     return Z95 * np.sqrt(np.diag(inverse) * float(np.mean(residual**2)))
 
 
-def widened(half: Array, sigma: Array) -> Array:
-    """Return half widths (K,) with independent errors of standard deviation `sigma` (K,) in addition."""
-    return np.hypot(half, Z95 * sigma)
-
-
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
 # s, range of lags (chosen)
 LAGS_S = np.array([2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3])
@@ -242,7 +237,7 @@ def hats(u: Array, knots: Array) -> Array:
 def reached(logs: list[Signals]) -> Array:
     """Return the knots of KNOTS with any samples, and the ends of the range, beyond which only a few samples lie.
 
-    None if the throttle stays near one value.
+    Empty if the throttle stays near one value.
     """
     u = np.sort(np.concatenate([log.throttle[log.valid] for log in logs]))
     beyond = min(MOST_BEYOND, round(SHARE_BEYOND * len(u)))
@@ -253,21 +248,27 @@ def reached(logs: list[Signals]) -> Array:
     return np.array([low, *inner, high])
 
 
-def explained(log: Signals, knots: Array) -> Mask:
-    """Return the mask of valid samples, except those still affected by a throttle far beyond all knots."""
-    beyond = (log.throttle < knots[0] - BEYOND) | (log.throttle > knots[-1] + BEYOND)
-    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
-    return log.valid & ~after
+def explained(logs: Sequence[Signals], knots: Array) -> Mask:
+    """Return the mask (N,) of valid samples of all logs, except those still affected by a throttle far beyond all knots."""
+    masks = []
+    for log in logs:
+        beyond = (log.throttle < knots[0] - BEYOND) | (log.throttle > knots[-1] + BEYOND)
+        masks.append(log.valid & ~(np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0))
+    return np.concatenate(masks)
 
 
-def force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> Array:
-    """Return the design matrix (N, 3, K) of the force; `drags` is 0, 1 (quadratic) or 4 (linear by axis, quadratic)."""
-    A = np.zeros((len(log.t), 3, len(knots) + drags))
-    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
+def force_rows(logs: Sequence[Signals], knots: Array, delay: float, lag: float, drags: int) -> Array:
+    """Return the design matrix (N, 3, K) of the force in all logs.
+
+    `drags` is 0, 1 (quadratic) or 4 (linear by axis, quadratic).
+    """
+    v_b, n = np.concatenate([log.v_b for log in logs]), len(knots)
+    A = np.zeros((len(v_b), 3, n + drags))
+    A[:, 2, :n] = np.concatenate([-lagged(hats(log.throttle, knots), delay, lag) for log in logs])
     if drags == 4:
-        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
+        A[:, range(3), n + np.arange(3)] = -v_b
     if drags:
-        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
+        A[:, :, -1] = -np.linalg.norm(v_b, axis=1)[:, None] * v_b
     return A
 
 
@@ -347,10 +348,9 @@ class Estimate:
     half_width: float
 
     def __str__(self) -> str:
-        bound = (
-            f"+- {self.half_width:.2g}" if np.isfinite(self.half_width) else "without a bound, since the log is short,"
-        )
-        return f"{self.value:.4g} {bound}"
+        if not np.isfinite(self.half_width):
+            return f"{self.value:.4g} without a bound, since the log is short,"
+        return f"{self.value:.4g} +- {self.half_width:.2g}"
 
 
 @dataclass(frozen=True)
@@ -384,9 +384,8 @@ def fit_rate(logs: list[Signals], axis: int, late: Interval) -> AxisRate:
     c = follow(delay, lag)
     gain = float(c @ measured / max(float(c @ c), 1e-12))
     if gain <= 0:
-        return AxisRate(
-            fault=f"the measured {AXES[axis]} rate opposes the commanded: one of the two has the wrong sign"
-        )
+        opposed = f"the measured {AXES[axis]} rate opposes the commanded"
+        return AxisRate(fault=f"{opposed}: one of the two has the wrong sign")
     J = np.column_stack([c, *(gain * slope for slope in slopes(follow, delay, lag))])
     half = half_widths(J, c * gain - measured, times(logs)[np.concatenate(used)])
     gain_half = float(np.hypot(half[0], Z95 * (RATE_SCALE * gain)))

@@ -3,7 +3,10 @@
 import argparse
 from pathlib import Path
 
+import numpy as np
+
 from gate_racer.common.command import remark, require_outputs, write_json
+from gate_racer.common.files import write_figure
 from gate_racer.common.settings import settings_of
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.cli import IdentificationSettings
@@ -11,7 +14,7 @@ from gate_racer.field.identify.fit import Fit, identify
 from gate_racer.field.identify.regression import AXES
 from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
+from gate_racer.vehicle.vehicle import FOLDER, Vehicle, load_vehicle
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,8 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     source = f"Fitted to {names}; parameters that the logs do not excite are those of {base.name}."
     vehicle = identified(fit, base, out.stem, source)
     write_vehicle(out, vehicle)
-    from gate_racer.field.plots import draw_fit  # matplotlib takes longer to import than the fit takes
-
     draw_fit(out.with_suffix(".png"), fit, base)
     print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}")
     write_json(arguments.json, fit)
@@ -65,10 +66,8 @@ def table(fit: Fit) -> str:
 
 def _tested(fit: Fit) -> list[str]:
     """Return how well the fit explains and predicts, and whether the logs agree."""
-    lines = [
-        f"residual          {fit.residual_m_s2:.3f} m/s^2; bounds are {fit.correlated:.1f} times those of white residuals"
-    ]
-    p = fit.predicted
+    bounds = f"bounds are {fit.correlated:.1f} times those of white residuals"
+    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2; {bounds}"], fit.predicted
     if p.starts:
         still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
         ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
@@ -79,7 +78,30 @@ def _tested(fit: Fit) -> list[str]:
         told = f"thrust {scale.value:.3f} +- {scale.half_width:.3f} of the common curve{late}"
         lines.append(f"{Path(one.log).name}: {told}")
     if fit.spread:
-        lines.append(
-            f"the logs disagree: thrust differs by {fit.spread:.1%} between them (one sigma); bounds are widened by that"
-        )
+        differs = f"thrust differs by {fit.spread:.1%} between them (one sigma)"
+        lines.append(f"the logs disagree: {differs}; bounds are widened by that")
     return lines
+
+
+def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
+    """Write the thrust curve with its 95 % bounds, and measured and fitted force, as PNG."""
+    from matplotlib.figure import Figure  # which takes longer to load than the fit
+
+    figure = Figure(figsize=(10, 12))
+    axes = figure.subplots(4, 1, height_ratios=[2, 1, 1, 1])
+    figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
+    values, widths = zip(*((point.value, point.half_width) for point in fit.thrust_m_s2), strict=True)
+    axes[0].errorbar(fit.throttle, values, widths, marker="o", label="fitted, 95 %")
+    axes[0].plot(base.throttle.command, base.throttle.thrust_m_s2, "--", label=base.name)
+    axes[0].set(xlabel="throttle", ylabel="thrust [m/s²]")
+    axes[0].legend()
+    samples = np.arange(len(fit.t)) * (fit.t[1] - fit.t[0])
+    for axis, i, name in zip(axes[1:], range(3), "xyz", strict=True):
+        axis.plot(samples, fit.measured_b[:, i], linewidth=0.8, label="measured")
+        axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
+        axis.set(ylabel=f"force {name} [m/s²]")
+    axes[1].legend(loc="upper right")  # the best place would be searched over every sample
+    axes[3].set(xlabel="time [s], logs concatenated")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    write_figure(path, figure)

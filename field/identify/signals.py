@@ -148,10 +148,7 @@ def _lasting(mask: Mask) -> Mask:
 
 def _between(shown: Mask) -> Mask:
     """Return the samples (N,) from the first to the last that is shown."""
-    inside, at = np.zeros(len(shown), bool), np.flatnonzero(shown)
-    if len(at):
-        inside[at[0] : at[-1] + 1] = True
-    return inside
+    return np.logical_or.accumulate(shown) & np.logical_or.accumulate(shown[::-1])[::-1]
 
 
 def around(mask: Mask) -> Mask:
@@ -210,9 +207,8 @@ def read_signals(path: Path) -> Signals:
         log.require(path, ("throttle", *moved), "identify-vehicle")
         for samples, what in ((log.get("throttle"), "commanded throttle"), (log.get("true_v", "v"), "velocity")):
             if 0 < len(samples) < LEAST_SAMPLES:
-                raise SignalError(
-                    f"{path}: holds {len(samples)} samples of the {what}, but at least {LEAST_SAMPLES} are needed"
-                )
+                held = f"holds {len(samples)} samples of the {what}"
+                raise SignalError(f"{path}: {held}, but at least {LEAST_SAMPLES} are needed")
         with reading(path):
             return _even(log, str(path))
     except SignalError as error:
@@ -282,9 +278,8 @@ def _landed(log: LoggedSignals, t: Array) -> Mask:
 def _grid(throttle: Samples, moved: Samples, source: str) -> Array:
     begin, end = max(throttle.t[0], moved.t[0]), min(throttle.t[-1], moved.t[-1])
     if end - begin > LONGEST_S:
-        raise SignalError(
-            f"{source}: lasts {(end - begin) / 3600:.1f} h, but at most {LONGEST_S / 3600:g} h can be used"
-        )
+        hours = (end - begin) / 3600
+        raise SignalError(f"{source}: lasts {hours:.1f} h, but at most {LONGEST_S / 3600:g} h can be used")
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
         raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, but 1 s is needed")

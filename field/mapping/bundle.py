@@ -26,10 +26,8 @@ from gate_racer.field.mapping.flight import (
     MapPriors,
     N,
     StateChain,
-    diagonal_of_inverse,
     differs,
     first_guess,
-    solve,
     specified,
     unknown,
 )
@@ -203,7 +201,7 @@ class Bundle:
         eliminated = []
         for normal, blocks in zip(normals, E, strict=True):
             e = blocks.reshape(-1, n)
-            back = solve(normal.D, normal.L, np.column_stack([normal.b.ravel(), e]))
+            back = normal.solve(np.column_stack([normal.b.ravel(), e]))
             A -= e.T @ back[:, 1:]
             a -= e.T @ back[:, 0]
             eliminated.append(back)
@@ -230,7 +228,7 @@ class Bundle:
         states' normal matrix, and d log |B|^(-1/2) / d log scale = sum tr(J_p cov_px J') over the images: the number of
         coordinates that images determine (Neyman and Scott 1948). Each gate takes its share, along its direction from the pad.
         """
-        covs = [diagonal_of_inverse(normal.D, normal.L) for normal in normals]
+        covs = [normal.covariances() for normal in normals]
         shares = np.zeros(len(self.gates))
         for sight, (weight, _, J, _) in zip(sights, rows, strict=True):
             shares[sight.gate] += weight * float((J[:, P] * (J @ covs[sight.chain][sight.state])[:, P]).sum())

@@ -23,11 +23,7 @@ class MappingSettings:
     start: str = key("0,0,0", "X,Y,Z[,YAW] of the pad, m and deg; without yaw as received")
     vehicle: str = key("dcl", "vehicle with the camera and IMU of the logs")
     detector: str = key(
-        "",
-        "detect gates in the images again; else the logged detections",
-        choices=("", *DETECTORS),
-        suffix=TAUGHT,
-        part=True,
+        "", "detect gates in the images again; else the logged ones", choices=("", *DETECTORS), suffix=TAUGHT, part=True
     )
     out: Path | None = key(None, "track file to write, e.g. tracks/found.yaml", "FILE", ending=".yaml")
 

@@ -29,31 +29,10 @@ from gate_racer.estimation.landmarks import LandmarkEstimator
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.link.record import Losses
 from gate_racer.model import measurements
+from gate_racer.model import states as error
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import (
-    ARM,
-    CENTRE,
-    ERROR,
-    FOCAL,
-    GATES,
-    KNOWN,
-    LEAN,
-    MOVING,
-    POSE,
-    RADIAL,
-    READOUT,
-    ROLL,
-    THETA,
-    YAW,
-    Noise,
-    Nominal,
-    P,
-    V,
-    column,
-    prior,
-    varied,
-)
+from gate_racer.model.states import ERROR, KNOWN, THETA, Noise, Nominal, P, V, column, prior, varied
 from gate_racer.model.strapdown import integrated, transition
 from gate_racer.perception.detection import Detection, Detector
 from gate_racer.pilot.records.imported import is_imported, is_ratm, read_any_records
@@ -64,9 +43,9 @@ from gate_racer.vehicle.statistics import chi2_limit
 from gate_racer.vehicle.vehicle import Vehicle
 
 # Parameters shared by all states of all flights, by index in the error state: the camera, and the tilt error of ATTITUDE.
-SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]
+SHARED = np.r_[error.YAW, error.ROLL, error.FOCAL, error.CENTRE, error.ARM, error.LEAN, error.RADIAL, error.READOUT]
 M = len(SHARED)
-_LEAN_BEGIN = SHARED.tolist().index(LEAN.start)
+_LEAN_BEGIN = SHARED.tolist().index(error.LEAN.start)
 LEAN_IN_SHARED = slice(_LEAN_BEGIN, _LEAN_BEGIN + 3)  # indices of LEAN among the shared parameters
 WALKS = {"v": {"walk": 0.005}, "edge_px": {"walk": 0.01}}  # as in the filter's noise, for a slow flight
 IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
@@ -147,7 +126,7 @@ class LoggedFlight:
         return self.attitudes[k] if k >= 0 else None
 
 
-def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
+def read_flight(path: Path, detector: Detector | None = None) -> LoggedFlight:
     """Read a log, with its own detections or those of a detector. Raises UserError without flight, IMU or gates."""
     if is_imported(path) and (detector or not is_ratm(path)):
         hint = "use its labelled corners, without --detector" if is_ratm(path) else "map-track needs gates in images"
@@ -210,7 +189,7 @@ def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
 PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: without a heading, the yaw on the pad defines the world frame
 ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise, but its stamps have
-N = GATES.start  # errors of a state; the filter's further errors, gates and scale, are unknowns of the map here
+N = error.GATES.start  # errors of a state; the filter's further errors, gates and scale, are unknowns of the map here
 MOST_STATES = 2000  # states per flight
 FRESH_S = 0.05  # s, greatest age of an attitude that is used (chosen)
 FLOOR = 1e-10  # least variances: position follows velocity exactly within a step
@@ -231,7 +210,7 @@ class StateChain:
         """Apply corrections d (K, N) of the states, and of the shared parameters (M,)."""
         errors = np.zeros((len(d), ERROR.size))
         errors[:, :N], errors[:, SHARED] = d, shared
-        return replace(self, states=tuple(x.plus(error) for x, error in zip(self.states, errors, strict=True)))
+        return replace(self, states=tuple(x.plus(off) for x, off in zip(self.states, errors, strict=True)))
 
     def path(self) -> tuple[Array, Array]:
         """Return times (M,) s and positions (M, 3) m at the states and at all readings between them."""
@@ -270,7 +249,7 @@ class StateChain:
         x, last, F, Q = self.states[k], self.at[k], np.eye(N), np.zeros((N, N))
         for sample in self.between[k]:
             step = np.eye(N)
-            step[POSE, MOVING] = transition(x, last, sample)
+            step[error.POSE, error.MOVING] = transition(x, last, sample)
             F, Q = step @ F, step @ Q @ step.T
             Q.flat[:: N + 1] += noise.growth(last, sample)[:N]
             x, last = integrated(x, last, sample), sample
@@ -324,6 +303,30 @@ class ChainNormal(NamedTuple):
     with_lean: Array  # (K, N, 3)
     by_lean: Array  # (3, 3)
     of_lean: Array  # (3,) right-hand side
+
+    def solve(self, right: Array) -> Array:
+        """Return the solutions (K N, M) of the block tridiagonal system for right sides (K N, M)."""
+        from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only needed for maps
+
+        size = len(self.D) * N
+        band = np.zeros((BAND, size))
+        for i in range(N):
+            for j in range(N):
+                if i >= j:
+                    band[i - j, j::N] = self.D[:, i, j]
+                band[N + i - j, j : size - N : N] = self.L[:, i, j]
+        return cho_solve_banded((cholesky_banded(band, lower=True), True), right)
+
+    def covariances(self) -> Array:
+        """Return the diagonal blocks (K, N, N) of the system's inverse, as of a smoother."""
+        pivots, inverse, gains = [self.D[0]], np.empty_like(self.D), []
+        for below, diagonal in zip(self.L, self.D[1:], strict=True):
+            gains.append(np.linalg.solve(pivots[-1], below.T))
+            pivots.append(diagonal - below @ gains[-1])
+        inverse[-1] = np.linalg.inv(pivots[-1])
+        for k in range(len(gains) - 1, -1, -1):
+            inverse[k] = np.linalg.inv(pivots[k]) + gains[k] @ inverse[k + 1] @ gains[k].T
+        return inverse
 
 
 def first_guess(
@@ -379,29 +382,3 @@ def _spread(
         inside = readings[np.searchsorted(stamps, a.t, side="right") : np.searchsorted(stamps, b.t)]
         between.append((*inside, b) if b.t > a.t else ())
     return at, tuple(between)
-
-
-def solve(D: Array, L: Array, right: Array) -> Array:
-    """Solve the block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
-    from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only needed for maps
-
-    K = len(D)
-    band = np.zeros((BAND, K * N))
-    for i in range(N):
-        for j in range(N):
-            if i >= j:
-                band[i - j, j::N] = D[:, i, j]
-            band[N + i - j, j : (K - 1) * N : N] = L[:, i, j]
-    return cho_solve_banded((cholesky_banded(band, lower=True), True), right)
-
-
-def diagonal_of_inverse(D: Array, L: Array) -> Array:
-    """Return the diagonal blocks (K, N, N) of the inverse of that matrix: the covariances of a smoother."""
-    pivots, inverse, gains = [D[0]], np.empty_like(D), []
-    for below, diagonal in zip(L, D[1:], strict=True):
-        gains.append(np.linalg.solve(pivots[-1], below.T))
-        pivots.append(diagonal - below @ gains[-1])
-    inverse[-1] = np.linalg.inv(pivots[-1])
-    for k in range(len(L) - 1, -1, -1):
-        inverse[k] = np.linalg.inv(pivots[k]) + gains[k] @ inverse[k + 1] @ gains[k].T
-    return inverse

@@ -11,6 +11,7 @@ import numpy as np
 from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
+from gate_racer.common.files import write_figure
 from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.mapping.bundle import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
@@ -25,6 +26,7 @@ from gate_racer.vehicle.vehicle import load_vehicle
 ROOM_M = 12.0  # m around gates and start, to the sides and up, assumed for the bounds
 BELOW_M = 0.1  # m below the lowest of frames and start: the floor may begin there
 DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations above which a gate is refused
+VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))  # axes of the plot's views, and their names
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,9 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
     write(out, track_fields(placed, start, frame, out.stem, arguments.log, cut), DIGITS)
-
-    from gate_racer.field.plots import draw_map  # matplotlib takes longer to import than a message to be shown
-
     draw_map(out.with_suffix(".png"), placed, found, start, frame)
     names = "tilt_deg", "delay_s", "edge_offset_m", "extra_depth_m", "residual_px", "calibrated", "focal"
     write_json(arguments.json, {"gates": placed, **{name: getattr(found, name) for name in names}})
@@ -147,3 +146,33 @@ def table(gates: list[MappedGate], found: Map) -> str:
         focal = f"focal length x{1 + found.focal:.3f}"
         lines.append(f"camera and IMU differ from the vehicle's file ({focal}) and were estimated")
     return "\n".join(lines)
+
+
+def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: GateFrame) -> None:
+    """Write gates, in the track's frame, with ellipses of three standard deviations, and the flights, as PNG."""
+    from matplotlib.figure import Figure  # which takes longer to load than a message to be shown
+    from matplotlib.patches import Ellipse
+
+    figure = Figure(figsize=(14, 7))
+    axes = figure.subplots(1, len(VIEWS))
+    figure.subplots_adjust(left=0.05, right=0.98, bottom=0.07, top=0.97, wspace=0.15)
+    R = matrix(from_euler(0.0, 0.0, math.radians(start.yaw_deg) - found.pad[2]))
+    for axis, (i, j, across, up) in zip(axes, VIEWS, strict=True):
+        for chain in found.chains:
+            p = start.p_wb + chain.path()[1] @ R.T
+            axis.plot(p[:, i], p[:, j], linewidth=0.8, label=chain.flight.path.stem)
+        for n, gate in enumerate(gates):
+            side = frame.outer_m / 2 * np.array([-math.sin(gate.yaw), math.cos(gate.yaw), 0.0])
+            down = np.array([0.0, 0.0, frame.outer_m / 2])
+            square = gate.p_w + np.array([side - down, side + down, -side + down, -side - down, side - down])
+            axis.plot(square[:, i], square[:, j], color="tab:red")
+            variance, turn = np.linalg.eigh(gate.cov[np.ix_([i, j], [i, j])])
+            height, width = 6 * np.sqrt(np.maximum(variance, 0.0))
+            angle = math.degrees(math.atan2(turn[1, 1], turn[0, 1]))
+            axis.add_patch(Ellipse(tuple(gate.p_w[[i, j]]), width, height, angle=angle, alpha=0.3))
+            axis.annotate(str(n), gate.p_w[[i, j]], xytext=(6, 6), textcoords="offset points")
+        axis.set(xlabel=across, ylabel=up, aspect="equal")
+        axis.grid(alpha=0.3)
+    axes[1].invert_yaxis()
+    axes[0].legend(loc="upper right", fontsize="small")
+    write_figure(path, figure)

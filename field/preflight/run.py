@@ -30,15 +30,7 @@ from gate_racer.link.msp.client import LinkFigures, MspLine, neutral
 from gate_racer.link.msp.messages import Channels, Message, ModeRange, RawAttitude, RawImu, StatusEx
 from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import AircraftConstants, AtRest, PreflightFile
-from gate_racer.link.msp.profile import (
-    FOLDER,
-    LOW_US,
-    MID_US,
-    OWN_ORDER,
-    AuxRange,
-    BetaflightProfile,
-    load_betaflight,
-)
+from gate_racer.link.msp.profile import FOLDER, LOW_US, MID_US, OWN_ORDER, AuxRange, BetaflightProfile, load_betaflight
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import as_vector, to_euler
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle

@@ -112,8 +112,9 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
     measured = f"({', '.join(f'{v:.2f}' for v in rest.force_b)})"
     gravity = Check("gravity at rest, m/s^2", expected, measured, judged(right) if still else CheckVerdict.UNKNOWN)
     pitch = rest.tilt[PITCH]
-    if right and received["ATTITUDE"] and abs(pitch) > TILTED_RAD:
-        reported = float(np.mean([m.pitch for _, m in received["ATTITUDE"]]))
+    pitches = [m.pitch for _, m in received["ATTITUDE"] if math.isfinite(m.pitch)]
+    if right and pitches and abs(pitch) > TILTED_RAD:
+        reported = float(np.mean(pitches))
         sign = 1.0 if reported * pitch > 0 else -1.0
         agrees = sign == signs.euler[PITCH] and abs(abs(reported) - abs(pitch)) < TILTED_RAD
         pitch_check = replace(pitch_check, found=f"{sign:+g}", verdict=judged(agrees))

@@ -90,8 +90,8 @@ def charts(quantities: list[Quantity], axis: str, span: list[float], gates: Arra
 def line(x: Array, y: Array, name: str, **more: Any) -> Figure:
     """Return a trace of y (N,) over x (N,) with its extremes, in at most MOST_POINTS; values not finite are gaps."""
     keep = thinned(y)
-    values = [round(float(v), 4) if np.isfinite(v) else None for v in y[keep]]
-    return {"x": np.round(x[keep], 3).tolist(), "y": values, "name": name, "mode": "lines", **more}
+    at = {"x": np.round(x[keep], 3).tolist(), "y": rounded(y[keep], 4)}
+    return {**at, "name": name, "mode": "lines", **more}
 
 
 def thinned(y: Array) -> NDArray[np.intp]:
@@ -103,9 +103,9 @@ def thinned(y: Array) -> NDArray[np.intp]:
     return np.unique([rows[pick(finite[rows])] for rows in stretches for pick in (np.argmin, np.argmax)])
 
 
-def evenly(n: int) -> NDArray[np.intp]:
-    """Return at most MOST_POINTS indices of n points, ends included."""
-    return np.linspace(0, n - 1, min(n, MOST_POINTS)).astype(int)
+def evenly(n: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
+    """Return at most `most` indices of n points, ends included."""
+    return np.linspace(0, n - 1, min(n, most)).astype(int)
 
 
 def _size(series: TimeSeries, column: str, name: str, **more: Any) -> Figure:

@@ -19,7 +19,7 @@ from gate_racer.link.record import Losses, Record, tell_losses
 from gate_racer.mpc.control import Source
 from gate_racer.pilot.records.imported import read_any_records
 from gate_racer.pilot.records.recorder import FlightRows
-from gate_racer.pilot.records.result import Verdict
+from gate_racer.pilot.records.result import Verdict, distance
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera
@@ -129,19 +129,15 @@ class ReportedFlight:
     @cached_property
     def off_path(self) -> tuple[Array, Array]:
         """Times (N,) s since GO, and the estimate's distance from the path commanded within 0.5 s (N,), m."""
-        state, commanded = self.state, self.reference
+        state, commanded, away = self.state, self.reference, list[float]()
         if len(commanded) < 2:
             return np.empty(0), np.empty(0)
-        a, step = commanded["p"][:-1], np.diff(commanded["p"], axis=0)
-        length = np.maximum(np.sum(step * step, axis=1), 1e-12)
-        away = np.empty(len(state))
-        for k, (t, p) in enumerate(zip(state.t, state["p"], strict=True)):
-            near = slice(*np.searchsorted(commanded.t, [t - 0.5, t + 0.5]).clip(0, len(a)))
-            if near.start == near.stop:
-                near = slice(len(a) - 1, len(a))
-            along = np.clip(np.sum((p - a[near]) * step[near], axis=1) / length[near], 0, 1)
-            away[k] = np.linalg.norm(p - a[near] - along[:, None] * step[near], axis=1).min()
-        return state.t, away
+        for t, p in zip(state.t, state["p"], strict=True):
+            begin, end = np.searchsorted(commanded.t, [t - 0.5, t + 0.5])
+            begin -= begin == end  # the segment about t where no row is near
+            first = int(np.clip(begin, 0, len(commanded) - 2))
+            away.append(distance(p, commanded["p"][first : max(end, first + 1) + 1]))
+        return state.t, np.array(away)
 
     @cached_property
     def estimate_errors(self) -> tuple[Array, Array]:

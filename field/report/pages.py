@@ -71,9 +71,8 @@ MOST_IMAGES = 120  # 7 kB each, so that a page stays below 3 MB
 
 def thumbnails(flight: ReportedFlight) -> list[tuple[float, str]]:
     """Return times (s since GO) and JPEGs (base 64) of images spread evenly, in order of time."""
-    images, n = flight.images, len(flight.images)
-    spread = np.linspace(0, n - 1, min(n, MOST_IMAGES)).astype(int).tolist()
-    small = ((images[k][0], _thumbnail(images[k])) for k in spread)
+    spread = (flight.images[k] for k in evenly(len(flight.images), MOST_IMAGES))
+    small = ((image[0], _thumbnail(image)) for image in spread)
     return [(t, base64.b64encode(data).decode()) for t, data in small if data]
 
 

@@ -22,18 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from gate_racer.common.files import read_bytes
-from gate_racer.link.logs.samples import (
-    FRD,
-    LOG_BYTES,
-    RAD,
-    LoggedSignals,
-    SignalError,
-    Source,
-    found,
-    indexed,
-    pulses,
-    scaled,
-)
+from gate_racer.link.logs import samples
+from gate_racer.link.logs.samples import FRD, LOG_BYTES, SignalError, Source, indexed, pulses, scaled
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
 
@@ -345,7 +335,7 @@ VOLTAGE_V, FORMER_VOLTAGE_V, FORMER_CELL = 0.01, 0.1, 100.0
 LEAST_FRAMES = 2  # frames, least number in a log
 
 
-def betaflight_signals(path: Path) -> LoggedSignals:
+def betaflight_signals(path: Path) -> samples.LoggedSignals:
     """Return the signals of the longest flight in a file. Raises FileError, or SignalError if it holds no flight."""
     found_flights = [flight for flight in flights(read_bytes(path, LOG_BYTES)) if len(flight.values) >= LEAST_FRAMES]
     if not found_flights:
@@ -355,7 +345,7 @@ def betaflight_signals(path: Path) -> LoggedSignals:
     if longest.damaged:
         notes.append(f"{longest.damaged} stretches damaged; the undamaged parts are used")
     columns: dict[str, Array] = dict(zip(longest.names, longest.values.T, strict=True))
-    log = found({"": {**columns, "t": columns["time"] * 1e-6}}, _sources(longest), notes)
+    log = samples.found({"": {**columns, "t": columns["time"] * 1e-6}}, _sources(longest), notes)
     return replace(log, names={**log.names, "p": "not logged", "v": "not logged"})
 
 
@@ -370,7 +360,7 @@ def _sources(flight: BlackboxFlight) -> list[Source]:
     sources = [
         Source("omega", "", indexed("gyroADC"), scaled(*(FRD * rate))),
         Source("q", "", indexed("imuQuaternion"), _quaternions),  # since 2025.12
-        Source("omega_cmd", "", indexed("setpoint"), scaled(*(FRD * RAD / fine))),
+        Source("omega_cmd", "", indexed("setpoint"), scaled(*(FRD * samples.RAD / fine))),
         Source("throttle", "", ("setpoint[3]",), lambda parts: np.clip(parts / THROTTLE_PARTS, 0.0, 1.0)),
         Source("throttle", "", ("rcCommand[3]",), lambda us: pulses(us / fine)),
         Source("voltage", "", ("vbatLatest",), scaled(volts)),

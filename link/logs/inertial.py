@@ -88,7 +88,10 @@ def inertial_signals(folder: Path) -> LoggedSignals:
             tables[name], spoilt = _table(folder / file, columns, layout.separator)
             told = f"{file}: {spoilt} lines that do not end in {len(columns)} numbers are left out"
             notes += [told] if spoilt else []
-    tick_s = _tick_s(tables[IMU]["t"], layout)
+    t, units = tables[IMU]["t"], (layout.tick_s, *TICKS_S)
+    step = float(np.median(np.diff(t))) if len(t) > 1 else 0.0
+    # The layout's unit, unless only another one gives the steps of an IMU.
+    tick_s = next((unit for unit in units if IMU_STEPS_S[0] <= step * unit <= IMU_STEPS_S[1]), layout.tick_s)
     return found({name: {**one, "t": tick_s * one["t"]} for name, one in tables.items()}, layout.sources(), notes)
 
 
@@ -106,10 +109,3 @@ def _table(path: Path, names: tuple[str, ...], separator: str | None) -> tuple[d
         if len(inside) > SPOILT * len(rows):
             raise ValueError(f"line {inside[0]} does not end in {len(names)} numbers")
         return dict(zip(names, np.reshape(rows, (-1, len(names))).T, strict=True)), len(spoilt)
-
-
-def _tick_s(t: Array, layout: Layout) -> float:
-    """Return the unit of an IMU's times (N,), s: the layout's, unless only another one gives its steps."""
-    step = float(np.median(np.diff(t))) if len(t) > 1 else 0.0
-    units = (layout.tick_s, *TICKS_S)
-    return next((unit for unit in units if IMU_STEPS_S[0] <= step * unit <= IMU_STEPS_S[1]), layout.tick_s)

@@ -15,22 +15,8 @@ import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.files import read_bytes
-from gate_racer.link.logs.samples import (
-    LOG_BYTES,
-    RAD,
-    LoggedSignals,
-    Source,
-    Table,
-    eulers,
-    found,
-    masked,
-    mean,
-    pulses,
-    scaled,
-    share,
-    table,
-    xyz,
-)
+from gate_racer.link.logs import samples
+from gate_racer.link.logs.samples import RAD, Source, eulers, masked, mean, pulses, scaled, share, xyz
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array
 
@@ -54,8 +40,11 @@ EARTH_M = 6378137.0  # m, radius: a degree more or less does not matter to a roo
 
 def _north_east(values: Array) -> Array:
     """Return metres north, east and down of the first position, from latitude, longitude (1e-7 deg) and height (mm)."""
-    angles = values[:, :2] * 1e-7 * RAD
-    north_east = (angles - angles[0]) * EARTH_M * [1.0, math.cos(angles[0, 0])]
+    angles, known = values[:, :2] * 1e-7 * RAD, values[:, :2].any(axis=1)
+    if known.any():  # before the first fix both are 0
+        angles[~known] = np.nan
+    first = angles[known.argmax()]
+    north_east = (angles - first) * EARTH_M * [1.0, math.cos(first[0])]
     return np.column_stack([north_east, -values[:, 2] * MILLI])
 
 
@@ -118,7 +107,7 @@ def _landed(event: Array) -> Array:
 
 def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
     """Yield time (s) and pymavlink message of every packet of the common dialect. Raises FileError."""
-    data, at, mavlink = read_bytes(path, LOG_BYTES), 0, dialect.MAVLink(None)
+    data, at, mavlink = read_bytes(path, samples.LOG_BYTES), 0, dialect.MAVLink(None)
     while at + STAMP.size + min(MAGICS.values()) <= len(data):
         begin = at + STAMP.size
         around = MAGICS.get(data[begin])
@@ -139,7 +128,7 @@ def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
         at = begin + size
 
 
-def tlog_signals(path: Path) -> LoggedSignals:
+def tlog_signals(path: Path) -> samples.LoggedSignals:
     """Return the signals of one autopilot in a ground station's log. Raises FileError."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for source in TLOG:
@@ -159,16 +148,16 @@ def tlog_signals(path: Path) -> LoggedSignals:
     if others := sorted({*sensed, *autopilots} - {used}):
         named = ", ".join(f"{system}/{component}" for system, component in others)
         notes = [f"holds several senders: system/component {used[0]}/{used[1]} is used, not {named}"]
-    tables: dict[str, Table] = {}
+    tables: dict[str, samples.Table] = {}
     # A set-point may be addressed to all components, or all systems.
     for to in ((0, 0), (used[0], 0), used):
-        tables |= {name: table(records) for name, records in rows[to].items()}
-    return found(tables, TLOG, notes)
+        tables |= {name: samples.table(records) for name, records in rows[to].items()}
+    return samples.found(tables, TLOG, notes)
 
 
 def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]:
     """Yield time (s since the start), name and fields of every record with a time. Raises FileError."""
-    data, at = read_bytes(path, LOG_BYTES), 0
+    data, at = read_bytes(path, samples.LOG_BYTES), 0
     formats = {FORMAT_TYPE: ("FMT", FORMAT, ("Type", "Length", "Name", "Format", "Columns"), (1.0,) * 5)}
     while (at := data.find(HEAD, at)) >= 0 and at + HEAD_BYTES <= len(data):
         name, layout, columns, factors = formats.get(data[at + 2], ("", FORMAT, (), ()))
@@ -201,7 +190,7 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
     return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}
 
 
-def dataflash_signals(path: Path) -> LoggedSignals:
+def dataflash_signals(path: Path) -> samples.LoggedSignals:
     """Return the signals of ArduPilot's first IMU, first filter and outputs. Raises FileError."""
     wanted = {source.message for source in DATAFLASH}
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -209,8 +198,8 @@ def dataflash_signals(path: Path) -> LoggedSignals:
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
         if name in wanted and first:
             rows[name].append({"t": t, **fields})
-    tables = {name: table(records) for name, records in rows.items()}
+    tables = {name: samples.table(records) for name, records in rows.items()}
     rates, gyro = tables.get("RATE", {}), np.std(tables.get("IMU", {}).get("GyrX", np.zeros(1)))
     if gyro > 0 and np.std(rates.get("R", np.zeros(1))) / gyro > CENTIDEG:
         tables["RATE"] = {**rates, **{name: 0.01 * rates[name] for name in ("RDes", "PDes", "YDes") if name in rates}}
-    return found(tables, DATAFLASH)
+    return samples.found(tables, DATAFLASH)

@@ -162,14 +162,19 @@ def _camera(folder: Path) -> tuple[Camera, Array, Array]:
     """Return the undistorted camera, and its calibrated matrix and coefficients."""
     from scipy.spatial.transform import Rotation  # slow to load
 
-    kind, course = _kind(folder)
+    parts = folder.resolve().name.split("-")
+    if len(parts) != 3 or parts[0] != "flight" or parts[1][-1:] not in ("a", "p"):
+        raise SignalError(f"{folder}: expected the name of a TII-RATM flight: flight-<number><a or p>-<course>")
+    kind, course = parts[1][-1], parts[2]
     calibration = next(filter(Path.is_dir, (up / "camera_calibration" for up in folder.resolve().parents)), None)
     if calibration is None:
         raise SignalError(f"{folder}: has no folder camera_calibration above it, as the repository of TII-RATM has")
-    fitting = [path for path in sorted(calibration.glob("calib_*-*")) if _fits(path, kind, course)]
-    if not fitting:
+    for path in sorted(calibration.glob("calib_*-*")):
+        kinds, *courses = path.stem.removeprefix("calib_").split("-")
+        if path.suffix in (".json", ".npz") and kind in kinds and course in courses:
+            break
+    else:
         raise SignalError(f"{calibration}: holds no calib_{kind}-{course}.json or .npz")
-    path = fitting[0]
     values: dict[str, Any] = read_json(path) if path.suffix == ".json" else dict(read_arrays(path))
     mount_file = calibration / "drone_to_camera.json"
     mount = read_json(mount_file)
@@ -182,19 +187,6 @@ def _camera(folder: Path) -> tuple[Camera, Array, Array]:
     width, height = IMAGE_PX
     ideal = Camera(width, height, K[0, 0], K[1, 1], K[0, 2], K[1, 2], 0.0, (x, y, z))
     return ideal.mounted(R_bc), K, dist
-
-
-def _kind(folder: Path) -> tuple[str, str]:
-    """Return `a` or `p` and the course of a flight, from its folder's name."""
-    parts = folder.resolve().name.split("-")
-    if len(parts) != 3 or parts[0] != "flight" or parts[1][-1:] not in ("a", "p"):
-        raise SignalError(f"{folder}: expected the name of a TII-RATM flight: flight-<number><a or p>-<course>")
-    return parts[1][-1], parts[2]
-
-
-def _fits(path: Path, kind: str, course: str) -> bool:
-    kinds, *courses = path.stem.removeprefix("calib_").split("-")
-    return path.suffix in (".json", ".npz") and kind in kinds and course in courses
 
 
 def _images(folder: Path, first_us: float, K: Array, dist: Array) -> tuple[LabelledImage, ...]:

@@ -16,22 +16,9 @@ import cv2
 import numpy as np
 
 from gate_racer.common.files import read_start
+from gate_racer.link.logs import samples
 from gate_racer.link.logs.inertial import LAYOUTS
-from gate_racer.link.logs.samples import (
-    FRD,
-    LoggedSignals,
-    Samples,
-    SignalError,
-    Source,
-    Table,
-    Tables,
-    found,
-    masked,
-    mean_over,
-    table,
-    turned,
-    turned_q,
-)
+from gate_racer.link.logs.samples import FRD, Samples, SignalError, Source, Table, found, turned, turned_q
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, matrix
 
@@ -55,7 +42,7 @@ MESSAGES = (
     Source("true_p", "PoseStamped", P, turned),
     Source("true_q", "PoseStamped", Q, turned_q),
     Source("throttle", "AttitudeTarget", ("thrust",)),
-    Source("omega_cmd", "AttitudeTarget", ("type_mask", *OMEGA), masked(RATES_IGNORED, False, turned)),
+    Source("omega_cmd", "AttitudeTarget", ("type_mask", *OMEGA), samples.masked(RATES_IGNORED, False, turned)),
     Source("voltage", "BatteryState", ("voltage",)),
 )
 
@@ -97,7 +84,7 @@ UP = {
 }
 
 
-def ros_signals(path: Path) -> LoggedSignals:
+def ros_signals(path: Path) -> samples.LoggedSignals:
     """Return the signals of a bag: of the IMU that agrees with the attitude, and the busiest other topics.
 
     Raises SignalError: it cannot be read, or gravity lies along no axis of the IMU that is known.
@@ -110,7 +97,7 @@ def ros_signals(path: Path) -> LoggedSignals:
             rows.setdefault(kind, {}).setdefault(topic, []).append({"t": t, **_fields(kind, message)})
     if not rows:
         raise SignalError(f"{path}: holds no topic that is read: {', '.join((*KINDS, *IMAGES))}")
-    topics = {kind: {topic: table(records) for topic, records in found.items()} for kind, found in rows.items()}
+    topics = {kind: {topic: samples.table(records) for topic, records in found.items()} for kind, found in rows.items()}
     seen = {kind: next(iter(tables)) for kind, tables in topics.items()}
     ours, notes = list[Source](), list[str]()  # sources in place of those of MESSAGES
     attitude: Attitude | None = None
@@ -143,7 +130,7 @@ class Attitude(NamedTuple):
     fields: tuple[str, ...] = Q
 
 
-def _imu(path: Path, topics: Mapping[str, Tables]) -> tuple[str, Array, Attitude | None, list[str]]:
+def _imu(path: Path, topics: Mapping[str, samples.Tables]) -> tuple[str, Array, Attitude | None, list[str]]:
     """Return the topic of the IMU that is used, the matrix from its axes to FRD, an attitude that agrees, and remarks."""
     imus = dict(sorted(topics["Imu"].items(), key=lambda one: -len(one[1]["t"])))
     told = [Attitude(kind, topic) for kind in ("Odometry", "PoseStamped", "Imu") for topic in topics.get(kind, {})]
@@ -203,7 +190,7 @@ def _disagreement(imu: Table, attitude: Table, fields: Sequence[str]) -> float:
     force, omega = (Samples(imu["t"], _columns(imu, names)).at(t) for names in (FORCE, OMEGA))
     off = np.median(turns.apply(force), axis=0) - [0.0, 0.0, GRAVITY]
     rates = (turns[:-1].inv() * turns[1:]).as_rotvec() / STEP_S
-    compared = (mean_over(one, t[:-1]) for one in (rates - omega[:-1], rates))
+    compared = (samples.mean_over(one, t[:-1]) for one in (rates - omega[:-1], rates))
     wrong, size = (np.median(np.linalg.norm(one, axis=1)) for one in compared)
     return float(max(np.linalg.norm(off) / GRAVITY, wrong / (size + 0.2)))
 

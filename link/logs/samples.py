@@ -268,11 +268,9 @@ def share(values: Array) -> Array:
 
 def masked(bits: int, wanted: bool, convert: Callable[[Array], Array] = same) -> Callable[[Array], Array]:
     """Return a conversion of the columns behind a type_mask: NaN where having any of these bits is not as `wanted`."""
-
-    def unmasked(columns: Array) -> Array:
-        return np.where(((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan)
-
-    return unmasked
+    return lambda columns: np.where(
+        ((columns[:, :1].astype(int) & bits) > 0) == wanted, convert(columns[:, 1:]), np.nan
+    )
 
 
 def indexed(name: str, size: int = 3) -> tuple[str, ...]:
@@ -297,16 +295,13 @@ def found(tables: Tables, sources: Iterable[Source], notes: Sequence[str] = ()) 
         columns = tables.get(one.message, {})
         if one.signal in signals or not columns.keys() >= {*one.fields, "t"} or not len(columns["t"]):
             continue
-        samples = Samples(columns["t"], _values(columns, one))
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # damaged values
+            values = one.convert(np.column_stack([np.asarray(columns[name], float) for name in one.fields]))
+        samples = Samples(columns["t"], values)
         alive = np.ptp(samples.values, axis=0).any()
         (signals if alive else still).setdefault(one.signal, samples)
     called = {name: " or ".join(dict.fromkeys(of)) for name, of in names.items()}
     return LoggedSignals(still | signals, tuple(notes), called)
-
-
-def _values(table: Table, source: Source) -> Array:
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # damaged values
-        return source.convert(np.column_stack([np.asarray(table[name], float) for name in source.fields]))
 
 
 STEP_S, MOST_S = 2e-3, 0.5  # s, grid of the correlation, and largest offset
@@ -330,7 +325,9 @@ def clock_offset(t: Array, omega_b: Array, t_true: Array, q_true: Array) -> floa
     true = _smooth(np.interp(grid, (t_true[1:] + t_true[:-1]) / 2, rates))
     most = round(MOST_S / STEP_S)
     inner = true[most:-most] - true[most:-most].mean()
-    likeness = np.array([_correlation(gyro[most - k : len(gyro) - most - k], inner) for k in range(-most, most + 1)])
+    ours = (gyro[most - k : len(gyro) - most - k] for k in range(-most, most + 1))
+    ours = (one - one.mean() for one in ours)
+    likeness = np.array([one @ inner / max(np.sqrt((one @ one) * (inner @ inner)), 1e-12) for one in ours])
     best = int(likeness.argmax())
     if likeness[best] < LEAST_LIKENESS or not 0 < best < 2 * most:
         return float("nan")
@@ -341,11 +338,6 @@ def clock_offset(t: Array, omega_b: Array, t_true: Array, q_true: Array) -> floa
 
 def _smooth(x: Array, n: int = round(SMOOTH_S / STEP_S)) -> Array:
     return np.convolve(x, np.ones(n) / n, "same")
-
-
-def _correlation(a: Array, b: Array) -> float:
-    a = a - a.mean()
-    return float(a @ b / max(float(np.sqrt((a @ a) * (b @ b))), 1e-12))
 
 
 def rigid(p: Array, onto: Array) -> tuple[Array, Array]:

@@ -4,33 +4,15 @@ NanoBench's columns are known by their names: Crazyflie, x forward, y left, z up
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from gate_racer.common.files import read_csv, read_start
+from gate_racer.link.logs import samples
 from gate_racer.link.logs.reader import TIME, TIME_FIRST
-from gate_racer.link.logs.samples import (
-    FRD,
-    IMU_STEPS_S,
-    LEAST_STEPS,
-    RAD,
-    LoggedSignals,
-    Samples,
-    SignalError,
-    Source,
-    eulers,
-    found,
-    mean,
-    same,
-    scaled,
-    turned,
-    turned_gravities,
-    turned_q,
-    xyz,
-)
+from gate_racer.link.logs.samples import LoggedSignals, SignalError, Source, scaled, turned, turned_q, xyz
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, from_euler, matrix
 
@@ -48,7 +30,7 @@ OTHER_NAMES = {
 COLUMN = re.compile(r"([^\[\]()]*?)\s*(?:\[([^\[\]()]*)\]|\(([^\[\]()]*)\))?")  # name, name [unit] or name (unit)
 UNITS = {
     **dict.fromkeys(("", "-", "s", "m", "m/s", "m/s^2", "m/s2", "rad", "rad/s", "V"), 1.0),
-    **{"g": GRAVITY, "mg": 1e-3 * GRAVITY, "deg": RAD, "deg/s": RAD, "mrad/s": 1e-3},
+    **{"g": GRAVITY, "mg": 1e-3 * GRAVITY, "deg": samples.RAD, "deg/s": samples.RAD, "mrad/s": 1e-3},
     **{"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "mm": 1e-3, "cm": 0.01, "mm/s": 1e-3, "cm/s": 0.01, "%": 0.01, "mV": 1e-3},
 }
 ANGLES, OMEGA, FORCE = ("roll", "pitch", "yaw"), xyz("w_{}"), xyz("a_{}")
@@ -68,7 +50,7 @@ COLUMNS = (
     Source("v", "", ("u_b", "v_b", "w_b", *ANGLES), _from_body),
     Source("p", "", xyz("p_{}")),
     Source("q", "", ("q_w", "q_x", "q_y", "q_z")),
-    Source("q", "", ANGLES, eulers()),
+    Source("q", "", ANGLES, samples.eulers()),
     Source("force", "", FORCE),
     Source("omega", "", OMEGA),
     Source("omega_cmd", "", xyz("w_cmd_{}")),
@@ -77,7 +59,7 @@ COLUMNS = (
 PWM = scaled(1 / 65535)
 MOTORS = tuple(f"motor_motor_m{k}" for k in range(1, 5))
 NANOBENCH = (
-    Source("force", "", xyz("imu_acc_{}"), turned_gravities),
+    Source("force", "", xyz("imu_acc_{}"), samples.turned_gravities),
     Source("omega", "", xyz("imu_gyro_{}"), turned),
     Source("q", "", xyz("att_stateEstimate_q{}", "wxyz"), turned_q),
     Source("p", "", xyz("est_stateEstimate_{}"), turned),
@@ -86,7 +68,7 @@ NANOBENCH = (
     Source("true_p", "", xyz("p{}"), turned),
     Source("true_v", "", xyz("v{}"), turned),
     Source("motors", "", MOTORS, PWM),
-    Source("throttle", "", MOTORS, mean(PWM)),
+    Source("throttle", "", MOTORS, samples.mean(PWM)),
     Source("voltage", "", ("pwr_pm_vbat",)),
 )
 
@@ -109,7 +91,10 @@ def table_signals(path: Path) -> LoggedSignals:
     nanobench = set(MOTORS) <= {name for name, _ in parsed}
     sources = NANOBENCH if nanobench else COLUMNS
     used = {"t", *(field for source in sources for field in source.fields)}
-    columns, units, notes, time = dict[str, Array](), dict[str, str](), list[str](), _time(parsed)
+    columns, units, notes = dict[str, Array](), dict[str, str](), list[str]()
+    # The column of times: `t`, else the first whose unit is known, else the first.
+    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, _plain(name))]
+    time = min(times, key=lambda k: (parsed[k][0] != "t", not parsed[k][1]), default=None)
     for k, (column, (name, unit)) in enumerate(zip(header, parsed, strict=True)):
         plain = _plain(name)
         ours = "t" if k == time else name if nanobench else OTHER_NAMES.get(plain, plain)
@@ -130,7 +115,7 @@ def table_signals(path: Path) -> LoggedSignals:
         columns[ours], units[ours] = UNITS[unit] * values, unit
     if "t" not in columns:
         raise SignalError(f"{path}: is no log that is read: neither its first bytes nor a column t tell what it is")
-    log = found({"": columns}, sources, notes)
+    log = samples.found({"": columns}, sources, notes)
     if not any(units.get(name) for name in FORCE):
         log.require_gravity(path)
     return log if nanobench else _compared(_down(path, log))
@@ -149,8 +134,8 @@ def _down(path: Path, log: LoggedSignals) -> LoggedSignals:
             raise SignalError(f"{path}: {told}; expected are FRD and NED, or x forward, y left, z up in both")
     if f_z < GRAVITY / 2:
         return log
-    turns = {4: scaled(1.0, *FRD), 3: turned, 1: same}
-    signals = {name: Samples(one.t, turns[one.values.shape[1]](one.values)) for name, one in log.signals.items()}
+    turns = {4: turned_q, 3: turned, 1: samples.same}
+    signals = {name: replace(one, values=turns[one.values.shape[1]](one.values)) for name, one in log.signals.items()}
     note = "a_z is positive for most of the log: z is taken as up, y as left, in all columns"
     return replace(log, signals=signals, notes=(*log.notes, note))
 
@@ -162,14 +147,14 @@ def _compared(log: LoggedSignals) -> LoggedSignals:
     names = ("force", "v", "q")
     force, v, q = (one.where(np.flatnonzero(np.isfinite(one.values).all(axis=1))) for one in map(log.get, names))
     q = q.where(np.linalg.norm(q.values, axis=1) > 0.5)
-    if min(len(force), len(v), len(q)) < LEAST_STEPS:
+    if min(len(force), len(v), len(q)) < samples.LEAST_STEPS:
         return log
     t = force.t[:: max(1, round(CHANGE_S / max(float(np.median(np.diff(force.t))), 1e-6)))]
-    if len(t) < LEAST_STEPS:
+    if len(t) < samples.LEAST_STEPS:
         return log
     f_w = Rotation.from_quat(q.at(force.t), scalar_first=True).apply(force.values) + [0.0, 0.0, GRAVITY]
     summed = np.concatenate([np.zeros((1, 3)), np.cumsum(f_w[:-1] * np.diff(force.t)[:, None], axis=0)])
-    felt, told = (np.diff(Samples(*one).at(t), axis=0) for one in ((force.t, summed), (v.t, v.values)))
+    felt, told = (np.diff(samples.Samples(*one).at(t), axis=0) for one in ((force.t, summed), (v.t, v.values)))
     moved, off = float(np.sqrt(np.nanmean(told**2))), float(np.sqrt(np.nanmean((told - felt) ** 2)))
     if not (moved > CHANGED_M_S and off > moved):
         return log
@@ -208,12 +193,6 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "_") if len(name) > 1 else name
 
 
-def _time(parsed: Sequence[tuple[str, str]]) -> int | None:
-    """Return the column of times: `t`, else the first whose unit is known, else the first; None without one."""
-    times = [k for k, (name, _) in enumerate(parsed) if re.fullmatch(TIME, _plain(name))]
-    return min(times, key=lambda k: (parsed[k][0] != "t", not parsed[k][1]), default=None)
-
-
 def _numbers(path: Path, column: str, cells: list[str]) -> Array:
     """Return the numbers (N,) of a column, NaN where it is empty. Raises SignalError that names the first text."""
     values = list[float]()
@@ -232,6 +211,6 @@ def _tick(path: Path, column: str, t: Array) -> str:
     if step < 1.0:
         return ""
     for unit in ("ms", "us", "ns"):
-        if IMU_STEPS_S[0] <= step * UNITS[unit] <= IMU_STEPS_S[1]:
+        if samples.IMU_STEPS_S[0] <= step * UNITS[unit] <= samples.IMU_STEPS_S[1]:
             return unit
     raise SignalError(f"{path}: column {column} has no unit and steps of {step:g}: name it, as in t [ms]")

@@ -13,19 +13,8 @@ from pyulog.core import ULog
 from pyulog.exceptions import ULogException
 
 from gate_racer.common.files import CAUSES, read_bytes
-from gate_racer.link.logs.samples import (
-    LOG_BYTES,
-    LoggedSignals,
-    SignalError,
-    Source,
-    Table,
-    found,
-    indexed,
-    mean,
-    pulses,
-    scaled,
-    xyz,
-)
+from gate_racer.link.logs import samples
+from gate_racer.link.logs.samples import SignalError, Source, indexed, mean, pulses, scaled, xyz
 from gate_racer.vehicle.rotation import Array
 
 STALLED_READS = 140_000  # reads without progress: over damage pyulog goes byte by byte, up to 64 kB back each time
@@ -37,6 +26,7 @@ def valid(values: Array) -> Array:
     return np.where(values[:, :2].all(axis=1, keepdims=True), values[:, 2:], np.nan)
 
 
+LANDED = ("landed", "maybe_landed", "ground_contact")
 UP = scaled(-1.0)  # thrust along z of the body is 0..-1 upward
 TOPICS = (
     Source("force", "sensor_combined", indexed("accelerometer_m_s2")),
@@ -64,31 +54,26 @@ TOPICS = (
     Source("motors", "actuator_motors", indexed("control", 4)),
     Source("motors", "actuator_outputs", indexed("output", 4), pulses),
     Source("voltage", "battery_status", ("voltage_v",)),
-    Source(
-        "landed",
-        "vehicle_land_detected",
-        ("landed", "maybe_landed", "ground_contact"),
-        lambda flags: flags.max(1)[:, None],
-    ),
+    Source("landed", "vehicle_land_detected", LANDED, lambda flags: flags.max(axis=1, keepdims=True)),
     Source("landed", "vehicle_land_detected", ("landed",)),
 )
 NAMES = sorted({source.message for source in TOPICS})
 
 
-def ulog_signals(path: Path) -> LoggedSignals:
+def ulog_signals(path: Path) -> samples.LoggedSignals:
     """Return all signals of a log, each from the first instance of its topic. Raises FileError, or SignalError for no ULog."""
     output = io.StringIO()  # pyulog's messages on damage, line by line
     try:
         with contextlib.redirect_stdout(output):
-            log = ULog(_Finite(read_bytes(path, LOG_BYTES)), NAMES)
+            log = ULog(_Finite(read_bytes(path, samples.LOG_BYTES)), NAMES)
     except (*CAUSES, ULogException, struct.error, EOFError) as error:
         raise SignalError(f"{path}: cannot be read as a ULog file ({error or type(error).__name__})") from None
     tables = {one.name: _table(one.data) for one in reversed(log.data_list) if len(one.data.get("timestamp", ()))}
     damaged = log.file_corruption or output.getvalue()
-    return found(tables, TOPICS, ["is damaged; the undamaged part is used"] if damaged else [])
+    return samples.found(tables, TOPICS, ["is damaged; the undamaged part is used"] if damaged else [])
 
 
-def _table(columns: dict[str, Array]) -> Table:
+def _table(columns: dict[str, Array]) -> samples.Table:
     sampled = columns.get("timestamp_sample", np.zeros(1))
     clock = sampled if sampled.min() < sampled.max() and sampled.min() > 0 else columns["timestamp"]
     return {**columns, "t": clock * 1e-6}

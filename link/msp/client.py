@@ -9,10 +9,11 @@ MSP has no clock: times are of this computer, from the client's start, at which 
 cannot arm: an arm command is acknowledged by whether the person has armed and handed over.
 """
 
+import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,8 +234,10 @@ class MspClient(Closing):
 
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
         """Return messages with their reception (s); wait at most timeout_s. Raises LinkError, after the hand-over nothing."""
-        arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
-        for sampled, message in self._exchange(timeout_s):
+        arrivals, exchanged = list[tuple[float, Telemetry | TimesyncReply]](), list[tuple[float, Message]]()
+        with self._outliving():
+            exchanged = [] if self._gone else self._line.exchange(timeout_s)
+        for sampled, message in exchanged:
             received, t = self._clock(), sampled - self._epoch
             arrivals += [(received, reading) for reading in self._read(message, t)]
         scheduler = self._line.scheduler
@@ -243,16 +246,15 @@ class MspClient(Closing):
         self.counters.unguarded = int(getattr(self.socket, "unguarded", False))
         return arrivals
 
-    def _exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
-        if self._gone:
-            return []
+    @contextlib.contextmanager
+    def _outliving(self) -> Iterator[None]:
+        """Context in which a line may fail after the hand-over: the guard then has the vehicle."""
         try:
-            return self._line.exchange(timeout_s)
+            yield
         except LinkError:
-            if not self.handed_over:
+            self._gone = self.handed_over
+            if not self._gone:
                 raise
-            self._gone = True
-            return []
 
     def _read(self, message: Message, t: float) -> list[Telemetry]:
         match message:
@@ -268,7 +270,11 @@ class MspClient(Closing):
                 if angle is not self._angle:  # rates would act as angles, or angles as rates
                     self._angle = angle
                     self._line.sticks = self._profile.sticks_by_rates((0.0, 0.0, 0.0), self._throttle)
-                return [self._human(message, t)] if self._shadow and len(message.us) >= STICKS else []
+                if not self._shadow or len(message.us) < STICKS:
+                    return []
+                us = [message.us[OWN_ORDER.index(letter)] for letter in self._profile.channel_map]
+                rates = self._gyro if angle else self._profile.asked_rates(us)  # in angle mode sticks are angles
+                return [HumanSticks(t, rates, self._profile.asked_throttle(us))]
             case StatusEx():
                 self._armed = message.armed
                 messages: list[Telemetry] = [Ack(t, self.handed_over)] if self._arm_requested else []
@@ -278,12 +284,6 @@ class MspClient(Closing):
                     messages.append(Heartbeat(t, self.handed_over))
                 return messages
         return []
-
-    def _human(self, channels: Channels, t: float) -> HumanSticks:
-        """Return the person's sticks. In angle mode, where they are angles, the rates are the measured ones."""
-        mapped = [channels.us[OWN_ORDER.index(letter)] for letter in self._profile.channel_map]
-        commanded = self._profile.asked_rates(mapped)
-        return HumanSticks(t, self._gyro if self._angle else commanded.turn, commanded.throttle)
 
     def send(self, command: Command, now: float, t: float) -> bool:
         """Accept a command; False, and counted, if withheld. MSP cannot disarm: its sticks are neutral."""
@@ -296,27 +296,22 @@ class MspClient(Closing):
             case AttitudeTarget() if finite_command(command) and (self._shadow or command.by_rates is not self._angle):
                 self.rates.admit(now)
                 self._throttle = self._throttle if command.keep_throttle else command.throttle
-                self._line.sticks = self._sticks(command)
+                if command.by_rates:
+                    self._line.sticks = self._profile.sticks_by_rates(command.omega, self._throttle)
+                else:
+                    roll, pitch, _ = to_euler(command.q_wb)
+                    yaw_rate = command.omega[2]
+                    self._line.sticks = self._profile.sticks_by_angles(roll, pitch, yaw_rate, self._throttle)
                 self._line.scheduler.lead_sticks()
                 return True
         self.counters.unsent += 1
         return False
 
-    def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
-        if target.by_rates:
-            return self._profile.sticks_by_rates(target.omega, self._throttle)
-        roll, pitch, _ = to_euler(target.q_wb)
-        return self._profile.sticks_by_angles(float(roll), float(pitch), target.omega[2], self._throttle)
-
     def keep_alive(self, now: float) -> None:
         """Send what is due; call often. Raises LinkError as `receive`."""
-        try:
+        with self._outliving():
             if not self._gone:
                 self._line.send_due(now)
-        except LinkError:
-            self._gone = self.handed_over
-            if not self._gone:
-                raise
 
     def ask_time(self, now: float) -> None:
         """Do nothing: MSP has no clock."""

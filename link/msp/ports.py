@@ -87,9 +87,16 @@ def open_port(where: str, baud: int, consent: str = "") -> Port:
     Raises LinkError if it cannot be opened, or may be an aircraft and `consent` is not the page that has to be read.
     """
     require_consent(where, consent)
-    if where.startswith("tcp:"):
-        return _connect(*parse_address(where.removeprefix("tcp:"), SITL_PORT))
-    return _open_terminal(where) if _is_pseudo_terminal(where) else open_serial(where, baud)
+    if not where.startswith("tcp:"):
+        return _open_terminal(where) if _is_pseudo_terminal(where) else open_serial(where, baud)
+    host, port = parse_address(where.removeprefix("tcp:"), SITL_PORT)
+    try:
+        connected = socket.create_connection((host, port), CONNECT_S)
+    except OSError as error:
+        reason = error.strerror or error
+        raise LinkError(f"tcp:{host}:{port}: no answer ({reason}); start the flight controller first") from None
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return StreamPort(connected, f"tcp:{host}:{port}")
 
 
 def may_be_aircraft(where: str) -> bool:
@@ -137,13 +144,3 @@ def open_serial(device: str, baud: int) -> Port:
             return StreamPort(os.dup(opened.fileno()), device)  # pyserial's own writes may block for ever
     except (OSError, ValueError) as error:  # SerialException is an OSError
         raise LinkError(f"{device} cannot be opened: {error}") from None
-
-
-def _connect(host: str, port: int) -> Port:
-    try:
-        connected = socket.create_connection((host, port), CONNECT_S)
-    except OSError as error:
-        reason = error.strerror or error
-        raise LinkError(f"tcp:{host}:{port}: no answer ({reason}); start the flight controller first") from None
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return StreamPort(connected, f"tcp:{host}:{port}")

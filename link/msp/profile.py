@@ -61,30 +61,6 @@ class AxisRates:
             raise ValueError(f"limit_deg_s must lie in 200..{LARGEST_DEG_S:g}")
 
 
-def _betaflight(x: float, axis: AxisRates) -> float:
-    e, r = axis.expo / 100, axis.rc_rate / 100
-    r += 14.54 * max(r - 2.0, 0.0)
-    return 200 * r * (x**4 * e + x * (1 - e)) / max(1 - x * axis.rate / 100, STEEPEST)
-
-
-def _actual(x: float, axis: AxisRates) -> float:
-    e, centre = axis.expo / 100, 10.0 * axis.rc_rate
-    return centre * x + max(10.0 * axis.rate - centre, 0.0) * x * (e * x**5 + (1 - e) * x)
-
-
-def _quick(x: float, axis: AxisRates) -> float:
-    e, centre = axis.expo / 100, 2.0 * axis.rc_rate
-    factor = 1 - centre / max(10.0 * axis.rate, centre)
-    return centre * x / max(1 - (e * x**3 + (1 - e) * x) * factor, STEEPEST)
-
-
-CURVES: dict[RatesKind, Callable[[float, AxisRates], float]] = {
-    "betaflight": _betaflight,
-    "actual": _actual,
-    "quick": _quick,
-}
-
-
 @dataclass(frozen=True)
 class RateCurves:
     kind: RatesKind
@@ -99,21 +75,35 @@ class RateCurves:
     def rate(self, axis: int, deflection: float) -> float:
         """Return the body rate (rad/s, sign of the stick) of a deflection, which is clipped to -1..1."""
         x, settings = min(abs(deflection), 1.0), self.axes[axis]
-        degrees = min(CURVES[self.kind](x, settings), float(settings.limit_deg_s))
+        degrees = min(self._curve(settings)(x), float(settings.limit_deg_s))
         return math.copysign(math.radians(degrees), deflection)
 
     def deflection(self, axis: int, rate: float) -> float:
         """Return the inverse of `rate`, clipped to -1..1 for rates (rad/s) beyond the curve."""
-        settings, curve = self.axes[axis], CURVES[self.kind]
+        settings, curve = self.axes[axis], self._curve(self.axes[axis])
         wanted = min(math.degrees(abs(rate)), float(settings.limit_deg_s))
-        if wanted >= curve(1.0, settings):
+        if wanted >= curve(1.0):
             return math.copysign(1.0, rate)
         # Bisection: every curve is increasing. SciPy's root finder would be loaded at the first stick, in flight.
         low, high = 0.0, 1.0
         while high - low > FINENESS:
             x = (low + high) / 2
-            low, high = (x, high) if curve(x, settings) < wanted else (low, x)
+            low, high = (x, high) if curve(x) < wanted else (low, x)
         return math.copysign((low + high) / 2, rate)
+
+    def _curve(self, axis: AxisRates) -> Callable[[float], float]:
+        """Return the body rate (deg/s) over the deflection, 0..1, without its limit."""
+        e, rate = axis.expo / 100, axis.rate
+        if self.kind == "betaflight":
+            r = axis.rc_rate / 100
+            r += 14.54 * max(r - 2.0, 0.0)
+            return lambda x: 200 * r * (x**4 * e + x * (1 - e)) / max(1 - x * rate / 100, STEEPEST)
+        if self.kind == "actual":
+            centre, more = 10.0 * axis.rc_rate, max(10.0 * rate - 10.0 * axis.rc_rate, 0.0)
+            return lambda x: centre * x + more * x * (e * x**5 + (1 - e) * x)
+        slope = 2.0 * axis.rc_rate
+        factor = 1 - slope / max(10.0 * rate, slope)
+        return lambda x: slope * x / max(1 - (e * x**3 + (1 - e) * x) * factor, STEEPEST)
 
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -213,14 +203,6 @@ class ReceiverFailsafe:
 class Barometer:
     fall_m: float
     noise_m: float
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Command of the sticks. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
-
-    turn: Vector
-    throttle: float
 
 
 @dataclass(frozen=True)
@@ -334,15 +316,17 @@ class BetaflightProfile:
         limit = math.radians(self.angle_limit_deg)
         return self._channels((roll / limit, pitch / limit, self.rates.deflection(2, yaw_rate)), throttle)
 
-    def asked_rates(self, us: Sequence[float]) -> Asked:
-        """Return the command of channels in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
+    def asked_rates(self, us: Sequence[float]) -> Vector:
+        """Return the body rates (rad/s) of channels: the inverse of `sticks_by_rates`, as the flight controller reads them."""
         roll, pitch, yaw = (self.rates.rate(axis, x) for axis, x in enumerate(self._deflections(us)))
-        return Asked((roll, pitch, yaw), self.throttle.throttle(us[self.channel("T")]))
+        return roll, pitch, yaw
 
-    def asked_angles(self, us: Sequence[float]) -> Asked:
-        limit, (roll, pitch, yaw) = math.radians(self.angle_limit_deg), self._deflections(us)
-        turn = roll * limit, pitch * limit, self.rates.rate(2, yaw)
-        return Asked(turn, self.throttle.throttle(us[self.channel("T")]))
+    def asked_angles(self, us: Sequence[float]) -> tuple[float, float]:
+        limit, (roll, pitch, _) = math.radians(self.angle_limit_deg), self._deflections(us)
+        return roll * limit, pitch * limit
+
+    def asked_throttle(self, us: Sequence[float]) -> float:
+        return self.throttle.throttle(us[self.channel("T")])
 
     def _channels(self, deflections: Vector, throttle: float) -> tuple[int, ...]:
         us = dict.fromkeys(self.channel_map, 0.0)

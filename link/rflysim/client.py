@@ -17,9 +17,8 @@ from gate_racer.common.config import ConfigError
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.reassembly import StreamCounters
 from gate_racer.link.rflysim import request
-from gate_racer.link.rflysim.config import camera_of, load_sensors
-from gate_racer.link.rflysim.desk import RequestSocket
-from gate_racer.link.rflysim.request import SensorRequest
+from gate_racer.link.rflysim.desk import CLEAR_COMMAND, RequestSocket, encode_command
+from gate_racer.link.rflysim.request import SensorRequest, camera_of, load_sensors
 from gate_racer.link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Value, image_file, reader
 from gate_racer.link.sockets import Address, Closing, LinkError, parse_address
 from gate_racer.vehicle.camera import Camera
@@ -58,7 +57,7 @@ class SensorSocket(RequestSocket):
 
     def close(self) -> None:
         """Release the sensor and the port. RflySim3D releases all sensors; clients that still need one request it again."""
-        self.send(request.encode_command(request.CLEAR_COMMAND))
+        self.send(encode_command(CLEAR_COMMAND))
         super().close()
 
 
@@ -136,7 +135,12 @@ def parse_vision(url: str) -> Vision:
     if options.get("angles", ANGLES[0]) not in ANGLES:
         raise LinkError(f"vision {url!r}: angles: must be deg or rad")
     path, radians = options["config"], options.get("angles") == "rad"
-    sensor = _chosen(load_sensors(path), options.get("sensor", ""), path)
+    sensors, seq_id = load_sensors(path), options.get("sensor", "")
+    cameras = {str(sensor.seq_id): sensor for sensor in sensors if sensor.type_id == request.RGB}
+    sensor = cameras.get(seq_id or next(iter(cameras), ""))
+    if sensor is None:
+        wanted, available = f" of SeqID {seq_id}" if seq_id else "", ", ".join(cameras) or "none"
+        raise ConfigError(f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {available}")
     try:
         camera = camera_of(sensor, radians)
     except ConfigError as error:
@@ -145,15 +149,6 @@ def parse_vision(url: str) -> Vision:
     small = 0 < max(map(abs, sensor.euler)) <= 2 * math.pi and not (sensor.turned_by_quat or radians)
     assumed = f"SensorAngEular {sensor.euler} is assumed to be in degrees; or add &angles=rad"
     return Vision(server, sensor, camera, f"{path}: sensor {sensor.seq_id}: {assumed}" if small else "")
-
-
-def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
-    cameras = {str(sensor.seq_id): sensor for sensor in sensors if sensor.type_id == request.RGB}
-    if found := cameras.get(seq_id or next(iter(cameras), "")):
-        return found
-    wanted = f" of SeqID {seq_id}" if seq_id else ""
-    available = ", ".join(cameras) or "none"
-    raise ConfigError(f"{path}: no colour camera (TypeID {request.RGB}){wanted}; available: {available}")
 
 
 class VisionReceiver(SensorSocket):

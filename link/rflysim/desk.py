@@ -16,27 +16,88 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from gate_racer.link.packed import Packed
+from gate_racer.link.messages import Imu
+from gate_racer.link.packed import Packed, unpacked
 from gate_racer.link.reassembly import RESTART_S, MalformedError
-from gate_racer.link.rflysim.request import (
-    COMMAND_SUM,
-    DELAY_S,
-    GIMBAL,
-    NUMBERED_IMU_PORT,
-    STATE_SUM,
-    CopterHeartbeat,
-    Floats,
-    ImuRequest,
-    ImuSample,
-    SensorRequest,
-    decode_command,
-    decode_request,
-    encode_command,
-    imu_port,
-)
+from gate_racer.link.rflysim.request import GIMBAL, REQUEST_SUM, STATE_SUM, Floats, SensorRequest, decode_request
 from gate_racer.link.rflysim.stream import StreamHealth
 from gate_racer.link.sockets import ANYWHERE, Address, UdpEndpoint, listening_host, reachable
 from gate_racer.vehicle.rotation import Quaternion, Vector, conjugate, from_euler, log, product
+
+COMMAND_SUM = 1234567890
+COMMANDS = (struct.Struct("<i52s"), struct.Struct("<i252s"))
+COMMAND_BYTES = tuple(layout.size for layout in COMMANDS)
+CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
+NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # ports of copter 1: those of the next are higher by 1 and by 2
+DELAY_S = 0.010  # assumed latency between two computers, of heartbeats and of frames
+
+
+@dataclass(frozen=True, slots=True)
+class ImuSample(Packed):
+    """One sample, body FRD; t in s since CopterSim started."""
+
+    LAYOUT, SUM, WHAT = struct.Struct("<2id6f"), (1234567898,), "an IMU sample"
+    number: int
+    t: float
+    accel: Vector
+    gyro: Vector
+
+    @property
+    def imu(self) -> Imu:
+        return Imu(self.t, self.accel, self.gyro)
+
+
+def imu_port(copter: int) -> int:
+    return IMU_REQUEST_PORT + 2 * (copter - 1)
+
+
+def flu(frd: Vector) -> Vector:
+    return frd[0], -frd[1], -frd[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ImuRequest(Packed):
+    """Request to CopterSim for IMU samples at rate_hz to address:port."""
+
+    LAYOUT, SUM, WHAT = struct.Struct("<4H4B6f"), (REQUEST_SUM,), "an IMU request"
+    sensor_type: int
+    rate_hz: int
+    port: int
+    address: tuple[int, int, int, int]
+    parameters: tuple[float, float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CopterHeartbeat(Packed):
+    """Heartbeat of CopterSim. Times in ms since 1970 on its own clock."""
+
+    LAYOUT, SUM, WHAT = struct.Struct("<2i3q"), (123456789,), "a heartbeat"
+    copter: int
+    start_ms: int  # start of the simulation
+    now_ms: int
+    count: int
+
+    def start(self, received: float, same_host: bool) -> float:
+        """Return the start of the simulation, s since 1970 on this computer's clock; `received` likewise."""
+        if same_host:
+            return self.start_ms / 1e3
+        return received - (self.now_ms - self.start_ms) / 1e3 - DELAY_S
+
+
+def encode_command(text: str) -> bytes:
+    """Encode a console command of RflySim3D. Raises ValueError if it is too long."""
+    data = text.encode()
+    for layout in COMMANDS:
+        if len(data) <= layout.size - 5:  # check_sum and a final zero
+            return layout.pack(COMMAND_SUM, data)
+    raise ValueError(f"a command of {len(data)} bytes, at most {COMMANDS[-1].size - 5} are possible")
+
+
+def decode_command(datagram: bytes) -> str:
+    layout = {layout.size: layout for layout in COMMANDS}.get(len(datagram), COMMANDS[0])
+    text = unpacked(layout, (COMMAND_SUM,), datagram, "a command")[1]
+    return text.split(b"\0")[0].decode(errors="replace")
+
 
 M = TypeVar("M")
 ASK_S = 1.0  # s between requests for what does not arrive

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, ON_SENSOR, mount_deg, pinhole
-from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.request import FISHEYE, GIMBAL, SENSORS, ImuSample, SensorRequest, flu
+from gate_racer.link.rflysim import request
+from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState, ImuSample, flu
+from gate_racer.link.rflysim.request import SENSORS, SensorRequest, mount_deg, pinhole
 from gate_racer.link.rflysim.stream import WORLD, Cloud, Range, Sample, StreamHealth
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
@@ -97,7 +97,7 @@ class RosMessages:
 
     def camera_info(self, sensor: SensorRequest, t: float) -> RosMessage:
         now = replace(sensor, fov_deg=self._fov_deg.get(sensor.seq_id, sensor.fov_deg))
-        fisheye, cx, cy = now.type_id == FISHEYE, now.width_px / 2, now.height_px / 2
+        fisheye, cx, cy = now.type_id == request.FISHEYE, now.width_px / 2, now.height_px / 2
         f = now.width_px / math.radians(now.fov_deg) if fisheye else pinhole(now).fx_px
         return {
             "header": self._optical(sensor, t),
@@ -162,10 +162,10 @@ class RosMessages:
 
     def mount_transform(self, sensor: SensorRequest, t: float = 0.0) -> RosMessage | None:
         """Return the transform of a sensor; None where its attitude is fixed to the earth, and so none of its carrier's."""
-        if sensor.mount_type == EARTH_FIXED:
+        if sensor.mount_type == request.EARTH_FIXED:
             return None
-        carrier = self.frame(f"{'sensor' if sensor.mount_type == ON_SENSOR else 'uav'}{sensor.copter}_flu")
-        parent, axes = (EARTH, ENU_FROM_NED) if sensor.mount_type == ON_GROUND else (carrier, FRD_FROM_FLU)
+        carrier = self.frame(f"{'sensor' if sensor.mount_type == request.ON_SENSOR else 'uav'}{sensor.copter}_flu")
+        parent, axes = (EARTH, ENU_FROM_NED) if sensor.mount_type == request.ON_GROUND else (carrier, FRD_FROM_FLU)
         p, R = np.array(sensor.position_m), matrix(from_euler(*map(math.radians, mount_deg(sensor))))
         return transform(t, parent, self.frame(f"sensor{sensor.seq_id}_flu"), axes @ p, axes @ R @ FRD_FROM_FLU)
 
@@ -174,12 +174,12 @@ class RosMessages:
         found = [transform(0.0, EARTH, "world_ned", NOWHERE, ENU_FROM_NED)]
         found.append(transform(0.0, self.frame(f"uav{copter}_flu"), self.frame(IMU_FRAME), NOWHERE, np.eye(3)))
         for sensor in sensors:
-            mounted = self.mount_transform(sensor) if sensor.type_id != GIMBAL else None
+            mounted = self.mount_transform(sensor) if sensor.type_id != request.GIMBAL else None
             found += [mounted] if mounted is not None else []
             name = self.frame(f"sensor{sensor.seq_id}_")
             if SENSORS[sensor.type_id].encoding:
                 found.append(transform(0.0, f"{name}flu", f"{name}optical", NOWHERE, FLU_FROM_OPTICAL))
-        carriers = {one.copter for one in sensors if one.mount_type not in (ON_GROUND, ON_SENSOR)}
+        carriers = {one.copter for one in sensors if one.mount_type not in (request.ON_GROUND, request.ON_SENSOR)}
         for number in sorted({copter, *carriers}):
             name = self.frame(f"uav{number}_")
             found.append(transform(0.0, f"{name}local_enu", f"{name}local_ned", NOWHERE, ENU_FROM_NED))
@@ -266,7 +266,7 @@ def box_order(ctrl: RosMessage) -> GimbalOrder:
 def _camera_status(state: GimbalState, gimbal: SensorRequest, health: StreamHealth) -> RosMessage:
     roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
-    to_ground = gimbal.mount_type == EARTH_FIXED
+    to_ground = gimbal.mount_type == request.EARTH_FIXED
     fixed, valid = ("ned2c", NED_TO_CAM_VALID) if to_ground else ("p2c", PLANE_TO_CAM_VALID)
     angles = {f"{fixed}_{angle}_deg": value for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True)}
     place = dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))

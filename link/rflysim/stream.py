@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 from gate_racer.common.images import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 from gate_racer.link.packed import Packed
 from gate_racer.link.reassembly import RESTART_S, Chunk, MalformedError, Reassembler
-from gate_racer.link.rflysim.request import DEPTH_CLOUD, LAST_COPTER, SENSORS, SensorRequest
+from gate_racer.link.rflysim.request import DEPTH_CLOUD, JPEG, LAST_COPTER, PNG, RAW, SENSORS, SensorRequest
 from gate_racer.link.sockets import Address
 from gate_racer.vehicle.rotation import Vector
 
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 
-JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
 METRES_PER_COUNT = 0.001  # default, where otherParams[2] is 0
 NO_DEPTH = 65535  # counts, no surface within range
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]  # least compression: the fastest

@@ -96,7 +96,6 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place behind it."""
     value = shift = 0
     while data[at] & 0x80:
         value, shift, at = value | (data[at] & 0x7F) << shift, shift + 7, at + 1

@@ -233,7 +233,6 @@ def _solver(template: ModuleType, formulate: Formulate, folder: Path) -> Any:
 
 
 def _processor() -> str:
-    """Return a text that identifies the processor's instruction set."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

@@ -24,12 +24,13 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import enlarged, first_corner
+from gate_racer.model.quadrilateral import concentric, enlarged, first_corner
 from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel
 from gate_racer.perception.classical.evidence import RIM_FROM_PX, Evidence, Rims, gather, refine, verify
 from gate_racer.perception.classical.proposals import complete, is_measurable, measure, propose, whole_holes
-from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View, colour_by_scale
+from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View
 from gate_racer.perception.detection import Detection, Detector, overlap
+from gate_racer.perception.edges import count_red
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.taught.detector import PART, STRIDE, GateNetwork, find_gates
 from gate_racer.vehicle.camera import Camera
@@ -66,11 +67,6 @@ class FrameStyle:
     hue_deg: float = RED_DEG  # green is at 120, blue at 240
     ratio: float = SILHOUETTE_RATIO  # apparent silhouette over hole
     own_background: bool = False  # background in a paler shade of the gates' hue, or gates too dark for the red view
-
-    @classmethod
-    def of_frame(cls, frame_ratio: float) -> "FrameStyle":
-        """Return the style of red gates with a nominal frame over opening."""
-        return cls(ratio=OUTLINE_RATIO * frame_ratio)
 
     def like(self, other: "FrameStyle") -> bool:
         """Check whether two styles may be the same."""
@@ -118,7 +114,7 @@ def _ratio_about(image: Image, openings: Array, extent_px: Array) -> float | Non
     It is measured across the pair of sides with the smaller extent of the gate's depth, extent_px (Q, 4).
     """
     scales = np.geomspace(*SCALES)
-    sampled, coloured = colour_by_scale(image, openings, scales)  # (Q, 4, S)
+    sampled, coloured = count_red(image, concentric(openings, scales))  # (Q, 4, S)
     # The outermost coloured square within which most samples are coloured: lettering leaves gaps.
     mostly = 2 * coloured > np.maximum(sampled, 1)
     filled = coloured.cumsum(-1) > ON_FRAME_MIN * np.maximum(sampled.cumsum(-1), 1)
@@ -229,7 +225,7 @@ class ColourDetector(Detector):
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         """Return all gates; if the window has a region, only those of the present style in it, whose edges count as a border."""
         if window.frame_ratio:
-            expected = FrameStyle.of_frame(window.frame_ratio)
+            expected = FrameStyle(ratio=OUTLINE_RATIO * window.frame_ratio)
             if expected != self._expected:
                 self._expected = self._style = expected
                 self._confirmed = False

@@ -169,7 +169,6 @@ def scores(evidence: Evidence) -> Array:
     return np.asarray(seen * framed / 6 * (1 - (evidence.suspect & ~fits).mean(-1)))
 
 
-PLACES = [0, 1, 2, 3]  # indices of the corners
 # Conditions for measuring the rim of the near face instead of the hole.
 RIM_FROM_PX = 60.0  # least side of the hole: below, the rims' gap is under 0.6, outlines 0.8 (derived)
 SIDES_MIN = 3  # least number of sides with a visible outline; the depth is the same on all
@@ -227,7 +226,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
 @np.errstate(all="ignore")
 def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     """Return the gaps (Q, 4, 2 ends) px from holes' sides (Q, 4, 2) outward to the near face's rim, by IPPE; NaN without pose."""
-    R_cg, p_cg = ippe(holes, 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
+    R_cg, p_cg = ippe(camera.pinhole(holes), 1.0, camera)  # (Q, 2, 3, 3), (Q, 2, 3), in units of the hole's side
     corners_c = p_cg[..., None, :] + CORNERS / 2 @ np.swapaxes(R_cg, -1, -2)  # (Q, 2, 4, 3)
     error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)
     best = np.nan_to_num(error_px, nan=np.inf).argmin(-1)
@@ -290,7 +289,7 @@ def _completed(
     """
     outward = outward_normals(faces, faces[:, NEXT])
     place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
-    start, end = (faces[:, at] + place_px[..., k, None] * outward for k, at in enumerate((PLACES, NEXT)))
+    start, end = faces + place_px[..., :1] * outward, faces[:, NEXT] + place_px[..., 1:] * outward
     corners_px = _squared(intersect_lines(start, end - start), measured, model)
     outline_px = OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)[..., None]
     seen_px = np.hypot(lines.sigma_px, OUTLINE_DOUBT * outline_px)

@@ -40,6 +40,7 @@ COLOURED_SIDES_MIN = 2  # least number of sides with the gates' colour beside th
 BACKGROUND_SLACK = 1.5  # -, times verification's limit of colour beyond the frame, before any measurement
 # Acceptance of measured openings. Tuned.
 SIDES_MIN = 2  # least number of measured sides: fewer have no corner
+PARALLELOGRAM = np.array([0.5, -0.5, 0.5, -0.5])  # weights of the corners; zero sum for a parallelogram
 SKEW_MAX = 0.1  # -, greatest skew beyond that of perspective, over the mean side
 # Prediction of unmeasured sides by the width of the frame. Tuned.
 ACROSS_BAR = (0.11, 2.7, 48)  # first and last sample over the frame's width, and number
@@ -216,15 +217,12 @@ def measure(view: View, quads: Array, model: GateModel) -> QuadEdges:
     """Measure quads (Q, 4, 2) px; return those with enough sides and no more skew than perspective allows."""
     edges = fit_edges(view.opening, quads, model.ratio, OPENING_EDGES, wide=view.first)
     enough = edges.measured.sum(-1) >= SIDES_MIN
-    square = _excess_skew(edges, model.camera.fx_px) < SKEW_MAX
-    return edges.select(enough & is_measurable(edges.corners_px) & square)
-
-
-def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
-    """Return the skew (Q,) of quads beyond that of perspective, over the mean side; 0 if sides are unmeasured."""
     side_px = side_lengths(edges.corners_px)
-    excess_px = np.maximum(quadrilateral.skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
-    return np.where(edges.measured.all(-1), excess_px / side_px.mean(-1), 0.0)
+    # A square of side s px is s / f of its distance wide, so perspective alone contributes at most s^2 / (2 f).
+    skew_px = np.linalg.norm(PARALLELOGRAM @ edges.corners_px, axis=-1)
+    excess_px = skew_px - side_px.max(-1) ** 2 / (2 * model.camera.fx_px)
+    square = (excess_px / side_px.mean(-1) < SKEW_MAX) | ~edges.measured.all(-1)
+    return edges.select(enough & is_measurable(edges.corners_px) & square)
 
 
 class Hypotheses(NamedTuple):
@@ -314,7 +312,7 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
     The two adjacent sides meet in the vanishing point of their direction v. The plane through the eye and the opposite side, of
     normal n, contains that side, which is perpendicular to v: its direction is n x v, its length that of the sides along v.
     """
-    x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    x = camera.rays(quads)
     x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
     # Rays to the ends of the opposite side; the adjacent sides lead from there to the ends of this side.
     base, end = x[:, OPPOSITE], x[:, PREVIOUS]
@@ -335,7 +333,7 @@ def fourth_sides(quads: Array, camera: Camera) -> Array:
     right = np.all(ahead & (toward > 0), axis=-1)
     chosen = np.where(right[..., :1, None], px[..., 0, :, :], px[..., 1, :, :])
     chosen = np.where(right.any(-1)[..., None, None], chosen, np.nan)
-    return np.asarray(chosen * [camera.fx_px, camera.fy_px] + [camera.cx_px, camera.cy_px])
+    return camera.project(np.concatenate([chosen, np.ones_like(chosen[..., :1])], -1))
 
 
 def _cross(a: Array, b: Array) -> Array:

@@ -43,12 +43,6 @@ def colour_shares(image: Image, openings: Array, silhouettes: Array) -> tuple[Ar
     return _share(sampled[on], coloured[on], 1.0), _share(sampled[beyond], coloured[beyond], 0.0)
 
 
-def colour_by_scale(image: Image, openings: Array, scales: Array) -> tuple[Array, Array]:
-    """Count samples, and gate-coloured ones, (Q, 4, S) each, on sides of openings (Q, 4, 2) enlarged by `scales` (S,)."""
-    sampled, coloured = count_red(image, concentric(openings, scales))
-    return sampled, coloured
-
-
 def _share(sampled: Array, coloured: Array, of_none: float) -> Array:
     n = sampled.sum(-1)
     return np.where(n > 0, coloured.sum(-1) / np.maximum(n, 1), of_none)

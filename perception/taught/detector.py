@@ -124,9 +124,8 @@ def find_peaks(log_odds: Float32) -> Array:
     v, u = np.nonzero(top)
     order = np.argsort(-heat[v, u], kind="stable")[:PEAKS_MOST]
     v, u = v[order], u[order]
-    u_offset, v_offset = (
-        peak_offset(heat[v - dv, u - du], heat[v, u], heat[v + dv, u + du]) for du, dv in ((1, 0), (0, 1))
-    )
+    u_offset = peak_offset(heat[v, u - 1], heat[v, u], heat[v, u + 1])
+    v_offset = peak_offset(heat[v - 1, u], heat[v, u], heat[v + 1, u])
     return np.stack([u + u_offset, v + v_offset], -1)
 
 

@@ -161,7 +161,7 @@ def _one_thread(_: int) -> None:
 
 def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the losses of corners, gates and offsets of a batch; the offsets of an opening may begin at any corner."""
-    bce = nn.functional.binary_cross_entropy_with_logits
+    bce, l1 = nn.functional.binary_cross_entropy_with_logits, nn.functional.smooth_l1_loss
     floor = nn.functional.binary_cross_entropy(heat, heat, reduction="none")  # lower bound of the next
     corners = ((bce(out[0], heat, reduction="none") - floor) * (1 + PEAKS_WEIGHT * heat)).mean()
     gates = offsets = corners.new_zeros(())
@@ -172,10 +172,7 @@ def loss(out: tuple[Tensor, ...], heat: Tensor, targets: list[Tensor]) -> tuple[
         given, true = (part.permute(0, 2, 3, 1)[wanted > 0].reshape(-1, 4, 2) for part in (head[:, 1:], target[:, 2:]))
         side = (true - true.roll(1, 1)).norm(dim=-1).mean(1).clamp(min=NEAR_SIDES)[:, None, None]
         errors = [
-            nn.functional.smooth_l1_loss(given / side, true.roll(k, 1) / side, reduction="none", beta=NEAR_SIDES).sum(
-                (1, 2)
-            )
-            for k in range(4)
+            l1(given / side, true.roll(k, 1) / side, reduction="none", beta=NEAR_SIDES).sum((1, 2)) for k in range(4)
         ]
         offsets = offsets + torch.stack(errors).min(0).values.sum()
     reporting = sum(target[:, 0].sum() for target in targets)

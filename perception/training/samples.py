@@ -148,7 +148,6 @@ def relit(image: Image, rng: np.random.Generator) -> Image:
 
 
 def _smeared(x: Float32, rng: np.random.Generator) -> Float32:
-    """Apply centred motion blur of a few pixels."""
     n = int(rng.integers(1, 4)) * 2 + 1
     kernel, angle = np.zeros((n, n), np.float32), rng.uniform(0, np.pi)
     way = np.array([np.cos(angle), np.sin(angle)]) * (n // 2)

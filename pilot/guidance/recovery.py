@@ -282,7 +282,12 @@ class Recovery:
             if max(abs(y), abs(z)) > aside:  # already beside it
                 behind[1:] = ahead[1:] = y, z
             ways.append([gate.p_wg + gate.R_wg @ behind, gate.p_wg + gate.R_wg @ ahead, goal])
-        return max(ways, key=lambda way: (min(self._clearance([p_w, *way]), CLEAR_M), -_length([p_w, *way])))
+
+        def merit(way: list[Array]) -> tuple[float, float]:
+            line = [p_w, *way]
+            return min(self._clearance(line), CLEAR_M), -float(np.linalg.norm(np.diff(line, axis=0), axis=1).sum())
+
+        return max(ways, key=merit)
 
     def _about(self) -> list[Array]:
         """Return the places (3,) m about a ball, level with it, then above, that are clear of all else."""
@@ -302,10 +307,6 @@ class Recovery:
             points = np.concatenate([a + s * (b - a) for a, b in zip(way, way[1:], strict=False)])
         walls = np.minimum(points - self._low, self._high - points).min()
         return float(min([walls, *(solid.distance(points).min() for solid in self._others)]))
-
-
-def _length(way: list[Array]) -> float:
-    return float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
 
 
 DENIED = "the race status does not count it"

@@ -25,19 +25,8 @@ import numpy as np
 
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import RivalEstimate, RivalTracker
-from gate_racer.mpc.avoidance import (
-    ACROSS,
-    BINDING,
-    AvoidanceTube,
-    P,
-    V,
-    aside,
-    binding,
-    length_ratios,
-    parallel_frames,
-    smoothed,
-    transported,
-)
+from gate_racer.mpc import avoidance
+from gate_racer.mpc.avoidance import AvoidanceTube, P, V, transported
 from gate_racer.mpc.reference import OPEN_M, Reference
 from gate_racer.mpc.terms import REFERENCE
 from gate_racer.tracks.track import Track, gate_solids, of_obstacle
@@ -177,7 +166,7 @@ class Overtaking:
         if begun is None and not (np.abs(leads_of(rows, at.path_w)) < self._row_m).any():
             return None
         along = rows[0, V] / max(float(np.linalg.norm(rows[0, V])), SPEED_FLOOR)
-        frames = parallel_frames(rows)
+        frames = avoidance.parallel_frames(rows)
         found = self._go_on(begun - begun @ along * along, at, rows, frames) if begun is not None else None
         found = found or self._begin(self._room.sides(along), at, rows, frames)
         if found is None:
@@ -238,14 +227,14 @@ def leads_of(rows: Array, path_w: Array) -> Array:
 
 def within(rows: Array) -> np.ndarray:
     """Return which rows (K,) are constrained to an opening, and so clear of its frame."""
-    return np.asarray(np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M)
+    return np.asarray(np.linalg.norm(rows[:, avoidance.ACROSS], axis=1) > 2 / OPEN_M)
 
 
 def led(rows: Array, frames: Array, own: PathState, tube: AvoidanceTube) -> Array:
     """Return displacements (K, 3) m of the rows out of a tube that begin with the own position and velocity."""
-    wanted, weights = aside(rows, HORIZON, [tube], frames), binding(rows)
-    wanted[:2], weights[:2] = own.off_w + np.outer(HORIZON[:2], own.drift_w), BINDING
-    return smoothed(wanted, weights, STEP_S)
+    wanted, weights = avoidance.aside(rows, HORIZON, [tube], frames), avoidance.binding(rows)
+    wanted[:2], weights[:2] = own.off_w + np.outer(HORIZON[:2], own.drift_w), avoidance.BINDING
+    return avoidance.smoothed(wanted, weights, STEP_S)
 
 
 def paces(rows: Array, steps: Array, attainable: float) -> Array:
@@ -253,7 +242,7 @@ def paces(rows: Array, steps: Array, attainable: float) -> Array:
     up_w = np.stack(rotate(list(rows[:, Q].T), (0.0, 0.0, -1.0)), axis=1)
     b = up_w * rows[:, U_C, None] + G_W
     most = np.linalg.norm(attainable**2 * b - G_W, axis=1)
-    b = b * length_ratios(rows, steps)[:, None]
+    b = b * avoidance.length_ratios(rows, steps)[:, None]
     rest = np.gradient(np.gradient(steps, STEP_S, axis=0), STEP_S, axis=0) - G_W
     bb = np.maximum(np.einsum("ij,ij->i", b, b), 1.0)
     br, rr = np.einsum("ij,ij->i", b, rest), np.einsum("ij,ij->i", rest, rest)

@@ -29,14 +29,6 @@ IMAGES_SHARE = 0.8  # fraction of the file's limit beyond which images are dropp
 CLOSE_S = 10.0  # s to write the rest at the end, after which the disk counts as hung
 
 
-@dataclass
-class Dropped:
-    """Counts of records that are not in the file."""
-
-    images: int = 0
-    records: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     channel: int
@@ -103,7 +95,7 @@ class FlightLog:
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
         self.images = True  # images are logged; they are the first to be dropped when time is short
         self.problem = ""  # reason why the file is incomplete; empty if it is complete
-        self.dropped = Dropped()
+        self.images_dropped = self.records_dropped = 0  # counts of those that are not in the file
         self._limit, self._patient, self._tell = limit_mb * 1e6, patient, tell
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._images_queued, self._records_queued = map(threading.Semaphore, (IMAGES_QUEUED, RECORDS_QUEUED))
@@ -162,8 +154,8 @@ class FlightLog:
             self._fail(error)
 
     def _drop(self, entry: _Entry) -> None:
-        self.dropped.images += entry.is_image
-        self.dropped.records += not entry.is_image
+        self.images_dropped += entry.is_image
+        self.records_dropped += not entry.is_image
 
     def _fail(self, why: str | Exception) -> None:
         if not self.problem:

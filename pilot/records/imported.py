@@ -167,9 +167,9 @@ def _on_one_clock(log: LoggedSignals) -> tuple[LoggedSignals, float]:
     A vehicle that moves before its first attitude has no samples of the IMU before that.
     """
     force, omega, truth = (log.get(name) for name in ("force", "omega", "true_q"))
-    late_s = (
-        clock_offset(omega.t, omega.values, truth.t, truth.values) if len(omega) and len(truth) > 1 else float("nan")
-    )
+    late_s = float("nan")
+    if len(omega) and len(truth) > 1:
+        late_s = clock_offset(omega.t, omega.values, truth.t, truth.values)
     if np.isfinite(late_s):
         true = {name: one for name, one in log.signals.items() if name.startswith("true_")}
         moved = {name: Samples(one.t - late_s, one.values) for name, one in true.items()}

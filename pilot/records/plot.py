@@ -1,15 +1,9 @@
 """The plot of a flight: flown and planned path, errors over time, gate margins."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from gate_racer.common.files import write_figure
 from gate_racer.mpc.reference import Reference
@@ -29,7 +23,8 @@ def draw_flight(
     t, p, v = np.array(flight.t), np.array(flight.p), np.array(flight.v)
     truth = true_positions(verdict, t)
     flown, since_go = (p if truth is None else truth), t - go_t
-    figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[*view_heights(track), 1, 1, 1])
+    figure = Figure(figsize=(12, 15))
+    axes = figure.subplots(5, 1, height_ratios=[*view_heights(track), 1, 1, 1])
     figure.subplots_adjust(**MARGINS)
     planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
@@ -48,11 +43,13 @@ def draw_flight(
         axes[3].plot(since_go, p - truth, label=["x", "y", "z"])
         axes[3].legend(loc="upper right")
     axes[3].set(ylabel="position error [m]")
-    _mark(axes[3], [when - go_t for when, _, _ in flight.sightings], color="tab:green", linewidth=0.3)
+    seen = [when - go_t for when, _, _ in flight.sightings]
+    axes[3].vlines(seen, 0, 1, transform=axes[3].get_xaxis_transform(), color="tab:green", linewidth=0.3)
     for axis in axes[2:4]:
         axis.grid(alpha=0.3)
         axis.set(xlabel="time since GO [s]; red: gates, green: sightings")
-        _mark(axis, verdict.gate_times_s, color="tab:red", linewidth=0.8)
+        for gate_s in verdict.gate_times_s:
+            axis.axvline(gate_s, color="tab:red", linewidth=0.8)
     axes[4].bar(range(len(verdict.gate_margins_m)), verdict.gate_margins_m)
     axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--", label="contact")
     axes[4].legend(loc="upper right")
@@ -61,8 +58,3 @@ def draw_flight(
     planned_s = f" (planned {plan.passage_times_s(track)[-1]:.3f} s)" if plan is not None else ""
     figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")
     write_figure(path, figure)
-    plt.close(figure)
-
-
-def _mark(axis: Axes, times_s: Sequence[float], **style: Any) -> None:
-    axis.vlines(times_s, 0, 1, transform=axis.get_xaxis_transform(), **style)

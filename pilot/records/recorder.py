@@ -19,8 +19,6 @@ from gate_racer.vehicle.rotation import Array
 
 RACES_KEPT = 16  # the previous race, the current one and later ones; the bound is for foreign senders
 SAME_START_S = 1.0  # s, largest difference between starts, or a start and GO, of one race; clock corrections are less
-
-
 SAME_TIME_S = 0.01  # s, tolerance of a gate's time against the stamp of the status that counts it
 
 
@@ -53,10 +51,13 @@ class ReportedRace:
         """Return the times of the gates passed of a course of `total` gates; None where the race status never had one.
 
         The count may lag. So the number of a gate, from 1, is at least the count beside its time, and one more than that of the
-        gate before, and than the count of any status before it was passed.
+        gate before, and than the count of any status before it was passed. A time at the finish is the last gate's.
         """
         passed, number = dict[int, float](), 0
+        end_s = np.inf if self.finish_s is None else self.finish_s - SAME_TIME_S
         for gate_s, beside in sorted(self._beside.items()):
+            if gate_s > end_s:
+                break
             before = max(count for t, count in self._counted if t < gate_s - SAME_TIME_S)
             number = max(beside, before + 1, number + 1)
             passed[number] = gate_s
@@ -126,18 +127,18 @@ class Recorder:
         self.troubles[name] = sentence
 
     def close(self) -> None:
-        self.log.close()
-        dropped = self.log.dropped
-        if self.log.problem:
-            self.troubles["log"] = self.log.problem
-        if dropped.images or dropped.records:
-            self.troubles["log drops"] = f"{dropped.images} images and {dropped.records} records are not in the log"
+        log = self.log
+        log.close()
+        if log.problem:
+            self.troubles["log"] = log.problem
+        if log.images_dropped or log.records_dropped:
+            lost = f"{log.images_dropped} images and {log.records_dropped} records"
+            self.troubles["log drops"] = f"{lost} are not in the log"
 
     def phase(self, pilot: AnyPilot) -> None:
-        if pilot.phase == self._phase:
-            return
-        self._phase = pilot.phase
-        self.log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
+        if pilot.phase != self._phase:
+            self._phase = pilot.phase
+            self.log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
 
     def received(self, message: Telemetry) -> None:
         if isinstance(message, Imu):

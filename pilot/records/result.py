@@ -105,13 +105,15 @@ def lap_times(gate_times_s: list[float], gates: int) -> list[float]:
 
 def off_path(reference: Reference, theta: Array, p: Array) -> Array:
     """Return the distance (N,) m of each position (N, 3) from the plan's path near theta (N,)."""
-    distances = np.empty(len(p))
-    for i, (centre, point) in enumerate(zip(theta, p, strict=True)):
-        rows = reference.sample(np.linspace(centre - BEHIND_S, centre + AHEAD_S, 141))
-        a, step = rows[:-1, :3], np.diff(rows[:, :3], axis=0)
-        along = np.clip(np.sum((point - a) * step, 1) / np.maximum(np.sum(step * step, 1), 1e-12), 0, 1)
-        distances[i] = np.linalg.norm(point - a - along[:, None] * step, axis=1).min()
-    return distances
+    near = (reference.sample(np.linspace(centre - BEHIND_S, centre + AHEAD_S, 141)) for centre in theta)
+    return np.array([distance(point, rows[:, :3]) for point, rows in zip(p, near, strict=True)])
+
+
+def distance(point: Array, line: Array) -> float:
+    """Return the distance (m) of a point (3,) from a polyline (N, 3)."""
+    a, step = line[:-1], np.diff(line, axis=0)
+    along = np.clip(np.sum((point - a) * step, 1) / np.maximum(np.sum(step * step, 1), 1e-12), 0, 1)
+    return float(np.linalg.norm(point - a - along[:, None] * step, axis=1).min())
 
 
 def true_positions(verdict: Verdict, t: Array) -> Array | None:

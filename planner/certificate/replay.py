@@ -49,7 +49,7 @@ SPEED_TOLERANCE = 1e-3  # relative, for limits that are imposed at the nodes and
 def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
     """Return a sentence per limit that the path x (M, NX) or the plan's inputs exceed."""
     limits, vehicle, bounds = task.model, task.vehicle, task.track.bounds
-    radius = task.radius_m if task.options.bounds_clear else 0.0
+    radius = task.vehicle.radius_m if task.options.bounds_clear else 0.0
     low, high = np.array(bounds.low_m) + radius, np.array(bounds.high_m) - radius
     outside = np.maximum(low - x[:, P], x[:, P] - high)
     outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie outside these
@@ -394,7 +394,7 @@ def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
     """Return the nearest solid to the path, and sentences on all that are too near; frames may take up the margin."""
     found, failures = clearances(task.track, p_w), []
     for near in found:
-        need = task.radius_m if near.frame else task.clear_m(near.solid)
+        need = task.vehicle.radius_m if near.frame else task.clear_m(near.solid)
         if not near.distance_m >= need - MARGIN_TOLERANCE:
             place = f"{near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s"
             failures.append(f"it comes within {place}, the least is {need:.3f} m")

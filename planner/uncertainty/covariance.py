@@ -91,29 +91,6 @@ def motion(plan: Plan, vehicle: Vehicle, hz: float) -> Motion:
 SHORT = 0.98  # -, fraction of a line of sight on which it may be cut: a gate's own frame is at its end
 
 
-class Screens:
-    def __init__(self, track: Track):
-        frames = [gate for gate in track.gates if gate.has_frame]
-        self._p_wg = np.reshape([gate.p_wg for gate in frames], (-1, 3))
-        self._R_wg = np.reshape([gate.R_wg for gate in frames], (-1, 3, 3))
-        self._inner_m = np.array([gate.opening_m / 2 for gate in frames])[:, None]
-        self._outer_m = np.array([gate.outer_m / 2 for gate in frames])[:, None]
-        self._boxes = [of_obstacle(obstacle) for obstacle in track.obstacles]
-
-    def hide(self, eye_w: Array, corners_w: Array) -> bool:
-        """Return whether a corner (4, 3) m, or the middle of a side, is out of sight from eye_w (3,) m, all world NED."""
-        points = np.concatenate([corners_w, (corners_w + np.roll(corners_w, -1, axis=0)) / 2])
-        if any(box.meets(eye_w, points).any() for box in self._boxes):
-            return True
-        toward = (points - eye_w) @ self._R_wg  # (G, 8, 3)
-        eye_g = (eye_w - self._p_wg)[:, None] @ self._R_wg  # (G, 1, 3)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            s = -eye_g[..., 0] / toward[..., 0]  # (G, 8), of the lines of sight to the frames' planes
-            across = np.abs(eye_g[..., 1:] + s[..., None] * toward[..., 1:]).max(axis=-1)
-        framed = (s > 0) & (s < SHORT) & (across > self._inner_m) & (across < self._outer_m)
-        return bool(framed.any())
-
-
 NEAR_M = 0.3  # m, depth below which a corner has no usable projection
 BORDER_PX = 2.0  # px, distance to the image's border below which a corner counts as unseen
 SLANT = 5.0  # -, largest ratio of the sides of an opening that is still detected
@@ -139,7 +116,12 @@ class Sights:
         marks = sorted(set(track.landmarks))
         self._marks = [i for i in marks if track.gates[i].visible and not track.gates[i].is_ball]
         self._corners_w = np.array([track.gates[i].corners() for i in self._marks]).reshape(-1, 4, 3)
-        self._screens = Screens(track)
+        frames = [gate for gate in track.gates if gate.has_frame]
+        self._p_wg = np.reshape([gate.p_wg for gate in frames], (-1, 3))
+        self._R_wg = np.reshape([gate.R_wg for gate in frames], (-1, 3, 3))
+        self._inner_m = np.array([gate.opening_m / 2 for gate in frames])[:, None]
+        self._outer_m = np.array([gate.outer_m / 2 for gate in frames])[:, None]
+        self._boxes = [of_obstacle(obstacle) for obstacle in track.obstacles]
 
     def at(self, motion: Motion, k: int) -> list[Sighting]:
         """Return unobstructed gates with at least two corners in the image of sample k, the nearest first."""
@@ -152,9 +134,22 @@ class Sights:
             sides = np.linalg.norm(px - np.roll(px, -1, axis=0), axis=1)
             seen = np.asarray(((px > BORDER_PX) & (px < high - BORDER_PX)).all(axis=1))
             shown = seen.sum() >= 2 and sides.min() >= LEAST_SIDE_PX and sides.max() < SLANT * sides.min()
-            if shown and not self._screens.hide(eye_w, self._corners_w[i]):
+            if shown and not self.hides(eye_w, self._corners_w[i]):
                 found.append(Sighting(self._marks[i], seen, float(np.linalg.norm(p_c[i].mean(axis=0)))))
         return sorted(found, key=lambda one: one.range_m)
+
+    def hides(self, eye_w: Array, corners_w: Array) -> bool:
+        """Return whether a corner (4, 3) m, or the middle of a side, is out of sight from eye_w (3,) m, all world NED."""
+        points = np.concatenate([corners_w, (corners_w + np.roll(corners_w, -1, axis=0)) / 2])
+        if any(box.meets(eye_w, points).any() for box in self._boxes):
+            return True
+        toward = (points - eye_w) @ self._R_wg  # (G, 8, 3)
+        eye_g = (eye_w - self._p_wg)[:, None] @ self._R_wg  # (G, 1, 3)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            s = -eye_g[..., 0] / toward[..., 0]  # (G, 8), of the lines of sight to the frames' planes
+            across = np.abs(eye_g[..., 1:] + s[..., None] * toward[..., 1:]).max(axis=-1)
+        framed = (s > 0) & (s < SHORT) & (across > self._inner_m) & (across < self._outer_m)
+        return bool(framed.any())
 
     def jacobian(self, sighting: Sighting, slot: int, motion: Motion, k: int) -> Array:
         """Return the Jacobian (M, SIZE) of the seen corners' pixels, of a gate in a slot, by the errors at sample k."""

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
@@ -358,52 +357,29 @@ def predict(plan: Plan, task: Task, doubt: Doubt) -> Prediction:
     passed = plan.gate_times_s[: len(task.gates)]
     flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
     images, short_w = covariance.in_view(path, task), shortfalls(path, task.vehicle, doubt)
-    assumed = []
-    for late, probability in covariance.RECOGNISED:
+    assumed = []  # (M, 3, 3) m^2, world NED, of the estimate's error and of its position about the plan; (M, G) m across gates
+    for late, _ in covariance.RECOGNISED:
         seen = covariance.recognised(images, late)
         estimate = covariance.estimate_covariance(path, seen, flown_to, task, doubt)
+        # By the filter in flight, whose prior is the default `Doubt`.
         nominal = estimate if doubt == Doubt() else covariance.estimate_covariance(path, seen, flown_to, task, Doubt())
         tracked = tracking_covariance(path, estimate, task, doubt)[:, :3, :3]
-        assumed.append(_RecognitionCase(probability, estimate.cov[:, :3, :3], nominal.across_m, tracked))
+        assumed.append((estimate.cov[:, :3, :3], tracked, nominal.across_m))
     line_cov = (LINE_GREY_M if task.vehicle.grey_box else LINE_M) ** 2 * np.eye(3)
-    crossings = tuple(
-        _crossing(number, gate, float(t), plan.x[node, PLAN_P], path, short_w, assumed, line_cov, task)
-        for number, (gate, t, node) in enumerate(zip(task.gates, passed, plan.gate_nodes, strict=False))
-    )
-    return Prediction(path, assumed[0].estimate + assumed[0].tracked + line_cov, short_w, crossings)
-
-
-class _RecognitionCase(NamedTuple):
-    """Prediction along a whole flight in one case of recognition."""
-
-    probability: float
-    estimate: Array  # (M, 3, 3) m^2, world NED, of the estimate's error
-    across_m: Array  # (M, G) m, as in `EstimateCovariance`, by the filter in flight, whose prior is the default `Doubt`
-    tracked: Array  # (M, 3, 3) m^2, world NED, of the estimated position about the plan
-
-
-def _crossing(
-    number: int,
-    gate: Gate,
-    t: float,
-    p_w: Array,
-    path: Motion,
-    short_w: Array,
-    assumed: Sequence[_RecognitionCase],
-    line_cov: Array,
-    task: Task,
-) -> Crossing:
-    """Return the crossing of gate `number` of a flight, planned at p_w (3,) m at t, s."""
-    k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the one to the gate
-    v = path.v_w[k] @ gate.R_wg
-    # Derivative (2, 3) of the crossing point with respect to the position: p_yz - v_yz / v_x p_x.
-    in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
-    horizon = slice(*path.t.searchsorted([t - HORIZON_S, t]))
-    room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
-    cases = []
-    for one in assumed:
-        free_m = corridor.narrowed(room_m, one.across_m[horizon, number])
-        drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m)
-        covs = (in_plane @ C @ in_plane.T for C in (one.estimate[k], line_cov, one.tracked[k]))
-        cases.append(CrossingCase(one.probability, drawn_m, float(free_m[-1]), *covs))
-    return Crossing(gate, t, p_w, path.v_w[k], short_w[k] @ in_plane.T, tuple(cases))
+    crossings = []
+    for number, (gate, t, node) in enumerate(zip(task.gates, passed.tolist(), plan.gate_nodes, strict=False)):
+        k = int(path.t.searchsorted(t, side="right")) - 1  # the last sample on the one to the gate
+        v = path.v_w[k] @ gate.R_wg
+        # Derivative (2, 3) of the crossing point with respect to the position: p_yz - v_yz / v_x p_x.
+        in_plane = np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ gate.R_wg.T
+        horizon, p_w = slice(*path.t.searchsorted([t - HORIZON_S, t])), plan.x[node, PLAN_P]
+        room_m = np.array(corridor.room(gate, task.vehicle.contact_radius_m))
+        cases = []
+        for (_, probability), (error, tracked, across_m) in zip(covariance.RECOGNISED, assumed, strict=True):
+            free_m = corridor.narrowed(room_m, across_m[horizon, number])
+            drawn_m = displacement(gate.local(p_w)[1:], path.t[horizon], free_m)
+            covs = (in_plane @ C @ in_plane.T for C in (error[k], line_cov, tracked[k]))
+            cases.append(CrossingCase(probability, drawn_m, float(free_m[-1]), *covs))
+        crossings.append(Crossing(gate, t, p_w, path.v_w[k], short_w[k] @ in_plane.T, tuple(cases)))
+    error, tracked, _ = assumed[0]  # of the likeliest case
+    return Prediction(path, error + tracked + line_cov, short_w, tuple(crossings))

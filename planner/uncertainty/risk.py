@@ -262,10 +262,8 @@ def _rooms(plan: Plan, task: Task) -> EdgeDistances:
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     room = np.concatenate([*(one.distances_m - radius for one in crossings), [one.room_m for one in near]])
     beside = np.array([one.sigma_m for one in near])
-    tails, undrawn = (
-        Tails.joined(parts).and_normal(beside)
-        for parts in ([one.slanted for one in crossings], [one.undrawn for one in crossings])
-    )
+    tails = Tails.joined([one.slanted for one in crossings]).and_normal(beside)
+    undrawn = Tails.joined([one.undrawn for one in crossings]).and_normal(beside)
     least = [np.full(len(one.inside_m), one.gate.half - radius - corridor.room(one.gate, radius)) for one in crossings]
     least_m = np.maximum(np.concatenate([*least, np.zeros(len(near))]), 0.0)
     return EdgeDistances(crossings, tuple(one.name for one in near), room, tails, undrawn, least_m)

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
@@ -38,7 +39,7 @@ from gate_racer.mpc.registry import DEFAULT as CONTROLLER
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.planning import find_or_make_plan, plan_path
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.campaign.case import FILE, Case, Flown, Row, Store
+from gate_racer.race.campaign.case import FILE, Case, Row, Store
 from gate_racer.race.campaign.choice import (
     BenchSettings,
     Choice,
@@ -51,7 +52,7 @@ from gate_racer.race.campaign.choice import (
 from gate_racer.race.campaign.flight import NoLog, attempt, fly, not_flown
 from gate_racer.race.planning import fly_trial
 from gate_racer.race.settings import LIMIT_MB
-from gate_racer.sim.physics.plants import make_plant
+from gate_racer.sim.physics.plants import make_plant, natural
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import Track, load_track
@@ -96,7 +97,13 @@ def prepare(
     if noisy and errors is None:
         usual = _course(track, vehicle, laps, folder, uncertified, "") if plan_asked else course
         path = plan_path(folder, track, vehicle, PlanOptions(laps=laps))
-        errors = _errors(usual, path.with_suffix(f".errors-{usual.plan.hash[:8]}.npz"), laps)
+        path = path.with_suffix(f".errors-{usual.plan.hash[:8]}.npz")
+        if not path.exists():
+            remark(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
+            write_arrays(path, ObservationModel.fit(*_rollouts(usual, laps)).arrays())
+        arrays = read_arrays(path)
+        with reading(path, "not a file of observation errors; delete it to learn them again"):
+            errors = ObservationModel.from_arrays(**arrays)
     return replace(course, errors=errors, residual=acceleration)
 
 
@@ -115,16 +122,6 @@ def _course(
     with reading(path.with_suffix(".json")):
         bound_s = about["point_mass_bound_s"] if track.end_m is None else None
         return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), bound_s, None)
-
-
-def _errors(course: PreparedCourse, path: Path, laps: int) -> ObservationModel:
-    """Learn observation errors from vision-only flights, as the paper from real rollouts; the file at `path` keeps them."""
-    if not path.exists():
-        remark(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
-        write_arrays(path, ObservationModel.fit(*_rollouts(course, laps)).arrays())
-    arrays = read_arrays(path)
-    with reading(path, "not a file of observation errors; delete it to learn them again"):
-        return ObservationModel.from_arrays(**arrays)
 
 
 class Estimates(NoLog):
@@ -156,12 +153,12 @@ def _rollouts(course: PreparedCourse, laps: int) -> tuple[Array, Array, Indices]
     return np.array(states), np.array(errors), np.array(flights)
 
 
-Work = Callable[[Case, Any], Flown]  # (case, course) -> result
+Work = Callable[[Case, Any], Row]  # (case, course) -> result
 FlightJob = tuple[Case, Any]
 LINE_S = 0.5  # s between updates of the progress line
 
 
-def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tuple[Case, Flown]]:
+def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[Row]:
     """Yield results as they complete, from `workers` processes of this machine.
 
     When a process dies, the pool does not report which case it had, so that the pending ones are repeated one by one.
@@ -174,7 +171,7 @@ def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tu
         alone = bool(suspects)
         queue, at_once = (suspects, 1) if alone else (waiting, workers)
         pool = ProcessPoolExecutor(at_once, spawn, _begin)
-        flying: dict[Future[Flown], FlightJob] = {}
+        flying: dict[Future[Row], FlightJob] = {}
         try:
             while queue or flying:
                 while queue and len(flying) < at_once:
@@ -182,12 +179,13 @@ def in_processes(work: Work, jobs: list[FlightJob], workers: int) -> Iterator[tu
                         future = pool.submit(work, *queue[0])  # may raise: the job stays in the queue
                     flying[future] = queue.popleft()
                 for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                    flown = future.result()
-                    yield flying.pop(future)[0], flown
+                    row = future.result()
+                    del flying[future]
+                    yield row
         except BrokenProcessPool:
             for case, course in flying.values():
                 if alone:
-                    yield case, not_flown(course, "the worker process died")
+                    yield not_flown(case, course, "the worker process died")
                 else:
                     suspects.append((case, course))
         finally:
@@ -200,24 +198,21 @@ def _begin() -> None:
     end_with_parent()
 
 
-class CampaignProgress:
-    """Progress line: cases done, failed, and time left."""
-
-    def __init__(self, total: int):
-        self._total, self._done, self._failed = total, 0, 0
-        self._begin = self._reported = time.monotonic()
-
-    def __call__(self, flown: Flown) -> None:
-        self._done += 1
-        self._failed += flown.outcome.status == "failed"
+def counted(rows: Iterable[Row], total: int) -> Iterator[Row]:
+    """Yield the rows, and print how many are done, failed, and the time left."""
+    failed, begin = 0, time.monotonic()
+    reported = begin
+    for done, row in enumerate(rows, 1):
+        yield row
+        failed += row.outcome.status == "failed"
         now = time.monotonic()
-        if now - self._reported < LINE_S and self._done < self._total:
-            return
-        self._reported = now
-        left = timedelta(seconds=round((now - self._begin) / self._done * (self._total - self._done)))
-        line = f"{self._done}/{self._total}" + (f", {self._failed} failed" if self._failed else "") + f", {left} left"
+        if now - reported < LINE_S and done < total:
+            continue
+        reported = now
+        left = timedelta(seconds=round((now - begin) / done * (total - done)))
+        line = f"{done}/{total}" + (f", {failed} failed" if failed else "") + f", {left} left"
         live = sys.stderr.isatty()
-        end = "\n" if not live or self._done == self._total else ""
+        end = "\n" if not live or done == total else ""
         print(f"\r{line:<40}" if live else line, end=end, file=sys.stderr, flush=True)
 
 
@@ -254,15 +249,15 @@ def campaign(
                 given = (folder / "plans", choice.uncertified, plan, choice.residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
+    if not requested:
+        raise UserError("no flights were asked for: one of the axes, such as settings, has no values")
     stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
     if stale and not retry:
         remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")
     if jobs:
-        progress = CampaignProgress(len(jobs))
         try:
-            for case, flown in in_processes(attempt, jobs, workers or os.cpu_count() or 1):
-                store.add(case, flown)
-                progress(flown)
+            for row in counted(in_processes(attempt, jobs, workers or os.cpu_count() or 1), len(jobs)):
+                store.add(row)
         except KeyboardInterrupt:
             remark(f"\ncompleted flights are kept in {folder}; repeat the command to continue")
             raise
@@ -280,7 +275,7 @@ def _require(choice: Choice, tracks: Sequence[Track]) -> None:
         if (simulated := conditions_of(name).simulated) is not None:
             make_plant(vehicle, tracks[0].start, simulated)  # which may lack parameters
         if residuals is not None:
-            residuals.require(vehicle, conditions_of(name).flown(vehicle), f"residual {choice.residual}")
+            residuals.require(vehicle, simulated or natural(vehicle), f"residual {choice.residual}")
     for track, vehicle, world in itertools.product(tracks, vehicles, cells_of(choice.worlds)):
         resolve(asked_world(world, 0), track, vehicle)
 
@@ -305,11 +300,8 @@ def fly_again(rows: list[Row], settings: BenchSettings, folder: Path) -> None:
         given = (folder / "plans", settings.uncertified, case.plan, settings.residuals)
         noisy = conditions_of(case.setting).noisy
         course = prepare(tracks[case.track], vehicles[case.vehicle], case.laps, noisy, *given)
-        log = FlightLog(draft, limit_mb=LIMIT_MB)
-        try:
+        with closing(FlightLog(draft, limit_mb=LIMIT_MB)) as log:
             fly(case, course, log, log_path.with_suffix(".png"))
-        finally:
-            log.close()
         draft.replace(log_path)
 
 

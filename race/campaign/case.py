@@ -108,11 +108,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Flown:
-    """Outcome and true path (M, 5): time since GO (s), position (m, world NED), speed (m/s)."""
+class Row:
+    """Case, outcome and true path (M, 5): time since GO (s), position (m, world NED), speed (m/s)."""
 
+    case: Case
     outcome: Outcome
-    path: Array
+    path: Array = field(default_factory=lambda: np.empty((0, 5)))
 
 
 FILE = "campaign.sqlite"
@@ -123,13 +124,6 @@ create table if not exists cases (
   id text primary key, case_json text not null, status text not null, outcome_json text not null, path blob not null
 );
 """
-
-
-@dataclass(frozen=True)
-class Row:
-    case: Case
-    outcome: Outcome
-    path: Array  # (M, 5) as in `Flown`
 
 
 class Store:
@@ -172,9 +166,9 @@ class Store:
             found = self._db.execute("select id, json_extract(case_json, '$.content'), status from cases")
             return {(name, content or ""): status for name, content, status in found}
 
-    def add(self, case: Case, flown: Flown) -> None:
-        path = zlib.compress(flown.path.astype(np.float32).tobytes())
-        texts = (case.id, json.dumps(asdict(case)), flown.outcome.status, json.dumps(asdict(flown.outcome)))
+    def add(self, row: Row) -> None:
+        path = zlib.compress(row.path.astype(np.float32).tobytes())
+        texts = (row.case.id, json.dumps(asdict(row.case)), row.outcome.status, json.dumps(asdict(row.outcome)))
         with self._writing():
             self._db.execute("insert or replace into cases values (?, ?, ?, ?, ?)", (*texts, path))
 

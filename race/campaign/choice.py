@@ -19,7 +19,7 @@ from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
 from gate_racer.sim.physics.plants import SETTINGS as SWIFT_SETTINGS
-from gate_racer.sim.physics.plants import Setting, natural
+from gate_racer.sim.physics.plants import Setting
 from gate_racer.sim.physics.registry import PLANTS, class_of, plant_setting, version_of
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.distribution import load_worlds
@@ -91,10 +91,6 @@ class FlightConditions:
         """Whether the state is given instead of estimated."""
         return not self.camera
 
-    def flown(self, vehicle: Vehicle) -> Setting:
-        """Return the setting with the plant for this vehicle."""
-        return self.simulated or natural(vehicle)
-
     @property
     def noisy(self) -> bool:
         return self.simulated is not None and self.simulated.noisy
@@ -150,7 +146,7 @@ class RivalsSettings:
     grid: str = key("", "pairings: name in race/campaign/grids, or a YAML file")
     ahead_m: float = key(0.0, "distance by which the first place lies in front, m")
     spacing_m: float = key(SPACING_M, "distance between two places, m")
-    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none")
+    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none", least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -246,5 +242,5 @@ class BenchSettings(Choice):
         None, "folder of the campaign, which is continued if it exists; else logs/campaign-COMMIT", "FOLDER"
     )
     retry: bool = key(False, "repeat failed cases")
-    worst: int = key(3, "number of worst flights to log and draw")
+    worst: int = key(3, "number of worst flights to log and draw", least=0)
     rivals: RivalsSettings = field(default_factory=RivalsSettings)

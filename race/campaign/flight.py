@@ -22,7 +22,7 @@ from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters, Fl
 from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
-from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.case import Case, Outcome, Row
 from gate_racer.race.campaign.choice import FlightConditions, PreparedCourse, asked_world, conditions_of
 from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
 from gate_racer.race.session import log_verdict
@@ -74,7 +74,7 @@ def measure(
     verdict: Verdict,
     flown_s: float,
     cpu_s: float,
-) -> Flown:
+) -> Outcome:
     """Compute the figures of a flight for tables and reports."""
     flight = recorder.flight
     t = np.array(flight.t)
@@ -128,7 +128,7 @@ def measure(
     )
     late = t > t[-1] - LAST_S if len(t) else np.zeros(0, bool)
     half_m = course.track.gates[len(gate_s) % gates].half
-    return Flown(replace(outcome, rule=why(outcome, off[late], lost[late], half_m)), path_of(verdict))
+    return replace(outcome, rule=why(outcome, off[late], lost[late], half_m))
 
 
 def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
@@ -200,20 +200,19 @@ class NoLog:
     def close(self) -> None: ...
 
 
-def attempt(case: Case, course: PreparedCourse) -> Flown:
+def attempt(case: Case, course: PreparedCourse) -> Row:
     """Fly a case; any exception becomes its outcome `failed`, so that the campaign continues."""
     try:
         return fly(case, course, NoLog())
     except Exception as error:
-        return not_flown(course, f"{type(error).__name__}: {error}".splitlines()[0])
+        return not_flown(case, course, f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def not_flown(course: PreparedCourse, reason: str) -> Flown:
-    """Return the result of a case that could not be flown."""
-    return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+def not_flown(case: Case, course: PreparedCourse, reason: str) -> Row:
+    return Row(case, Outcome("failed", reason, "could not be flown", len(course.gates_s)))
 
 
-def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
+def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Row:
     """Fly a case and write its log; with `plot` also draw the flight there."""
     begin, conditions = time.process_time(), conditions_of(case.setting)
     world = resolve(asked_world(case.world, case.seed), course.track, course.vehicle)
@@ -221,13 +220,13 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
     by = _by_state if conditions.given else _by_sight
     recorder, tally, verdict, simulated_s = by(case, course, conditions, world, log)
     log_verdict(log, verdict)
-    flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
+    outcome = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
     if plot is not None and recorder.flight.t:
         from gate_racer.pilot.records.plot import draw_flight  # matplotlib only when something is drawn
 
         go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
         draw_flight(plot, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)
-    return flown
+    return Row(case, outcome, path_of(verdict))
 
 
 def _run(case: Case, course: PreparedCourse) -> RunSetup:

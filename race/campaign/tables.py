@@ -205,12 +205,8 @@ def _spread(value: SampleStatistics | None, form: str = ".3f") -> str:
 def _finished(c: Cell) -> str:
     """Return the finish rate with its confidence interval, where the seed has an effect."""
     low, high = 100 * c.finished_low, 100 * c.finished_high
-    sure = f" [{low:.0f}, {high:.0f} %]" if _drawn(c) else ", deterministic"
-    return f"{c.finished} of {c.flights}" + sure
-
-
-def _drawn(c: Cell) -> bool:
-    return conditions_of(c.configuration.setting).random or c.configuration.world != NOMINAL
+    drawn = conditions_of(c.configuration.setting).random or c.configuration.world != NOMINAL
+    return f"{c.finished} of {c.flights}" + (f" [{low:.0f}, {high:.0f} %]" if drawn else ", deterministic")
 
 
 FIGURES: dict[str, Callable[[Cell], str]] = {
@@ -272,7 +268,6 @@ def _causes(c: Cell) -> str:
 
 
 def _real(track: str) -> list[Block]:
-    """Return the flights on the real track, if there were any."""
     head = ["pilot", "lap s, median", "three laps s, median", "best race s"]
     rows = [
         [f"{f.pilot} ({f.source})", f"{f.lap_s:.2f}", f"{f.three_laps_s:.2f}", f"{f.best_race_s:.3f}"]
@@ -337,7 +332,6 @@ def write_report(
 
 
 def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the figures of one course: paths, margins and time lost."""
     group = [row for row in rows if row.case.course == course]
     gates = json.loads(about.get(f"gates:{group[0].case.track}", "[]"))
     by_name: dict[str, list[Row]] = {}
@@ -387,7 +381,6 @@ def _box(name: str, x: list[str], y: list[float]) -> dict[str, Any]:
 
 
 def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, Any]]:
-    """Return paths coloured by speed, and the gates' outlines."""
     data: list[dict[str, Any]] = []
     shown = [(name, row) for name, some in by_name.items() for row in worst(some, PATHS) if len(row.path)]
     fastest = max((float(row.path[:, 4].max()) for _, row in shown), default=1.0)
@@ -407,7 +400,6 @@ def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, An
 
 
 def _worst(folder: Path, rows: list[Row]) -> str:
-    """Return a table of the worst flights, with links to their logs and plots."""
     failed = [row for row in rows if row.outcome.status == "failed"]
     lines = ["<tr><th>flight<th>status<th>cause<th>gates<th>least margin m<th>log, plot</tr>"]
     for row in [*failed, *worst(rows, WORST)][:WORST]:

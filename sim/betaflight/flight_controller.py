@@ -29,7 +29,6 @@ from gate_racer.link.msp.profile import (
     OWN_ORDER,
     RATES_TYPE,
     STICKS,
-    AuxRange,
     BetaflightProfile,
     pole_s,
 )
@@ -67,13 +66,10 @@ class Receiver:
         if self.companion_t is None:
             self.companion_t = t
 
-    def active(self, aux: AuxRange) -> bool:
-        return aux.on(self.channels)
-
     @property
     def overridden(self) -> bool:
         """Whether the masked channels are those of the companion."""
-        return self.active(self._profile.aux.override)
+        return self._profile.aux.override.on(self.channels)
 
     def update(self, t: float) -> None:
         """Sample the channels at t, s."""
@@ -119,7 +115,7 @@ class Arming:
             msp.DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
         }
         against = msp.DisableFlag(sum(flag for flag, holds in flags.items() if holds))
-        if not receiver.active(self._profile.aux.arm):
+        if not self._profile.aux.arm.on(receiver.channels):
             self.armed = self._refused = False
         elif not self.armed:
             self.armed = not (against or self._refused)
@@ -210,15 +206,15 @@ class Setpoints:
         """Return the set-point at t, s, with the heading of the attitude q_wb (4,) in angle mode."""
         if receiver.channels != self._channels:
             self._channels = list(receiver.channels)
-            rates, angles = self._profile.asked_rates(self._channels), self._profile.asked_angles(self._channels)
-            self._asked = np.array([*rates.turn, rates.throttle, *angles.turn[:2]])
+            profile, us = self._profile, self._channels
+            self._asked = np.array([*profile.asked_rates(us), profile.asked_throttle(us), *profile.asked_angles(us)])
         # The exact response of three equal poles to a constant input: a polynomial x exp(-dt / tau).
         s = max(t - self._t, 0.0) / self._tau_s
         first, second, third = self._stages - self._asked  # of each stage from where all will come to rest
         moved = np.array([first, second + s * first, third + s * second + s * s / 2 * first])
         self._stages, self._t = self._asked + math.exp(-s) * moved, t
         x, y, z, throttle, roll, pitch = self._stages[-1].tolist()
-        if not receiver.active(self._profile.aux.angle):
+        if not self._profile.aux.angle.on(receiver.channels):
             return AttitudeTarget(LEVEL, (x, y, z), throttle)
         a, b, c, d = from_euler(roll, pitch, to_euler(q_wb)[2]).tolist()
         return AttitudeTarget((a, b, c, d), (0.0, 0.0, z), throttle, by_rates=False)
@@ -234,23 +230,20 @@ class SimulatedSensing:
         """Create it; `rng`: phase of the attitude task, and barometer noise."""
         self._profile, self._simulator, self._sensors, self._rng = profile, simulator, sensors, rng
         self._pad_z = float(simulator.truth.x[P][2])
-        self._attitude, self._attitude_t = self._raw_attitude(), rng.uniform(0.0, 1 / profile.attitude_hz)
+        self.attitude, self._attitude_t = self._raw_attitude(), rng.uniform(0.0, 1 / profile.attitude_hz)
 
     def advance(self) -> None:
         """Measure the force, and update the attitude when it is due."""
         truth = self._simulator.truth
         self._sensors.follow(truth)
         if truth.t >= self._attitude_t:
-            self._attitude, self._attitude_t = self._raw_attitude(), self._attitude_t + 1 / self._profile.attitude_hz
+            self.attitude, self._attitude_t = self._raw_attitude(), self._attitude_t + 1 / self._profile.attitude_hz
 
     def imu(self) -> msp.RawImu:
         sample = self._sensors.imu(self._simulator.truth)
         x, y, z = sample.accel
         lost = self._profile.accel_loss_m_s2 if self._simulator.armed else 0.0
         return self._profile.raw_imu((x, y, z + lost), sample.gyro)
-
-    def attitude(self) -> msp.RawAttitude:
-        return self._attitude
 
     def altitude(self) -> msp.Altitude:
         x, barometer = self._simulator.truth.x, self._profile.barometer
@@ -358,7 +351,7 @@ class FlightController(Uart):
             case msp.Code.RAW_IMU:
                 return self._sensing.imu()
             case msp.Code.ATTITUDE:
-                return self._sensing.attitude()
+                return self._sensing.attitude
             case msp.Code.ALTITUDE:
                 return self._sensing.altitude()
             case msp.Code.RC:
@@ -366,7 +359,7 @@ class FlightController(Uart):
                 sticks = [us[self.profile.channel(letter)] for letter in OWN_ORDER]
                 return msp.Channels(tuple(map(round, [*sticks, *us[STICKS:]])))
             case msp.Code.STATUS_EX:
-                on = self.armed, self.receiver.active(self.profile.aux.angle), self.receiver.overridden
+                on = self.armed, self.profile.aux.angle.on(self.receiver.channels), self.receiver.overridden
                 modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
                 disabled = self.arming.disabled
                 return msp.StatusEx(modes, disabled, cycle_us=PID_LOOP_US, sensors=SENSORS, profiles=4)

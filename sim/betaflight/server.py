@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from gate_racer.common.process import real_time
-from gate_racer.link.msp.ports import SITL_PORT
+from gate_racer.link.msp.ports import AT_ONCE, SITL_PORT, StreamPort
 from gate_racer.link.options import TERMINAL
 from gate_racer.link.sockets import LinkError, parse_address
 from gate_racer.sim.betaflight.station import BetaflightStation
@@ -16,11 +16,10 @@ from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.wire.server import LAG_LIMIT_S, EndTimer, ReportTick
 
 TCP = "tcp:"
-AT_ONCE = 4096
 LANDING_S = 25.0  # for which a run that is over waits until its pilot has landed
 
 
-class TerminalLine:
+class TerminalLine(StreamPort):
     """Simulator's end of a pseudo-terminal, which a client opens by its name like a serial port."""
 
     def __init__(self) -> None:
@@ -28,26 +27,19 @@ class TerminalLine:
         try:
             import tty
 
-            self._master, self._slave = os.openpty()
+            master, self._slave = os.openpty()
         except (ImportError, OSError):
             raise LinkError(f"link.msp {TERMINAL}: this system has no pseudo-terminals; use {TCP}127.0.0.1") from None
         tty.setraw(self._slave)
-        os.set_blocking(self._master, False)
         self.name = os.ttyname(self._slave)
-
-    def read(self, timeout_s: float) -> bytes:
-        if not select.select([self._master], [], [], max(0.0, timeout_s))[0]:
-            return b""
-        with contextlib.suppress(BlockingIOError):
-            return os.read(self._master, AT_ONCE)
-        return b""
+        super().__init__(master, self.name)
 
     def write(self, data: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # nobody reads: a line does not wait
-            os.write(self._master, data)
+            os.write(self.fileno(), data)
 
     def close(self) -> None:
-        os.close(self._master)
+        super().close()
         os.close(self._slave)
 
 

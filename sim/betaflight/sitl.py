@@ -305,7 +305,7 @@ class SitlMotors:
         """`loss_m_s2`: reduction of the measured gravity by spinning propellers."""
         self._sitl, self._sensors, self._loss_m_s2 = sitl, sensors, loss_m_s2
 
-    def outputs(self, truth: Truth) -> Array:
+    def __call__(self, truth: Truth) -> Array:
         sample = self._sensors.imu(truth)
         if self._sitl.spins:
             x, y, z = sample.accel

@@ -6,8 +6,9 @@ state, the truth plus one realisation of the residual observation model. There n
 by them makes its own observations, so that of a setting only the plant affects it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -166,11 +167,8 @@ class LaggedRotors(NamedTuple):
     lag: float  # s
 
 
-class MotorSource(Protocol):
-    """Source of the motor outputs: a flight controller."""
-
-    def outputs(self, truth: Truth) -> Array:
-        """Return the motor outputs (4,), 0..1, in the vehicle's order of rotors, for the state just measured by its IMU."""
+# Flight controller: motor outputs (4,), 0..1, in the vehicle's order of rotors, for the state just measured by its IMU.
+MotorSource = Callable[[Truth], Array]
 
 
 @inlined
@@ -219,7 +217,7 @@ class RotorsPlant(Plant):
         return np.zeros(17)
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
-        outputs = self._motors.outputs(self.truth) if substeps else np.zeros(4)
+        outputs = self._motors(self.truth) if substeps else np.zeros(4)
         thrust, mass = self._vehicle.throttle.thrust, self._par.rotors.mass
         wanted = np.array([mass / 4 * thrust(output) if self.armed else 0.0 for output in outputs.tolist()])
         return fly_rotors(self.x, wanted, self._unknown_w, self._pars, substeps, dt, *self._surroundings())

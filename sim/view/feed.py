@@ -3,9 +3,9 @@ which renders the newest pose and sends the chunks itself.
 """
 
 import contextlib
+import functools
 import multiprocessing
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.process import Worker, ignore_signals, prefer
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.profile import Profile
-from gate_racer.link.sockets import Address
+from gate_racer.link.sockets import Address, bind_udp, listening_host
 from gate_racer.link.video import datagrams
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.renderer import RenderedCamera
@@ -127,10 +127,10 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> No
 
 
 def _send(coming: "queue.SimpleQueue[tuple[float, Drawn]]") -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
-        while True:
-            due, drawn = coming.get()
-            time.sleep(max(due - time.monotonic(), 0.0))
-            for datagram, target in drawn:
-                with contextlib.suppress(OSError):  # no listener there (yet)
-                    wire.sendto(datagram, target)
+    bound = functools.cache(bind_udp)
+    while True:
+        due, drawn = coming.get()
+        time.sleep(max(due - time.monotonic(), 0.0))
+        for datagram, target in drawn:
+            with contextlib.suppress(OSError):  # no listener there (yet)
+                bound(listening_host(target), 0).sendto(datagram, target)

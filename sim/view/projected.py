@@ -276,7 +276,7 @@ class RivalOutlines:
 
     def __init__(self, track: Track, camera: Camera, seed: int):
         self._camera, self._noise = camera, load(NOISE, CornerNoise)
-        self._rng = np.random.default_rng([seed, 5])
+        self._rng = np.random.default_rng([seed, 6])
         far_px = np.array([camera.width_px, camera.height_px]) - 1.0
         self._low_px, self._high_px = np.zeros(4), np.tile(far_px, 2)
         colliders = Colliders(track)

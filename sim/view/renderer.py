@@ -278,7 +278,7 @@ def _lens_lookup(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
     width, height = (math.ceil(n) + 2 for n in ((high - low) * [fx, fy]).tolist())
     cx, cy = 1 - low[0] * fx, 1 - low[1] * fy
     inner = {"width_px": width, "height_px": height, "fx_px": fx, "fy_px": fy, "cx_px": cx, "cy_px": cy}
-    pinhole = replace(camera, **inner, k1=0.0, k2=0.0)
+    pinhole = replace(camera.without_lens, **inner)
     at = pinhole.project(np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)).astype(np.float32)
     return pinhole, (at[..., 0], at[..., 1])
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim import request as kinds
-from gate_racer.link.rflysim.config import EARTH_FIXED, ON_GROUND, mount_deg, pinhole
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.request import IDENTITY, SensorRequest
+from gate_racer.link.rflysim.request import EARTH_FIXED, IDENTITY, ON_GROUND, SensorRequest, mount_deg, pinhole
 from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast

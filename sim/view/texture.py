@@ -100,7 +100,6 @@ def _checker(face: Image, x: float, top: float, bottom: float, cell: float, up: 
 
 
 def _marks(face: Image, y: float, bar: float) -> None:
-    """Paint three emblems on the bottom bar."""
     r = 0.16 * bar
     cv2.circle(face, (round(0.17 * SIZE), round(y)), round(r), WHITE, 3, cv2.LINE_AA)
     cv2.line(face, (round(0.17 * SIZE - 2 * r), round(y)), (round(0.17 * SIZE + 2 * r), round(y)), WHITE, 5)

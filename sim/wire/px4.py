@@ -80,7 +80,6 @@ class Px4Services(GroundStationServices):
         return [*self._packets(), dialect.MAVLink_command_ack_message(message.command, result)]
 
     def _passes(self, message: Outgoing) -> bool:
-        """Check whether a message is due by the interval of its stream."""
         kind, t = type(message), self._simulator.t
         every = self._every_s.get(kind, 0.0)
         if every < 0 or t < self._due.get(kind, t) - 1e-6:

@@ -10,18 +10,15 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.rflysim import desk
-from gate_racer.link.rflysim.config import ON_GROUND, ON_SENSOR, fault
-from gate_racer.link.rflysim.request import (
+from gate_racer.link.rflysim.desk import (
     CLEAR_COMMAND,
     COMMAND_BYTES,
     CopterHeartbeat,
     ImuRequest,
     ImuSample,
-    SensorRequest,
     decode_command,
-    decode_request,
-    reply_host,
 )
+from gate_racer.link.rflysim.request import ON_GROUND, ON_SENSOR, SensorRequest, decode_request, fault, reply_host
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, FirstReporter, Payload, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
 from gate_racer.sim.simulator import Exposure

@@ -5,12 +5,10 @@ A `Endpoint` is one vehicle of the race: its `Station` behind a socket, and its 
 
 import contextlib
 import select
-import signal
 import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from gate_racer.common.process import real_time
 from gate_racer.link.sockets import Address
@@ -30,20 +28,6 @@ GONE_S = 10.0  # s of silence after which the run of a client that nobody else w
 
 
 ReportTick = Callable[[float], None]  # called after each tick with the lag, s
-
-
-class Stoppable(Protocol):
-    stopped: bool
-
-
-def stop_on_signals(server: Stoppable) -> None:
-    """Stop a server on SIGINT or SIGTERM by its flag, since CasADi swallows a KeyboardInterrupt raised while it computes."""
-
-    def stop(*_: object) -> None:
-        server.stopped = True
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 class EndTimer:
@@ -69,6 +53,7 @@ class Endpoint:
         self.aftermath = EndTimer()
         self.gone = False  # whether the client has left after the end of its run
         self._packets: list[bytes] = []  # of the last tick
+        self.coming: deque[tuple[float, Drawn]] = deque()  # delayed frames in lock-step: due time in s, datagrams
 
     def receive(self) -> None:
         with contextlib.suppress(OSError):  # an earlier datagram had no receiver
@@ -172,18 +157,15 @@ class LockstepServer(Server):
 
     def __init__(self, race: MultiVehicleRace, endpoints: Sequence[Endpoint], cameras: Sequence[Outlet | None]):
         super().__init__(race, endpoints)
-        self._cameras = cameras
-        # Delayed frames of each endpoint: due time in s, datagrams.
-        self._coming: list[deque[tuple[float, Drawn]]] = [deque() for _ in endpoints]
-        self.pauses = 0
+        self._cameras, self.pauses = cameras, 0
 
     def run(self, once: bool, report: ReportTick) -> None:
         """Tick as `RealTimeServer.run`; the lag reported is the clients' response time, s."""
         try:
             while not self.stopped and not self._done(once):
-                for k, endpoint in enumerate(self._endpoints):
+                for endpoint, camera in zip(self._endpoints, self._cameras, strict=True):
                     endpoint.gone = endpoint.gone and endpoint.station.simulator.referee.race.over
-                    self._draw(k, endpoint.tick())
+                    self._draw(endpoint, camera, endpoint.tick())
                     endpoint.send_telemetry()
                 self._race.settle()
                 begin = time.monotonic()
@@ -194,10 +176,9 @@ class LockstepServer(Server):
                 for endpoint in self._endpoints:
                     endpoint.send(endpoint.station.farewell())
 
-    def _draw(self, k: int, exposure: Exposure | None) -> None:
-        """Render an exposure of endpoint k (from 0), and send the images that are due."""
-        endpoint, camera, coming = self._endpoints[k], self._cameras[k], self._coming[k]
-        t = endpoint.station.simulator.t
+    def _draw(self, endpoint: Endpoint, camera: Outlet | None, exposure: Exposure | None) -> None:
+        """Render an exposure, and send the images that are due."""
+        coming, t = endpoint.coming, endpoint.station.simulator.t
         if exposure is not None and camera is not None:
             coming.append((t + exposure.late_s, camera.datagrams(exposure)))
         while coming and coming[0][0] <= t:

@@ -123,7 +123,8 @@ class AirDeviation(Section):
     wind_north_m_s: float = 0.0  # velocity of the air over ground
     wind_east_m_s: float = 0.0
     gust_m_s: float = limited(0.0, least=0.0)  # standard deviation along the wind
-    gust_height_m: float = limited(6.0, positive=True)  # above ground, which sets the turbulence's length scales
+    # Above ground, which sets the turbulence's length scales.
+    gust_height_m: float = limited(6.0, positive=True, most=1e5)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
 from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import commit, prepare
-from gate_racer.race.campaign.case import FILE, Case, Flown, Outcome, Row, Store
+from gate_racer.race.campaign.case import FILE, Case, Outcome, Row, Store
 from gate_racer.race.campaign.choice import BenchSettings, Choice, PreparedCourse
 from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, why
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
@@ -35,7 +35,7 @@ def course(sprint, dcl) -> PreparedCourse:
 
 
 @pytest.fixture(scope="module")
-def flown(course) -> Flown:
+def flown(course) -> Row:
     """The plain case: told the true state, in the world as believed."""
     return attempt(a_case(), course)
 
@@ -106,7 +106,7 @@ def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
     world = World.of("low", Deviations(course=low), course.track, course.vehicle)
     case, conditions = a_case(), registry.SETTINGS["1"]
     recorder, tally, verdict, t = _by_state(case, course, conditions, world, NoLog())
-    o = measure(course, world, recorder, tally, verdict, t, 0.0).outcome
+    o = measure(course, world, recorder, tally, verdict, t, 0.0)
     assert o.finished and o.at_gates_m == pytest.approx([0.2] * 2, abs=1e-6) and o.estimate_m < 1e-9
 
 
@@ -116,7 +116,7 @@ def test_laps_are_timed_from_gate_to_gate(course):
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [1.0, 2.0, 3.0, 3.5], [0.5] * 4)
     judged = EvaluationRecorder(NoLog(), course.track, None)
-    o = measure(two, world, judged, FlightCounters(), verdict, 4.0, 1.0).outcome
+    o = measure(two, world, judged, FlightCounters(), verdict, 4.0, 1.0)
     assert o.lap_s == pytest.approx([2.0, 1.5]) and o.race_s == 3.5 and o.share == 1.0
 
 
@@ -191,7 +191,7 @@ def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_set
 
 def test_a_case_that_kills_its_process_fails_alone():
     jobs = [(a_case("projected", seed), Place(deadly=1)) for seed in range(4)]
-    found = {case.seed: flown.outcome for case, flown in run.in_processes(work, jobs, 2)}
+    found = {row.case.seed: row.outcome for row in run.in_processes(work, jobs, 2)}
     assert {seed: o.status for seed, o in found.items()} == {0: "finished", 1: "failed", 2: "finished", 3: "finished"}
     assert found[1].cause == "the worker process died" and found[3].race_s == 3.0
 
@@ -217,7 +217,7 @@ def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
 
 def test_a_row_survives_its_file(tmp_path, flown):
     store = Store(tmp_path / FILE)
-    store.add(a_case(), flown)
+    store.add(flown)
     store.close()
     (row,) = Store.existing(tmp_path).rows()
     assert (row.case, row.outcome) == (a_case(), flown.outcome) and row.path == pytest.approx(flown.path, abs=1e-4)
@@ -234,6 +234,9 @@ WRONG = [
     (["--worlds", "unknwon"], "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
     (["--worlds", "unknown:3"], "no world 'unknown:3'; did you mean unknown?"),
     (["--set", "first_seed=-1"], "first_seed=-1: must be at least 0"),
+    (["--settings", "4-1"], "no flights were asked for: one of the axes"),
+    (["--set", "worst=-1"], "worst=-1: must be at least 0"),
+    (["--set", "rivals.rotor_radius_m=-1"], "rivals.rotor_radius_m=-1: must lie between 0 and 1"),
     (["--set", "workers=0"], "workers=0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
@@ -268,11 +271,11 @@ def test_a_case_is_another_once_its_inputs_are():
 
 
 def test_a_stored_flight_of_other_content_does_not_count(tmp_path):
-    store, flown = Store(tmp_path / FILE), Flown(Outcome("finished"), np.empty((0, 5)))
+    store, outcome = Store(tmp_path / FILE), Outcome("finished")
     case = a_case()
-    store.add(replace(case, content="other"), flown)
+    store.add(Row(replace(case, content="other"), outcome))
     assert (case.id, case.content) not in store.done()
-    store.add(case, flown)
+    store.add(Row(case, outcome))
     assert store.done() == {(case.id, case.content): "finished"}
 
 

@@ -3,9 +3,7 @@
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
-from gate_racer.race.campaign.case import Case, Flown, Outcome
+from gate_racer.race.campaign.case import Case, Outcome, Row
 
 
 @dataclass(frozen=True)
@@ -16,7 +14,7 @@ class Place:
     gates_s: tuple[float, ...] = (1.0,)
 
 
-def work(case: Case, place: Place) -> Flown:
+def work(case: Case, place: Place) -> Row:
     if case.seed == place.deadly:
         os._exit(1)
-    return Flown(Outcome("finished", race_s=float(case.seed)), np.empty((0, 5)))
+    return Row(case, Outcome("finished", race_s=float(case.seed)))

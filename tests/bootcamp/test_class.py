@@ -98,6 +98,8 @@ def test_a_class_that_was_graded_is_not_flown_again_unless_it_changes(tmp_path, 
     assert run(parser().parse_args(words)) == 0
     rows = re.findall(r"(?m)^one +(\d) +done ", capsys.readouterr().err)
     assert sorted(rows) == ["5", "6"]
+    assert run(parser().parse_args(words)) == 0
+    assert "2 of 2 flights are in" in capsys.readouterr().err
     (folder / "two.py").write_text(HEAD + "def decide(r, p): return Land()\n")
     assert run(parser().parse_args(words)) == 1
     told, key = capsys.readouterr(), Exam(one, 5, None).key

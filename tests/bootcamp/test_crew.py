@@ -15,10 +15,9 @@ from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.crew import PATIENCE_S, Crew
 from gate_racer.bootcamp.floor import detect_pads
 from gate_racer.bootcamp.judge import ProgramEnd
-from gate_racer.bootcamp.record import replay
 from gate_racer.bootcamp.run import fly
 from gate_racer.bootcamp.scenario import load_world, make_scenario
-from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, log_of
+from gate_racer.bootcamp.stages import HOLD_S, STAGES, Job, replay
 from tests.conftest import ROOT
 from tests.processes import command, run, survivors
 
@@ -163,5 +162,5 @@ def test_in_real_time_a_slow_detector_costs_images_and_no_steps_and_ctrl_c_ends_
     assert steps == list(range(len(steps))) and len(steps) > 12
     count = outcome.counters
     assert count["simulation"]["replaced by newer"] > 3 and count["simulation"]["steps without a command"] > 3
-    assert replay(log_of(mine.stem)) == steps[-1]
+    assert replay(mine.file(".log")) == steps[-1]
     ended(crew)

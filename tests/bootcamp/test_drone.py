@@ -12,9 +12,8 @@ import gate_racer.bootcamp.scenario
 from gate_racer.bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
 from gate_racer.bootcamp.drone import Drone, SimulatedBody, _world
 from gate_racer.bootcamp.program import load_program
-from gate_racer.bootcamp.record import FlightRecord, replay
 from gate_racer.bootcamp.scenario import DRONES, PROFILE, load_world, make_scenario
-from gate_racer.bootcamp.stages import Player, fly_alone
+from gate_racer.bootcamp.stages import FlightRecord, Player, fly_alone, replay
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Arm
 from gate_racer.link.profile import load_profile

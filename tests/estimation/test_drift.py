@@ -206,9 +206,11 @@ def placed(p_wb, q_wb):
     return Nominal.at(0.0, p_wb, np.zeros(3), q_wb)
 
 
-@pytest.mark.parametrize("k1", [0.0, -0.1])
-def test_a_pose_fix_is_where_all_four_corners_are_seen_from(vq1, dcl, k1):
-    camera, gate = replace(dcl.camera, k1=k1), vq1.gates[0]
+@pytest.mark.parametrize(
+    "lens", [{}, {"k1": -0.1}, {"k1": -0.2, "k3": -0.01, "p1": 1e-3}, {"lens_model": "equidistant"}]
+)
+def test_a_pose_fix_is_where_all_four_corners_are_seen_from(vq1, dcl, lens):
+    camera, gate = replace(dcl.camera, **lens), vq1.gates[0]
     p_wb, q_wb = gate.p_wg + gate.R_wg @ [-7.0, 1.0, 0.5], product(gate.q_wg, from_euler(0.2, -0.3, 0.1))
     sighting, fix = sighted(gate, placed(p_wb, q_wb), camera), PoseFix(camera, np.random.default_rng(0))
     assert fix(sighting, q_wb)[0] == pytest.approx(p_wb, abs=1e-3)

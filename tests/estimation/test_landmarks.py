@@ -102,11 +102,12 @@ def test_without_attitude_gravity_levels_the_pad(dcl):
     assert np.abs(estimator.state().p_wb).max() < 1e-6 and estimator.state().q_wb == pytest.approx(q_wb)
 
 
-@pytest.mark.parametrize("distance", [4.0, 9.0])
-def test_a_gate_stands_half_its_depth_behind_its_near_face(distance, dcl):
+@pytest.mark.parametrize(("distance", "lens"), [(4.0, {}), (9.0, {}), (9.0, {"k1": -0.2, "k3": -0.01, "p1": 1e-3})])
+def test_a_gate_stands_half_its_depth_behind_its_near_face(distance, lens, dcl):
     arm_w, R_wc = dcl.camera.pose(np.zeros(3), LEVEL)
     middle_w, half = np.array([distance, 0.2, -1.5]), OPENING_M / 2
     face_w = middle_w + [-LOOK.depth_m / 2, 0, 0] + half * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
-    seen = replace(Detection.whole(dcl.camera.project((face_w - arm_w) @ R_wc), 0.1, 1.0), near_face=True)
-    fix = gate_fix(seen, Pose(0.0, np.zeros(3), np.zeros(3), LEVEL, np.zeros(3)), dcl.camera, OPENING_M, LOOK)
+    camera = replace(dcl.camera, **lens)
+    seen = replace(Detection.whole(camera.project((face_w - arm_w) @ R_wc), 0.1, 1.0), near_face=True)
+    fix = gate_fix(seen, Pose(0.0, np.zeros(3), np.zeros(3), LEVEL, np.zeros(3)), camera, OPENING_M, LOOK)
     assert fix is not None and fix.z_w == pytest.approx(middle_w, abs=1e-3)

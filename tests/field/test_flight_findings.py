@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from gate_racer.field.report.charts import MOST_POINTS, thinned
 from gate_racer.field.report.compare import compare
 from gate_racer.field.report.findings import figures, findings
-from gate_racer.field.report.flight import read_logged_flight
+from gate_racer.field.report.flight import TimeSeries, read_logged_flight
 from gate_racer.field.report.pages import MOST_IMAGES, thumbnails
 from gate_racer.pilot.records.flight_log import FlightLog
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
@@ -68,6 +68,16 @@ def test_a_flight_that_ended_early_tells_where_and_why(tmp_path, plan):
     assert end.startswith("Ended after gate 1, passed at ") and end.endswith("at gate 1: collision (gate 2).")
     assert shown["gates passed"] == "2 of 6" and shown["least margin"] == "0.100 m at gate 1" and shown["time"] == "-"
     assert shown["late commands"] == shown["lost frames"] == shown["vehicle learned"] == "not in the log"
+
+
+def test_the_distance_from_the_path_is_that_of_its_own_time(late_flight):
+    flight = read_logged_flight(late_flight)
+    still, times = (
+        TimeSeries(np.array([0.0, 1.0, 9.0, 10.0]), {"p": np.eye(3)[[0, 0, 1, 1]]}),
+        np.array([-5.0, 5.0, 15.0]),
+    )
+    at = TimeSeries(times, {"p": np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0, 1.0, 0]])})
+    assert replace(flight, reference=still, state=at).off_path[1] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_flight_is_compared_as_far_as_it_came(late_flight):

@@ -13,8 +13,8 @@ from gate_racer.commands import COMMANDS
 from gate_racer.common.errors import UserError
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
+from gate_racer.field.identify.run import draw_fit
 from gate_racer.field.identify.signals import STEP_S, read_signals
-from gate_racer.field.plots import draw_fit
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT

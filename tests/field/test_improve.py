@@ -18,6 +18,7 @@ from gate_racer.planner.plan import read_plan
 from gate_racer.race.session import Session, fly
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
+from tests.conftest import refused
 from tests.exploring import lockstep
 
 FLOOR = 0.25
@@ -65,6 +66,15 @@ def test_a_course_whose_name_begins_alike_is_another(plan, plan_folder, tmp_path
         log.write("referee", 7.0, status="finished", gate_times_s=[7.0], gate_margins_m=[0.4])
         log.close()
     assert [one.log.name for one in history(tmp_path, plan_folder, "vq1", "dcl")] == ["vq1-20260101-120000.mcap"]
+
+
+def test_a_log_whose_plan_has_no_hash_is_refused_in_one_line(plan_folder, tmp_path):
+    log = FlightLog(tmp_path / "vq1-20260101-120000.mcap")
+    log.write("flight", 0.0, track="vq1", vehicle="dcl", plan_hash=[1])
+    log.write("referee", 7.0, status="finished", gate_times_s=[7.0], gate_margins_m=[0.4])
+    log.close()
+    with refused(r"vq1-20260101-120000\.mcap: malformed"):
+        history(tmp_path, plan_folder, "vq1", "dcl")
 
 
 def test_missing_thrust_is_corrected(raced, dcl):
@@ -123,7 +133,7 @@ def test_the_last_exploration_of_the_course_helps_and_that_of_another_does_not(r
         used.append(flights)
         return SimpleNamespace(gates=[])
 
-    monkeypatch.setattr("gate_racer.field.improve.read_flight", lambda log, _: log)
+    monkeypatch.setattr("gate_racer.field.improve.read_flight", lambda log: log)
     monkeypatch.setattr("gate_racer.field.improve.map_gates", mapped)
     better_track(runs, track, dcl, tmp_path, [elsewhere, here])
     better_track(runs, track, dcl, tmp_path, [elsewhere])

@@ -99,7 +99,7 @@ def test_a_blackbox_log_holds_rates_and_forces_and_says_that_it_tells_no_drag(bl
     assert fit.drag_quadratic_1_m is None
     for u, estimate in zip(fit.throttle, fit.thrust_m_s2, strict=True):  # the drag on the way is taken for thrust
         assert estimate.value == pytest.approx(unknown.throttle.thrust(u), rel=0.15, abs=3.0)
-    late = [fit.delay_s + lag for lag in (axis.lag_s.value for axis in fit.rates)]
+    late = [fit.timing.delay.value + lag for lag in (axis.lag_s.value for axis in fit.rates)]
     assert late == pytest.approx([unknown.command_delay_s + lag for lag in unknown.rate_lag_s], abs=0.01)
 
 

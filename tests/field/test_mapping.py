@@ -10,7 +10,7 @@ from gate_racer.bootcamp.scenario import generate_track
 from gate_racer.commands import COMMANDS
 from gate_racer.field.mapping import flight as flights
 from gate_racer.field.mapping.bundle import BLOCK, COMMON, Bundle, map_gates, passed_in_order
-from gate_racer.field.mapping.flight import SHARED, M, MapError, N, read_flight, specified
+from gate_racer.field.mapping.flight import SHARED, ChainNormal, M, MapError, N, read_flight, specified
 from gate_racer.field.mapping.run import known
 from gate_racer.link.profile import load_profile
 from gate_racer.model.rims import GateAppearance
@@ -76,9 +76,10 @@ def test_the_banded_solution_and_covariances_are_those_of_the_dense_system():
         at = [slice(N * k, N * (k + 1)) for k in range(K)]
         return np.array([matrix[row, column] for row, column in zip(at[below:], at, strict=False)])
 
-    D, L = blocks(dense), blocks(dense, 1)
-    assert flights.solve(D, L, right) == pytest.approx(np.linalg.solve(dense, right))
-    assert flights.diagonal_of_inverse(D, L) == pytest.approx(blocks(np.linalg.inv(dense)))
+    rest = (np.zeros(0) for _ in range(4))
+    normal = ChainNormal(blocks(dense), blocks(dense, 1), *rest)
+    assert normal.solve(right) == pytest.approx(np.linalg.solve(dense, right))
+    assert normal.covariances() == pytest.approx(blocks(np.linalg.inv(dense)))
 
 
 def test_the_gradient_by_the_scale_is_that_of_the_trajectories_share_of_the_posterior(found, dcl):

@@ -2,6 +2,7 @@
 motors off whatever that does."""
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,6 +127,13 @@ def test_the_real_builds_are_told_from_the_specification_and_from_a_changed_buil
     checks, _ = probe(received, replace(DCL, video_copies=8, timesync=False))
     differs = {check.name for check in checks if check.verdict is CheckVerdict.DIFFERS and "Hz" not in check.name}
     assert differs == {"copies of an image", "TIMESYNC answered"}
+
+
+def test_an_attitude_that_is_no_number_tells_no_sign(real_build):
+    received = real_build[-1]
+    nothing = [(arrival, SimpleNamespace(pitch=np.nan)) for arrival, _ in received["ATTITUDE"]]
+    checks, found = probe(replace(received, messages=received.messages | {"ATTITUDE": nothing}), SPEC)
+    assert "sign of ATTITUDE pitch" in of(named(checks), CheckVerdict.UNKNOWN) and found.signs == SPEC.signs
 
 
 def test_silence_is_one_clear_line():

@@ -14,14 +14,14 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera
-from gate_racer.bootcamp.record import FlightRecord
 from gate_racer.bootcamp.scenario import make_scenario
+from gate_racer.bootcamp.stages import FlightRecord
 from gate_racer.link.msp.preflight import write_preflight
 from gate_racer.link.record import RecordFile
 from gate_racer.perception.detection import Detection
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.planner.plan import COLUMNS, Plan, write_plan
-from gate_racer.race.campaign.case import Case, Flown, Outcome, Store
+from gate_racer.race.campaign.case import Case, Outcome, Row, Store
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.report import RunReport, write_report
 from gate_racer.tracks.track import load_track
@@ -248,5 +248,5 @@ def _campaign(path: Path) -> None:
         outcome = Outcome(
             "finished", gates_total=2, race_s=2.0, gate_s=times, planned_gate_s=times, margin_m=[0.4, 0.3]
         )
-        store.add(Case("vq1", "dcl", 1, "projected", "mpcc", "eskf", seed), Flown(outcome, np.ones((20, 5))))
+        store.add(Row(Case("vq1", "dcl", 1, "projected", "mpcc", "eskf", seed), outcome, np.ones((20, 5))))
     store.close()

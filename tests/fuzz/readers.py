@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate_racer.bootcamp.record import replay as fly_again
+from gate_racer.bootcamp.stages import replay as fly_again
 from gate_racer.common.files import read_bytes, reading
 from gate_racer.common.images import IMAGE_BYTES, decode_image
 from gate_racer.estimation.registry import make_estimator
@@ -22,7 +22,7 @@ from gate_racer.link.msp.preflight import load_preflight
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.link.profile import load_profile
 from gate_racer.link.record import read_records
-from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.request import load_sensors
 from gate_racer.link.rflysim.stream import Payload, Stream, fragments, reader
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.video import datagrams, image_reassembler

@@ -92,6 +92,7 @@ UNLISTED = {
     "detect-gates --track vq1 a.jpg": "--track: is no option; use --set track=VALUE",
     "race-bench --estimators drift": "--estimators: is no option; use --set estimators=VALUE",
     "race-bench board --beside x": "--beside: is no option; use --set beside=VALUE",
+    "race-bench vq1 --seeds none": "--seeds none: seeds: expected a whole number, found 'none'",
     "plan-track vq1 --speed_m_s 3": "--speed_m_s: is no option; use --set speed_m_s=VALUE",
     "plan-track vq1 --ris .1": "unrecognized arguments: --ris .1; did you mean --set risk=VALUE? (plan-track --help)",
     "run-mpc --pose": "--pose: is no option; use --set perception.pose=VALUE",

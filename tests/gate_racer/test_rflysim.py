@@ -19,7 +19,7 @@ from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import desk
-from gate_racer.link.rflysim.request import encode_command, imu_port
+from gate_racer.link.rflysim.desk import encode_command, imu_port
 from gate_racer.link.sockets import UdpEndpoint, bind_udp
 from gate_racer.rflysim import examine_rflysim, objects_of
 from gate_racer.sim.physics.contact import Colliders

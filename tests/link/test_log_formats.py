@@ -111,6 +111,17 @@ def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
     assert log.notes == ()
 
 
+def test_positions_before_the_first_satellite_fix_are_none(tmp_path):
+    """Latitude and longitude are 0 until then."""
+    packets = [(0, 1, 1, HEARTBEAT)]
+    for k in range(80):
+        lat, lon = (473000000, 85000000 + 90 * k) if k >= 10 else (0, 0)
+        packets.append((10000 * k, 1, 1, dialect.MAVLink_global_position_int_message(k, lat, lon, 0, 0, 0, 0, 0, 0)))
+    p = read_log_signals(tlog(tmp_path / "a.tlog", packets)).get("p")
+    assert len(p) == 70 and p.values[0] == pytest.approx([0, 0, 0])
+    assert p.values[-1] == pytest.approx([0, np.radians(69 * 90e-7) * 6378137 * np.cos(np.radians(47.3)), 0])
+
+
 def test_two_vehicles_in_one_ground_station_s_log_are_never_merged(tmp_path):
     packets = [(0, 1, 1, HEARTBEAT), (0, 7, 1, HEARTBEAT)]
     for k in range(80):

@@ -93,8 +93,8 @@ def test_sticks_ask_for_the_rates_that_were_wanted_to_a_microsecond(omega, throt
     for axis, wanted in enumerate(omega):
         x = BF.rates.deflection(axis, wanted)
         step = BF.rates.rate(axis, abs(x) + 1 / 500) - BF.rates.rate(axis, abs(x) - 1 / 500 if abs(x) > 1 / 500 else 0)
-        assert abs(asked.turn[axis] - wanted) <= step
-    assert asked.throttle == pytest.approx(throttle, abs=1 / 950)
+        assert abs(asked[axis] - wanted) <= step
+    assert BF.asked_throttle(us) == pytest.approx(throttle, abs=1 / 950)
 
 
 @given(st.floats(-2, 2), st.floats(-2, 2), st.floats(-6, 6), st.floats(0, 1))
@@ -102,7 +102,7 @@ def test_sticks_ask_for_the_rates_that_were_wanted_to_a_microsecond(omega, throt
 def test_sticks_ask_for_angles_within_the_limit(roll, pitch, yaw_rate, throttle):
     asked = BF.asked_angles(BF.sticks_by_angles(roll, pitch, yaw_rate, throttle))
     limit = math.radians(BF.angle_limit_deg)
-    for got, wanted in zip(asked.turn[:2], (roll, pitch), strict=True):
+    for got, wanted in zip(asked, (roll, pitch), strict=True):
         assert got == pytest.approx(max(-limit, min(limit, wanted)), abs=limit / 500)
 
 
@@ -121,7 +121,7 @@ def test_sticks_have_the_signs_of_the_aircraft(omega, throttle, us):
 def test_another_map_moves_the_sticks_and_messages_have_the_signs_of_the_aircraft():
     taer = replace(BF, channel_map="TAER")
     assert taer.sticks_by_rates((0.0, -9.9, 0.0), 1.0) == (2000, 1500, 2000, 1500)
-    assert taer.asked_rates((2000, 1500, 2000, 1500)).throttle == 1.0
+    assert taer.asked_throttle((2000, 1500, 2000, 1500)) == 1.0
     down = BF.attitude(RawAttitude(0, 300, 90), 0.0)
     assert to_euler(down.q_wb) == pytest.approx((0, -math.radians(30), math.radians(90)), abs=1e-6)
     turning = BF.imu(RawImu((0, 0, 512), (0, 164, -164)), 1.5)

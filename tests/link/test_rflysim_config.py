@@ -7,8 +7,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim.client import parse_vision
-from gate_racer.link.rflysim.config import camera_of, load_sensors, without_comments
-from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.request import camera_of, decode_request, load_sensors, without_comments
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "examples/rflysim.json"

@@ -13,8 +13,8 @@ from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import stream as wire
 from gate_racer.link.rflysim.client import NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
-from gate_racer.link.rflysim.desk import ASK_S, RENEW_S
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, LAST_COPTER, SENSORS, decode_command
+from gate_racer.link.rflysim.desk import ASK_S, CLEAR_COMMAND, RENEW_S, decode_command
+from gate_racer.link.rflysim.request import LAST_COPTER, SENSORS
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import JPEG, PNG, RAW, Cloud, Payload, Range
 from gate_racer.link.sockets import bind_udp

@@ -13,9 +13,8 @@ from rosbags.typesys import Stores, get_typestore
 from gate_racer.link.profile import load_profile
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import desk, ros
-from gate_racer.link.rflysim.config import pinhole
-from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
-from gate_racer.link.rflysim.request import CopterHeartbeat, ImuSample, decode_command, decode_request, encode_command
+from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, gimbal_request
+from gate_racer.link.rflysim.request import decode_request, pinhole
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, Sample, StreamHealth
 from gate_racer.link.sockets import bind_udp
@@ -99,7 +98,7 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
     assert order.rates == pytest.approx((math.pi, -math.pi / 2))
     assert ros.box_order({"ctrl_id": 1, "pixel_pos": [3, 4]}) == GimbalOrder(box=2, pixel=(3.0, 4.0))
     values = (18.0, math.pi, 0.0, 640.0, 640.0, 1280.0, 720.0, 37.5, *[0.0] * 8)
-    state = decode_state(replace(sensor(9), mask=0, other=values, check_sum=12346).encode())
+    state = desk.decode_state(replace(sensor(9), mask=0, other=values, check_sum=12346).encode())
     health = StreamHealth()
     for now in (10.0, 10.1, 10.4, 10.6):
         health.saw(now)
@@ -124,7 +123,7 @@ def test_the_package_of_messages_has_the_fields_that_are_filled():
         lines = (folder / f"msg/{name}.msg").read_text().splitlines()
         return {line.split()[1] for line in lines if line and line[0] != "#" and "=" not in line.split("#")[0]}
 
-    state = decode_state(replace(sensor(9), mask=0, check_sum=12346).encode())
+    state = desk.decode_state(replace(sensor(9), mask=0, check_sum=12346).encode())
     status = status_of(state, 0.0, sensor(9), StreamHealth())
     assert defined("CameraStatus") == status.keys() and defined("CameraParams") >= status["camera_params"].keys()
     assert defined("CameraCtrl") >= {"optics_multiply", "base_optics", *CTRL}
@@ -145,7 +144,7 @@ def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
 )
 def test_the_zoom_that_a_status_tells_is_what_narrows_the_field_of_view(made_deg, now_deg, zoom):
     gimbal = replace(sensor(9), fov_deg=made_deg)
-    state = decode_state(replace(gimbal, fov_deg=now_deg, mask=0, check_sum=12346).encode())
+    state = desk.decode_state(replace(gimbal, fov_deg=now_deg, mask=0, check_sum=12346).encode())
     assert status_of(state, 0.0, gimbal, StreamHealth())["optics_multiply"] == zoom
 
 
@@ -155,7 +154,7 @@ def test_values_out_of_a_messages_range_are_clipped():
     wild = replace(
         sensor(9), seq_id=65535, fov_deg=-huge, euler=(huge,) * 3, mask=0, other=(huge,) * 16, check_sum=12346
     )
-    status = status_of(decode_state(wild.encode()), 1e300, sensor(9), StreamHealth())
+    status = status_of(desk.decode_state(wild.encode()), 1e300, sensor(9), StreamHealth())
     assert status["id"] == 255 and status["fov"] == 0
     assert {status[name] for name in ("roll", "pitch", "yaw", "height", "width")} == {2**31 - 1}
     assert all(abs(rate) < 2**31 for rate in status["others"])
@@ -166,17 +165,17 @@ def test_values_out_of_a_messages_range_are_clipped():
 
 
 def test_numbers_of_copter_sim_that_are_none_are_malformed():
-    good = ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
+    good = desk.ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
     for bad in (replace(good, t=math.nan), replace(good, t=math.inf), replace(good, gyro=(math.nan, 0.0, 0.0))):
         with pytest.raises(MalformedError, match="not finite"):
-            ImuSample.decode(bad.encode())
-    assert ImuSample.decode(good.encode()).number == 1
+            desk.ImuSample.decode(bad.encode())
+    assert desk.ImuSample.decode(good.encode()).number == 1
 
 
 def test_what_other_hosts_send_is_counted_and_not_heard():
     """Any machine of the network could turn a gimbal's picture, shift the clock or shake the IMU."""
     state = replace(sensor(9), mask=0, check_sum=12346).encode()
-    sample, beat = ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0,) * 3), CopterHeartbeat(1, 5000, 9000, 1)
+    sample, beat = desk.ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0,) * 3), desk.CopterHeartbeat(1, 5000, 9000, 1)
     server = "127.0.0.1", 1
     with (
         bind_udp("127.0.0.1", 0) as honest, bind_udp("127.0.0.2", 0) as liar,
@@ -214,7 +213,7 @@ def test_odometry_and_imu_stand_in_ros_axes():
     assert pose["twist"]["covariance"][0] == -1 and "/a/rflysim/uav2/global/odom" in topics
     q = RosMessages(ned=True).odometry(cloud, 1.0)["pose"]["pose"]["orientation"]
     assert q == {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0}
-    rest = RosMessages().imu(ImuSample(1, 0.0, (0.0, 0.0, -9.81), (0.1, 0.2, 0.3))).values
+    rest = RosMessages().imu(desk.ImuSample(1, 0.0, (0.0, 0.0, -9.81), (0.1, 0.2, 0.3))).values
     assert rest["linear_acceleration"]["z"] == 9.81 and rest["orientation_covariance"][0] == -1
     assert list(rest["angular_velocity"].values()) == [0.1, -0.2, -0.3]
 
@@ -232,10 +231,10 @@ def test_clouds_and_ranges_as_ros_has_them():
 
 def test_commands_and_the_beginning_of_time():
     long = "RflyReqObjData " + "x" * 100
-    assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
+    assert desk.decode_command(desk.encode_command(long)) == long and len(desk.encode_command(long)) == 256
     with pytest.raises(ValueError, match="252"):
-        encode_command("x" * 252)
-    assert CopterHeartbeat(1, 5000, 9000, 1).start(77.0, same_host=True) == 5.0
+        desk.encode_command("x" * 252)
+    assert desk.CopterHeartbeat(1, 5000, 9000, 1).start(77.0, same_host=True) == 5.0
 
 
 # Types as ROS 2 defines them, CameraInfo and transforms.
@@ -269,7 +268,7 @@ MESSAGES = [
     *ROS.sample(Sample(sensor(8), 1.5, 1, IMAGE)),
     *ROS.sample(Sample(sensor(23), 1.5, 1, CLOUD)),
     *ROS.sample(Sample(sensor(5), 1.5, 1, Range(2.5, 1, *[(0.0,) * 3] * 4))),
-    ROS.imu(ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+    ROS.imu(desk.ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
     ROS.fixed([sensor(1), sensor(23)], 1),
 ]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gate_racer.link.reassembly import MalformedError, StreamCounters
-from gate_racer.link.rflysim import request as copter
+from gate_racer.link.rflysim import desk as copter
 from gate_racer.link.rflysim import stream
 from gate_racer.link.rflysim.desk import decode_state
 from gate_racer.link.rflysim.request import decode_request

@@ -1,27 +1,33 @@
 """Unseen sides of an opening are predicted from the others."""
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
 from detections import associated, nees
 from drawing import CAMERA, View, square_gate
 
+from gate_racer.model.quadrilateral import outward_normals
 from gate_racer.model.rims import DEPTH_RATIO, GateAppearance, GateModel, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.classical.evidence import rim_gaps_px
 from gate_racer.perception.classical.proposals import fourth_sides
 
+LENS = replace(CAMERA, k1=-0.15, k2=0.02, k3=-0.002, p1=1e-3)
 
-def test_three_sides_of_a_square_tell_the_fourth_exactly():
+
+@pytest.mark.parametrize("camera", [CAMERA, LENS], ids=["pinhole", "lens"])
+def test_three_sides_of_a_square_tell_the_fourth_exactly(camera):
     rng, tried = np.random.default_rng(0), 0
     for _ in range(300):
         gate, p_wb = square_gate(yaw_deg=rng.uniform(-50, 50)), [-rng.uniform(1.0, 8.0), *rng.uniform(-1, 1, 2)]
         view = View(p_wb, gate, off_px=rng.uniform(-200, 200, 2), roll=rng.uniform(-1, 1))
         if ((gate.corners() - p_wb) @ view.R_wc)[:, 2].min() < 0.2:
             continue
-        quad, tried = view.px(), tried + 1
-        ends = fourth_sides(quad[None], CAMERA)[0]
+        quad, tried = camera.project((gate.corners() - p_wb) @ view.R_wc), tried + 1
+        ends = fourth_sides(quad[None], camera)[0]
         truth = np.stack([quad, np.roll(quad, -1, 0)], 1)
         np.testing.assert_allclose(ends, truth, rtol=1e-6, atol=1e-6)
     assert tried > 200
@@ -130,6 +136,16 @@ def test_from_straight_ahead_perspective_parts_the_rims():
     """Shift of a rim at half-side h and range r between faces d apart: f h d / r^2, to first order."""
     gap_px = CAMERA.fx_px * 0.75 * DEPTH_M / 5.0**2
     np.testing.assert_allclose(rim_gaps_px(View((-5, 0, 0), square_gate()).px()[None], CAMERA), gap_px, rtol=0.05)
+
+
+@pytest.mark.parametrize("camera", [CAMERA, LENS], ids=["pinhole", "lens"])
+def test_an_oblique_opening_parts_the_rims_as_its_pose_says(camera):
+    gate, p_wb = square_gate(yaw_deg=-30.0), np.array([-4.0, -2.0, -0.5])
+    view, into = View(p_wb, gate), DEPTH_RATIO / 2 * gate.opening_m * gate.R_wg[:, 0]
+    hole, near, far = (camera.project((gate.corners() + by - p_wb) @ view.R_wc) for by in (0 * into, -into, into))
+    outward = outward_normals(hole, np.roll(hole, -1, 0))
+    first = ((near - far) * outward).sum(-1)
+    np.testing.assert_allclose(rim_gaps_px(hole[None], camera)[0, :, 0], np.maximum(first, 0.0), atol=1e-3)
 
 
 @pytest.mark.parametrize("depth_m", [0.12, 0.16, 0.26])

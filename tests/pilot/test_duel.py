@@ -39,17 +39,16 @@ def duel(sprint, vehicle, until_s, published=False):
         as_believed(track, vehicle), FEW_IMAGES, 7, MultiVehicleSetup(pilots=2, publish_states=published)
     )
     entries = []
+
+    def stop(pilot):
+        if race.t > until_s:
+            pilot.abort(EndReason.ERROR, "enough")
+
     for place, (world, seed) in enumerate(zip(race.worlds, race.seeds, strict=True), 1):
         grid = StartGrid(place, Known.TOLD, {}) if published else None
         pilot = racer_of(world.published, vehicle, plan, FEW_IMAGES, "tracking", grid=grid)
-        entries.append(Entry(pilot, eye_of(world, vehicle, FEW_IMAGES, seed), Recorder(NoLog())))
-
-    def stop(race):
-        if race.t > until_s:
-            for entry in entries:
-                entry.pilot.abort(EndReason.ERROR, "enough")
-
-    return race, [verdict for _, verdict in fly_together(race, entries, stop)]
+        entries.append(Entry(pilot, eye_of(world, vehicle, FEW_IMAGES, seed), Recorder(NoLog()), stop))
+    return race, [verdict for _, verdict in fly_together(race, entries)]
 
 
 def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(sprint, dcl):

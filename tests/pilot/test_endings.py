@@ -21,7 +21,7 @@ from gate_racer.link.sockets import bind_udp
 from gate_racer.pilot import perception_process
 from gate_racer.pilot.flight import EndReason, FlightCounters, Passages, Phase
 from gate_racer.pilot.handshake import Handshake
-from gate_racer.pilot.live import DISARMS, SILENCE_S, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
+from gate_racer.pilot.live import SILENCE_S, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
 from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess
 from gate_racer.pilot.pilot import Pilot
 from gate_racer.pilot.records.console import Console
@@ -113,7 +113,6 @@ def deaf_to(count):
 @pytest.mark.parametrize(("lost", "fails"), [(0, False), (8, False), (0, True)])
 def test_motors_are_stopped_until_that_is_confirmed_even_if_the_loop_fails(recorder, lost, fails, monkeypatch):
     monkeypatch.setattr("gate_racer.pilot.live.REPEAT_S", 0.01)
-    monkeypatch.setattr("gate_racer.pilot.live.DISARM_S", 0.5)
     received, run, over = deaf_to(lost)
     with MavlinkClient("127.0.0.1", 0, SPEC) as client:
         simulator = threading.Thread(target=run, args=(client.address,))
@@ -124,7 +123,7 @@ def test_motors_are_stopped_until_that_is_confirmed_even_if_the_loop_fails(recor
         stop_motors(client, Flight(), recorder)
         over.set()
         simulator.join()
-    assert received.count(Arm(False)) >= max(DISARMS, lost)
+    assert received.count(Arm(False)) >= max(5, lost)
 
 
 # The console.
@@ -186,6 +185,19 @@ def driver(pilot, recorder):
         yield LiveDriver(pilot, client, perception, SPEC, recorder)
     for pipe in (ours, theirs):
         pipe.close()
+
+
+@pytest.mark.parametrize(("pace", "slow"), [(1.0, True), (2.0, True), (0.4, False)])
+def test_a_simulator_slower_than_real_time_is_no_slow_machine(dcl, recorder, pace, slow):
+    with driver(pilot_after_go(dcl, Phase.RACE), recorder) as live:
+        for k in range(100):
+            live._client.rates.admit(k / 24)
+            live._clock.reference(pace * k / 24, k / 24)
+        assert live._overloaded() is slow
+        live._pilot.handshake.go_t = None
+        live._command(True)
+        live._pilot.handshake.go_t = 3.0
+        assert not live._overloaded(), "set-points before GO are no commands of the flight"
 
 
 def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, recorder, monkeypatch):

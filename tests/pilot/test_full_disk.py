@@ -22,7 +22,7 @@ def test_a_full_disk_ends_the_log_with_one_warning_and_nothing_else(tmp_path):
     log.write("phase", 2.0)
     log.close()
     assert log.problem.endswith("log.mcap: No space left on device") and len(told) == 1
-    assert log.dropped.records == 100, "the one that failed was tried"
+    assert log.records_dropped == 100, "the one that failed was tried"
 
 
 def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
@@ -48,7 +48,7 @@ def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch)
     for k in range(300):
         log.image(0.03 * k, bytes(50_000))
         log.write("phase", 0.03 * k, phase="race", reason="x" * 500)
-    assert log.dropped.images > 100 and log.dropped.records == 0
+    assert log.images_dropped > 100 and log.records_dropped == 0
     log.close()
     assert "the disk has not responded" in log.problem and len(told) == 1
     hangs.set()
@@ -59,7 +59,7 @@ def test_a_patient_log_loses_nothing(tmp_path):
     for k in range(150):
         log.image(0.03 * k, random.Random(k).randbytes(100_000))
     log.close()
-    assert sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/camera"])) == 150 and not log.dropped.images
+    assert sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/camera"])) == 150 and not log.images_dropped
 
 
 def test_a_limit_leaves_out_images_and_keeps_records(tmp_path):
@@ -69,7 +69,7 @@ def test_a_limit_leaves_out_images_and_keeps_records(tmp_path):
         log.write("phase", 0.03 * k, phase="race", reason="")
     log.close()
     kept = [topic for topic, _ in read_records(tmp_path / "flight.mcap")]
-    assert kept.count("/phase") == 200 and kept.count("/camera") + log.dropped.images == 200 and log.dropped.images
+    assert kept.count("/phase") == 200 and kept.count("/camera") + log.images_dropped == 200 and log.images_dropped
     assert (tmp_path / "flight.mcap").stat().st_size < 5_500_000
 
 

@@ -117,6 +117,7 @@ JUMPS = [  # statuses lost, s since GO, and the gates of which none was told
     ("one gate", Sender(lost=(2.4, 3.2)), [2]),
     ("one gate, and the count is late", Sender(lost=(2.4, 3.2), count_lag_s=0.3), [2]),
     ("two gates, counted before the next", Sender(lost=(2.4, 3.7)), [2, 3]),
+    ("the last but one, and the count is late", Sender(lost=(5.4, 6.4), count_lag_s=0.3, counts_last=False), [6]),
     ("the first two gates", Sender(lost=(0.0, 3.2)), [1, 2]),
     ("three gates, and no gate's time is sent", Sender(lost=(2.4, 3.8), gate_time=False), [1, 2, 3, 4, 5, 6]),
     ("all but the finish", Sender(lost=(0.0, 6.5)), [1, 2, 3, 4, 5, 6]),

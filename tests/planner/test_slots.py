@@ -14,7 +14,7 @@ from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.models import P, Q
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
-from gate_racer.planner.slots import through_slot
+from gate_racer.planner.problem import through_slot
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.race.request import race
 from gate_racer.race.run_mpc import parser

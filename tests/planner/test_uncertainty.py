@@ -18,6 +18,7 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import conjugate, exp, from_matrix, log, product, rotate
 from gate_racer.vehicle.uncertainty import Doubt
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.planner.test_planner import SOLVED, gate, mirrored, straight
 
 ONE = PlanOptions(guesses=1)
@@ -189,15 +190,17 @@ def test_a_longer_corridor_draws_more_to_the_middle():
 
 def test_frames_and_obstacles_hide_gates_and_openings_do_not(dcl):
     track = straight(gate(12.0), gate(24.0, 2.0), gate(30.0))
-    screens, eye_w = covariance.Screens(track), np.array([0.0, 0.0, track.gates[0].p_wg[2]])
+    camera = load_vehicle("dcl").camera
+    sights, eye_w = covariance.Sights(track, camera), np.array([0.0, 0.0, track.gates[0].p_wg[2]])
     before, beside, last = (one.corners() for one in track.gates)
-    assert not screens.hide(eye_w, before) and screens.hide(eye_w, beside) and not screens.hide(eye_w, last)
+    assert not sights.hides(eye_w, before) and sights.hides(eye_w, beside) and not sights.hides(eye_w, last)
     pillars = load_track("pillars")
     box = pillars.obstacles[0]
     middle = (np.array(box.low_m) + box.high_m) / 2
     square = middle + 0.1 * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
-    assert covariance.Screens(pillars).hide(middle - [20.0, 0.0, 0.0], square + [5.0, 0.0, 0.0])
-    assert not covariance.Screens(pillars).hide(middle + [5.0, 0.0, 30.0], square + [0.0, 0.0, 29.0])
+    among = covariance.Sights(pillars, camera)
+    assert among.hides(middle - [20.0, 0.0, 0.0], square + [5.0, 0.0, 0.0])
+    assert not among.hides(middle + [5.0, 0.0, 30.0], square + [0.0, 0.0, 29.0])
 
 
 def test_a_gate_is_recognised_after_some_images_without_a_gap():

@@ -41,6 +41,7 @@ class Still:
     def imu(self):
         return RawImu((0, 0, 512), (0, 0, 0))
 
+    @property
     def attitude(self):
         return RawAttitude(0, 0, 90)
 

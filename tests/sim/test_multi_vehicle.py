@@ -134,7 +134,9 @@ def test_a_wake_lies_below_a_hoverer_and_behind_a_racer():
 
 def test_a_wake_presses_down_the_vehicle_below_if_asked_for(vq1, dcl):
     swift = load_vehicle("swift")
-    assert rotors_of(dcl, 0.065) is None and rotors_of(swift, 0.0) is None
+    assert rotors_of(swift, 0.0) is None
+    with pytest.raises(UserError, match="has no `rotors` section"):
+        rotors_of(dcl, 0.065)
     falls = {}
     for radius in (0.0, 0.065):
         race = MultiVehicleRace(as_believed(vq1, swift), SPEC, 0, MultiVehicleSetup(pilots=2, rotor_radius_m=radius))
@@ -275,7 +277,7 @@ def test_vehicles_that_touch_are_counted_once_and_race_on(race):
         simulator.plant.place(simulator.truth.p_wb - [0, 0, 5.0], LEVEL, 4 * aside)
     two._observe()
     sent = fly(two, 0.3)
-    assert [two.contacts(k) for k in (0, 1)] == [1, 1] and two.encounters[0].approach_m_s == pytest.approx(
+    assert [one.contacts for one in standings(two)] == [1, 1] and two.encounters[0].approach_m_s == pytest.approx(
         4.0, rel=0.05
     )
     assert all(any(isinstance(message, Collision) for message in one) for one in sent)
@@ -341,6 +343,8 @@ def test_time_waits_for_every_client(race):
         (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m=2: must lie between"),
         (["--pilots", "2", "--set", "rivals.rotor_radius_m=0.06"], "has no `rotors` section"),
         (["--pilots", "2", "--profile", "betaflight"], "MSP profile"),
+        (["--pilots", "2", "--set", "link.client=127.0.0.1:65535"], "127.0.0.1:65535: no port is left above it"),
+        (["--set", "shot.pose=0,0,0,0,0,0"], "shot.pose: needs shot.file"),
     ],
 )
 def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):

@@ -11,10 +11,10 @@ import pytest
 
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
+from gate_racer.link.rflysim import desk
 from gate_racer.link.rflysim.client import SensorReceiver
-from gate_racer.link.rflysim.config import load_sensors
-from gate_racer.link.rflysim.desk import HEARTBEAT_PORT, HeartbeatReceiver, ImuReceiver
-from gate_racer.link.rflysim.request import CLEAR_COMMAND, ImuRequest, ImuSample, encode_command, imu_port
+from gate_racer.link.rflysim.desk import HeartbeatReceiver, ImuReceiver
+from gate_racer.link.rflysim.request import load_sensors
 from gate_racer.link.rflysim.stream import MOST_TOPICS, PNG, RAW, fragment_reassembler
 from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
@@ -147,7 +147,7 @@ def test_heartbeats_tell_when_the_simulation_began(open_outlet, vq1):
     ):
         assert ear.start(8.0, wall + 1.0) == pytest.approx(wall - 7.0, abs=0.02), "guessed, as long as nobody tells"
         sent = opened.datagrams(at(vq1, t=1.0, number=30))
-        for datagram in (*(d for d, target in sent if target[1] == HEARTBEAT_PORT), b"", b"x" * 32):
+        for datagram in (*(d for d, target in sent if target[1] == desk.HEARTBEAT_PORT), b"", b"x" * 32):
             wire.sendto(datagram, (LOCAL_HOST, ear.port))
         ear.listen(0.0)
         assert ear.from_heartbeat and ear.malformed == 2
@@ -176,11 +176,11 @@ def test_no_request_whatever_stops_the_simulator(outlet, vq1, capfd):
     with bind_udp(LOCAL_HOST, 0) as wire:
         for datagram in bad:
             wire.sendto(datagram, outlet.address)
-        wire.sendto(encode_command("RflyChange3DModel"), outlet.address)
+        wire.sendto(desk.encode_command("RflyChange3DModel"), outlet.address)
         wire.sendto(good.encode(), outlet.address)
         assert len(outlet.datagrams(at(vq1, number=1))) == 1
         assert outlet.refused >= len(bad) - 2
-        wire.sendto(encode_command(CLEAR_COMMAND), outlet.address)
+        wire.sendto(desk.encode_command(desk.CLEAR_COMMAND), outlet.address)
         assert outlet.datagrams(at(vq1, number=2)) == []
     assert capfd.readouterr().err.count("\n") <= 2 * MOST_TOPICS, "a flood of nonsense is told of, and does not flood"
 
@@ -232,33 +232,36 @@ def test_numbers_continue_for_a_client_that_asks_again(service):
     for first in (1, 11):
         with bind_udp(LOCAL_HOST, port) as client:
             client.settimeout(5)
-            client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
+            client.sendto(desk.ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
             for n in range(first, first + 5):
                 tick(service, n)
-            numbers += [ImuSample.decode(client.recv(100)).number for _ in range(5)]
+            numbers += [desk.ImuSample.decode(client.recv(100)).number for _ in range(5)]
         for n in range(first + 5, first + 10):
             tick(service, n)  # nobody listens, and nothing breaks
     assert numbers == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
 
 
 def test_no_request_whatever_stops_the_imu(service, capfd):
-    rng, good = random.Random(2), ImuRequest(0, 120, 0, (127, 0, 0, 1))
+    rng, good = random.Random(2), desk.ImuRequest(0, 120, 0, (127, 0, 0, 1))
     with bind_udp(LOCAL_HOST, 0) as client:
         client.settimeout(5)
         port = client.getsockname()[1]
         bad = [rng.randbytes(n) for n in (0, 3, 36, 40, 2000)]
         bad += [struct.pack("<H", 12345) + rng.randbytes(34) for _ in range(50)]
-        bad += [ImuRequest(3, 120, port, (0, 0, 0, 0)).encode(), ImuRequest(0, 0, port, (0, 0, 0, 0)).encode()]
+        bad += [
+            desk.ImuRequest(3, 120, port, (0, 0, 0, 0)).encode(),
+            desk.ImuRequest(0, 0, port, (0, 0, 0, 0)).encode(),
+        ]
         bad.append(good.encode())  # to port 0
         for datagram in bad:
             client.sendto(datagram, service.address)
         tick(service, 1)
         assert service.refused == len(bad)
         for k in range(2 * MOST_SUBSCRIPTIONS):
-            client.sendto(ImuRequest(0, 120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
-        client.sendto(ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
+            client.sendto(desk.ImuRequest(0, 120, 40_000 + k, (127, 0, 0, 1)).encode(), service.address)
+        client.sendto(desk.ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
         tick(service, 2)
-        assert ImuSample.decode(client.recv(100)).number == 1, "newer askers take the place of older ones"
+        assert desk.ImuSample.decode(client.recv(100)).number == 1, "newer askers take the place of older ones"
     told = capfd.readouterr().err
     assert "rate and port at least 1" in told and told.count("\n") < 40
 
@@ -272,7 +275,9 @@ def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last
         counts = []
         for second in range(60):
             if second == 0 or (repeat_s and second % repeat_s == 0):
-                client.transmit(ImuRequest(0, 120, client.address[1], host).encode(), (LOCAL_HOST, service.address[1]))
+                client.transmit(
+                    desk.ImuRequest(0, 120, client.address[1], host).encode(), (LOCAL_HOST, service.address[1])
+                )
             now[0] = float(second)
             tick(service, second + 1)
             counts.append(len(list(client.drain())))
@@ -280,7 +285,7 @@ def test_samples_go_to_the_host_that_asks_and_while_it_asks(host, repeat_s, last
 
 
 def test_a_default_port_in_use_is_reported_a_chosen_one_refused(capfd):
-    assert (imu_port(1), imu_port(3)) == (30100, 30104)
+    assert (desk.imu_port(1), desk.imu_port(3)) == (30100, 30104)
     with bind_udp(LOCAL_HOST, 0) as other:
         assert open_imu(other.getsockname(), PX4, chosen=False) is None
         assert "CopterSim's IMU is not simulated" in capfd.readouterr().err

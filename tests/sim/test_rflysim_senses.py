@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate_racer.link.rflysim.config import pinhole
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, STATE_PORT, GimbalOrder, decode_state, gimbal_request
+from gate_racer.link.rflysim.request import pinhole
 from gate_racer.link.rflysim.stream import (
     LOCAL,
     NO_DEPTH,

@@ -56,19 +56,9 @@ def test_what_cannot_be_flown_is_refused_in_a_line(vehicle, words):
         pass
 
 
-class Spun:
-    """Motors at fixed outputs."""
-
-    def __init__(self, *outputs):
-        self._outputs = np.array(outputs)
-
-    def outputs(self, truth):
-        return self._outputs
-
-
 def flown(seconds, *outputs):
     track = load_track("pq")
-    plant = RotorsPlant(Spun(*outputs), ARCHER, track.start)
+    plant = RotorsPlant(lambda truth: np.array(outputs), ARCHER, track.start)
     plant.place(np.array([0.0, 0.0, -5.0]), np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(3))
     plant.advance(seconds)
     return plant.truth.x

@@ -58,7 +58,7 @@ def found_corners(red, corners, camera):
     return camera.project(np.column_stack([found, np.ones(4)]))
 
 
-LENS = replace(VADR, cx_px=VADR.cx_px + 4, yaw_deg=2.0, roll_deg=-3.0, k1=-0.02, k2=0.004)
+LENS = replace(VADR, cx_px=VADR.cx_px + 4, yaw_deg=2.0, roll_deg=-3.0, k1=-0.02, k2=0.004, k3=-0.005, p1=1e-3)
 CAMERAS = {id(VADR): "vadr", id(ODD): "odd", id(LENS): "lens"}
 
 

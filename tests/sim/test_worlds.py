@@ -165,6 +165,7 @@ WRONG = [
     ("{world: {course: {gate_moved_m: [[0, 0, 1]]}}}", "has 1 entries, the track vq1 has 6 gates"),
     ("{world: {link: {frame_loss: 1.5}}}", "world.link: frame_loss needs"),
     ("{world: {camera: {k1: -3.0}}}", "folds the picture"),
+    ("{world: {air: {gust_m_s: 1.0, gust_height_m: 1.0e+300}}}", "gust_height_m: 1e+300 must lie between 0 and 100000"),
     ("{factors: [{of: camera.yaw, sigma: 1, why: x}]}", "unknown deviation 'camera.yaw'"),
     ("{factors: [{of: camera.yaw_deg, why: x}]}", "needs sigma, or range alone"),
     ("{factors: [{of: camera.yaw_deg, sigma: -1, why: x}]}", "sigma must be positive"),

@@ -19,7 +19,7 @@ from gate_racer.common.config import load, write
 from gate_racer.common.errors import UserError, one_line
 from gate_racer.common.images import MOST_SCANS, Film, decode_image, image_size
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.config import load_sensors
+from gate_racer.link.rflysim.request import load_sensors
 from gate_racer.link.rflysim.stream import decode_payload
 from gate_racer.perception.detection import decode
 from gate_racer.tracks.track import load_track
@@ -198,6 +198,12 @@ def test_a_device_a_pipe_a_link_and_a_file_that_is_kept_are_not_replaced(tmp_pat
     files.write_file(tmp_path / "pipe", "told")
     assert os.read(reader, 10) == b"told" and (tmp_path / "pipe").is_fifo()
     os.close(reader)
+    ours, theirs = os.pipe()  # as /dev/stdout, a link to what has no path
+    files.require_output(Path(f"/dev/fd/{theirs}"))
+    files.write_file(Path(f"/dev/fd/{theirs}"), "told")
+    assert os.read(ours, 10) == b"told"
+    os.close(ours)
+    os.close(theirs)
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     files.write_file(tmp_path / "link", "new")
