@@ -51,9 +51,9 @@ def test_a_course_is_finished_by_sight_with_room_at_every_gate(lockstep):
 
 
 def test_the_same_seed_flies_the_same_flight(lockstep, sprint, tmp_path, undrawn):
-    both = lockstep["projected"], flown(sprint, tmp_path, "projected", 3)
-    first, again = ({key: one[key] for key in one.keys() - DIFFERS} for one in both)
-    assert first == again
+    more = [flown(sprint, tmp_path, "projected", seed) for seed in (3, 4)]
+    first, again, other = ({key: one[key] for key in one.keys() - DIFFERS} for one in (lockstep["projected"], *more))
+    assert first == again != other
 
 
 def test_the_log_holds_every_channel_with_its_schema(lockstep):
