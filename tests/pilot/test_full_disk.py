@@ -23,6 +23,7 @@ def test_a_full_disk_ends_the_log_with_one_warning_and_keeps_what_was_written_be
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert log.problem.endswith("flight.mcap: File too large") and len(told) == 1
+    assert log.dropped.records > 100, "what comes after the end is counted"
     assert 5 < sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/phase"])) < 200
 
 
