@@ -84,10 +84,8 @@ def content(wheel: Path) -> dict[str, bytes]:
 
 def test_one_name_lies_at_the_top(wheels):
     files = content(wheels[0])
-    assert {name.split("/")[0] for name in files} == {
-        "gate_racer",
-        wheels[0].name.removesuffix("-py3-none-any.whl") + ".dist-info",
-    }
+    about = wheels[0].name.removesuffix("-py3-none-any.whl") + ".dist-info"
+    assert {name.split("/")[0] for name in files} == {"gate_racer", about}
     (told,) = (text for name, text in files.items() if name.endswith("/top_level.txt"))
     assert told.split() == [b"gate_racer"]
     assert {name.split("/")[1] for name in files if name.count("/") > 1 and "dist-info" not in name} == ROOMS

@@ -86,13 +86,10 @@ def test_no_process_outlives_a_killed_campaign(struck):
     assert not survivors(struck.session)
 
 
-def test_the_worst_flight_was_flown_again_with_log_and_plot(killed):
+def test_the_worst_flight_was_flown_again_and_the_campaign_is_stored_as_a_result(killed, tmp_path, capsys):
     logs = list((killed / "worst").glob("*.mcap"))
     assert len(logs) == 1 and logs[0].with_suffix(".png").exists()
     assert f'href="worst/{logs[0].name}"' in (killed / "report.html").read_text()
-
-
-def test_a_campaign_is_stored_as_a_result(killed, tmp_path, capsys):
     assert tables.run(Namespace(campaign=killed, result=tmp_path / "hop.json")) == 0
     stored = Result.load(tmp_path / "hop.json")
     at = [stored.columns.index(name) for name in ("course", "setting", "of")]

@@ -17,12 +17,8 @@ from gate_racer.vehicle.vehicle import load_vehicle
 def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected", **outcome):
     case = Case("vq1", "dcl", 1, setting, controller, "given" if setting in "1234" else "drift", seed)
     stated = {"status": "finished", "gates_total": 2, "planned_s": 5.0, "bound_s": 4.0, "lap_s": [race_s]}
-    stated |= {
-        "race_s": race_s,
-        "gate_s": [2.0, race_s],
-        "planned_gate_s": [1.5, 5.0],
-        "margin_m": [margin, margin + 0.2],
-    }
+    stated |= {"race_s": race_s, "gate_s": [2.0, race_s], "planned_gate_s": [1.5, 5.0]}
+    stated |= {"margin_m": [margin, margin + 0.2]}
     return Row(case, Outcome(**(stated | outcome)), np.empty((0, 5)))
 
 
@@ -63,19 +59,13 @@ def verdicts(a, b):
     return {d.figure: d for d in compare(a, b)[1]}
 
 
-def test_a_difference_smaller_than_the_spread_over_seeds_is_found_on_pairs():
+def test_pairs_of_flights_tell_a_difference_from_chance():
     d = verdicts(jittered(12), jittered(12, -0.05, seed=1, controller="mpcc"))["race time s"]
     assert d.verdict == "B is better" and d.low < -0.05 < d.high < 0 and d.pairs == 12
     back = verdicts(jittered(12, -0.05, seed=1, controller="mpcc"), jittered(12))["race time s"]
     assert back.verdict == "B is worse" and back.mean == pytest.approx(-d.mean) and back.p == pytest.approx(d.p)
-
-
-def test_chance_is_seldom_taken_for_a_difference():
     false = [verdicts(jittered(10, seed=2 * k), jittered(10, seed=2 * k + 1))["race time s"].verdict for k in range(60)]
     assert sum(v.startswith("B is") for v in false) <= 6
-
-
-def test_equal_campaigns_are_the_same_and_few_pairs_tell_nothing():
     assert {d.verdict for d in verdicts(jittered(8), jittered(8)).values()} == {"identical"}
     few = verdicts(jittered(4), jittered(4, -1.0))["race time s"]
     assert few.p is None and few.verdict == "too few pairs: 4, at least 6 are needed"
@@ -89,14 +79,11 @@ def test_finishing_more_often_is_judged_by_the_flights_that_differ():
     assert one.verdict == "no significant difference"
 
 
-def test_only_common_seeds_are_compared_and_without_any_that_is_said():
+def test_only_common_seeds_are_compared_and_intended_differences_named():
     d = verdicts(jittered(10)[2:], jittered(8))
     assert d["race time s"].pairs == 6
     with pytest.raises(UserError, match="no common case"):
         compare([row(0)], [row(1)])
-
-
-def test_intended_differences_are_named():
     varied, _ = compare([row(0)], [row(0, controller="mpcc")])
     assert varied == ("controller",) and "intended difference: controller" in table(varied, [])
 
@@ -110,12 +97,8 @@ def in_world(row, world, **outcome):
 
 def test_each_world_has_its_cost_against_as_believed():
     alone = "unknown:camera.yaw_deg+"
-    rows = [
-        in_world(row(0, 6.3, 0.2), alone, at_gates_m=[0.1, 0.3], nees=12.0),
-        in_world(crash(1), alone),
-        row(0),
-        row(1),
-    ]
+    first = in_world(row(0, 6.3, 0.2), alone, at_gates_m=[0.1, 0.3], nees=12.0)
+    rows = [first, in_world(crash(1), alone), row(0), row(1)]
     heads = [line for line in markdown(cells([*rows, in_world(row(1), "unknown")])).splitlines() if "###" in line]
     assert heads == ["### vq1, dcl, 1 lap, world as believed", "### vq1, dcl, 1 lap, world unknown"]
     (block,) = world_blocks(cells(rows))

@@ -121,9 +121,8 @@ def test_one_that_never_answers_is_not_done_and_the_next_is_flown_all_the_same(t
     path.write_text(HEAD + "def decide(r, p):\n    while True: pass\n")
     exams = [Exam(path, seed, make_scenario("hear", seed, world)) for seed in (0, 1)]
     grade(exams, 1, Limits(step_s=0.5), told.__setitem__)
-    assert {told[number].verdict.reasons for number in (0, 1)} == {
-        ("not landed (hung in `decide` at hangs.py:5: no answer for 0.5 s)",)
-    }
+    hung = "not landed (hung in `decide` at hangs.py:5: no answer for 0.5 s)"
+    assert {told[number].verdict.reasons for number in (0, 1)} == {(hung,)}
 
 
 def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):

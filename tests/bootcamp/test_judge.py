@@ -55,12 +55,9 @@ def test_a_goal_that_is_reached_is_done_and_what_was_missed_is_told(told):
     assert told in str(verdict) and verdict.done == told.startswith("done")
 
 
-def test_the_score_counts_time_distance_commands_and_warnings():
+def test_the_score_counts_and_a_flight_without_a_report_is_judged_as_well():
     score = judged("hear", (0, 0), (3, 4), (10, 4), ignored=1).score
     assert (score.time_s, score.distance_m, score.commands, score.warnings) == (0.3, 12.0, 9, 1)
-
-
-def test_a_flight_without_a_report_is_judged_as_well():
     verdict = Judge(make_scenario("hear", 1)).verdict(ProgramEnd.WORKER_DIED, "worker decision died")
     assert not verdict.done and verdict.reasons == ("not landed (worker decision died)",)
 

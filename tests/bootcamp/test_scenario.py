@@ -51,9 +51,11 @@ def test_waypoints_and_pads_lie_where_they_may():
     assert counts == set(range(1, PADS_MAX + 1)) and len(waypoints) == 300
 
 
-def test_a_world_without_room_is_refused():
+def test_what_there_is_no_room_for_is_refused():
     with pytest.raises(UserError, match="no room for a waypoint"):
         make_scenario("waypoint", 1, replace(WORLD, boundary_m=20.0))
+    with pytest.raises(UserError, match="seed 7: no room for 60 gates"):
+        generate_track(7, 60)
 
 
 def test_the_image_shows_20_by_15_m_and_the_ray_through_a_pixel_is_its_inverse():
@@ -100,8 +102,3 @@ def test_generated_gates_stand_within_bounds_and_apart_and_survive_the_file(tmp_
 def test_generated_gates_can_be_reached(dcl):
     _, certificate = make_plan(generate_track(7, 4), dcl, PlanOptions(guesses=1))
     assert certificate.ok, certificate.status
-
-
-def test_more_gates_than_there_is_room_for_are_refused():
-    with pytest.raises(UserError, match="seed 7: no room for 60 gates"):
-        generate_track(7, 60)

@@ -135,9 +135,8 @@ def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
     camera, px = calibrated(nominal, x), project(x, looking(nominal), FIRST, corners_w[None])[0][0]
     p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
     assert camera.project((corners_w - p_wc) @ R_wc) == pytest.approx(px, abs=1e-6)
-    assert (camera.fx_px, camera.cx_px, camera.k1, camera.p_bc_m[1]) == pytest.approx(
-        (1.02 * nominal.fx_px, nominal.cx_px + 3.0, -0.08, -0.08)
-    )
+    moved = 1.02 * nominal.fx_px, nominal.cx_px + 3.0, -0.08, -0.08
+    assert (camera.fx_px, camera.cx_px, camera.k1, camera.p_bc_m[1]) == pytest.approx(moved)
     level_axes = replace(dcl.camera, tilt_deg=dcl.camera.tilt_deg + 1.5, yaw_deg=1.2, roll_deg=-0.8)
     yaw, tilt, roll = np.radians([1.2, 1.5, -0.8])
     assert calibrated(dcl.camera, level.having(yaw=yaw, tilt=tilt, roll=roll)).R_bc == pytest.approx(level_axes.R_bc)
@@ -286,9 +285,8 @@ def test_the_pads_covariance_is_of_the_world_at_any_attitude(dcl, seed):
         turned = product(product(conjugate(q_wb), exp(1e-3 * axis)), q_wb)  # that turn of the world, about the own axes
         axis_b = 2e3 * np.array(turned[1:])
         assert axis_b @ cov_b @ axis_b == pytest.approx(sigma**2, rel=1e-5)
-    assert axis_b @ cov[THETA, HEADING] == pytest.approx(cov[HEADING, HEADING], rel=1e-5), (
-        "an error of yaw is one of heading"
-    )
+    of_heading = axis_b @ cov[THETA, HEADING]
+    assert of_heading == pytest.approx(cov[HEADING, HEADING], rel=1e-5), "an error of yaw is one of heading"
 
 
 def test_a_lens_that_folds_the_image_is_not_calibrated(dcl):

@@ -92,12 +92,7 @@ def test_a_reported_rivals_acceleration_follows_from_velocities():
     assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1) and not one.cov.any()
 
 
-LATE = {
-    "a copy": (0.0, 1),
-    "a late one": (0.1, 1),
-    "one as late as the link admits": (1.0, 1),
-    "five copies": (0.0, 5),
-}
+LATE = {"a copy": (0.0, 1), "a late one": (0.1, 1), "as late as is admitted": (1.0, 1), "five copies": (0.0, 5)}
 
 
 @pytest.mark.parametrize(("late_s", "times"), LATE.values(), ids=LATE)

@@ -42,12 +42,9 @@ def test_it_shows_detections_in_their_image_the_maps_gates_in_all_and_the_way_fl
     assert pixels_of(last[1], FLOWN) > pixels_of(first[1], FLOWN)
 
 
-def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
+def test_a_film_needs_images_and_a_single_log(still, vq1, tmp_path):
     with pytest.raises(UserError, match="holds no images to film"):
         write_film(tmp_path / "film.webm", replace(still, images=((0.5, b"no JPEG"),)), vq1)
     assert not (tmp_path / "film.webm").exists()
-
-
-def test_a_film_of_several_logs_is_refused_in_one_line():
     done = run_here(COMMANDS["fly-report"], "flight.mcap", "other.mcap", "--set", "film=film.webm")
     assert done.returncode == 2 and done.stderr.endswith("film film.webm: needs a single log\n")

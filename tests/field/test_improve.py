@@ -109,10 +109,8 @@ def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
 def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, monkeypatch):
     """Of two gates that seem displaced, only the one with a small enough covariance is moved."""
     runs, track = raced
-    seen = [
-        MappedGate(gate.p_wg + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)
-        for gate, sigma in zip(track.gates, (0.03, 0.2), strict=True)
-    ]
+    known = zip(track.gates, (0.03, 0.2), strict=True)
+    seen = [MappedGate(gate.p_wg + AWAY_M, 0.0, sigma**2 * np.eye(4), 20) for gate, sigma in known]
     monkeypatch.setattr("gate_racer.field.improve.moved_to_pad", lambda gate, *_: gate)
     monkeypatch.setattr("gate_racer.field.improve.map_gates", lambda *_: SimpleNamespace(gates=seen))
     moved, changes = better_track(runs, track, dcl, tmp_path)

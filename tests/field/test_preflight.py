@@ -43,9 +43,8 @@ def file(tmp_path_factory):
 def test_the_file_holds_what_the_aircraft_is_set_to(file):
     told = load_preflight(file)
     assert told.constants.firmware == "BTFL 4.4.3" and told.constants.channel_map == "AETR1234"
-    assert [astuple(mode) for mode in told.constants.modes] == [
-        (n, k, 1700, 2100) for n, k in ((0, 1), (1, 2), (50, 5))
-    ]
+    modes = [(n, k, 1700, 2100) for n, k in ((0, 1), (1, 2), (50, 5))]
+    assert [astuple(mode) for mode in told.constants.modes] == modes
     assert told.constants.rates == BF.rates and told.constants.receiver.min_check_us == 1050
     assert told.at_rest.accel_m_s2[2] == pytest.approx(-9.81, abs=0.5) and told.line.interval_p95_s > 0.0
     file_of.require_meant(file, told, BF, ARCHER)
@@ -90,10 +89,8 @@ class Told:
         us = [1500] * STICKS + [1000] * 10
         for channel in aux:
             us[STICKS + channel - 1] = 1900
-        self._messages = settings(profile) | {
-            Code.STATUS_EX: StatusEx(int(armed), DisableFlag(0)),
-            Code.RC: Channels(tuple(us)),
-        }
+        now = {Code.STATUS_EX: StatusEx(int(armed), DisableFlag(0)), Code.RC: Channels(tuple(us))}
+        self._messages = settings(profile) | now
         self._silent, self._drifting, self._asked = silent, drifting, 0
 
     def ask(self, code, timeout_s):
@@ -188,7 +185,5 @@ def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
 
 
 def test_no_line_is_opened_without_consent():
-    with pytest.raises(
-        UserError, match=r"may be a real aircraft: read docs/safety\.md, then add --set link\.i_have_rea"
-    ):
+    with pytest.raises(UserError, match=r"a real aircraft: read docs/safety\.md, then add --set link\.i_have_rea"):
         preflight("/dev/ttyTHS1")

@@ -31,9 +31,8 @@ class WatchedPort(StationPort):
 
 def rehearsed(patience_s, limit_s=20.0, wired=BF):
     """A rehearsal with a simulated aircraft `wired` so, what was said, and the port."""
-    station = BetaflightStation(
-        as_believed(load_track("pq"), load_vehicle("archer")), wired, 0, pilot=SafetyPilot(wired, patience_s=patience_s)
-    )
+    world, pilot = as_believed(load_track("pq"), load_vehicle("archer")), SafetyPilot(wired, patience_s=patience_s)
+    station = BetaflightStation(world, wired, 0, pilot=pilot)
     port, said = WatchedPort(station), []
     line = MspLine(port, BF, BF.stick_hz, clock=port.clock)
     return rehearse(line, BF, limit_s, said.append, port.clock), said, port

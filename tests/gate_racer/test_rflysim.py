@@ -247,15 +247,14 @@ def test_what_is_silent_is_told_with_its_remedy_and_a_port_in_use_likewise(confi
     assert f"UDP 127.0.0.1:{PROFILE.mavlink_port} is in use" in px4.line and px4.line.startswith("MISSING")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://x",
-        "rflysim://no.such.host.invalid",
-        "rflysim://127.0.0.1?config=none.json",
-        "rflysim://127.0.0.1?confg=x",
-    ],
+NO_SERVERS = (
+    "http://x",
+    "rflysim://no.such.host.invalid",
+    *(f"rflysim://127.0.0.1?{o}=none" for o in ("config", "confg")),
 )
+
+
+@pytest.mark.parametrize("url", NO_SERVERS)
 def test_a_server_that_is_none_is_one_line(url):
     with pytest.raises(UserError):
         examine_rflysim(url, 0.1)

@@ -169,18 +169,6 @@ def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
     assert truth.t == pytest.approx(1 + 0.01 * np.arange(50)) and truth.values[10] == pytest.approx([11, 2, 3])
 
 
-def test_an_archive_is_to_be_unpacked(tmp_path):
-    (tmp_path / "a.ulg.zip").write_bytes(b"PK\x03\x04" + bytes(60))
-    with pytest.raises(UserError, match="is a zip archive: unpack it"):
-        log_kind(tmp_path / "a.ulg.zip")
-
-
-def test_ardupilots_log_as_text_is_named(tmp_path):
-    (tmp_path / "a.log").write_text("1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n")
-    with pytest.raises(UserError, match=r"is a log of ArduPilot as text, which is not read: give its \.bin"):
-        log_kind(tmp_path / "a.log")
-
-
 def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
     file = tmp_path / "mav0" / "imu0" / "data.csv"
     file.parent.mkdir(parents=True)
@@ -207,9 +195,21 @@ def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
         (tmp_path / name).write_bytes(written)
         assert log_kind(tmp_path / name) == "ulog"
         assert len(read_log_signals(tmp_path / name).get("voltage")) == 30
-    (tmp_path / "noise").write_bytes(bytes(range(256)))
-    with pytest.raises(UserError, match="is no log that is read"):
-        log_kind(tmp_path / "noise")
+
+
+NONE = [
+    ("noise", bytes(range(256)), "is no log that is read"),
+    ("a.ulg.zip", b"PK\x03\x04" + bytes(60), "is a zip archive: unpack it"),
+    ("a.log", b"1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n",
+     r"is a log of ArduPilot as text, which is not read: give its \.bin"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "data", "words"), NONE)
+def test_what_is_no_log_is_named(name, data, words, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=words):
+        log_kind(tmp_path / name)
 
 
 ULOG_TOPICS = {

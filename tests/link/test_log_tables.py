@@ -24,9 +24,8 @@ def test_columns_of_a_table_may_have_units(tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(rows))
     log = read_log_signals(tmp_path / "a.csv")
     force, throttle = log.get("force").values[9], log.get("throttle")
-    assert force == pytest.approx([0, 0, -GRAVITY]) and (throttle.t[9], *throttle.values[9]) == pytest.approx(
-        (0.09, 0.09)
-    )
+    assert force == pytest.approx([0, 0, -GRAVITY])
+    assert (throttle.t[9], *throttle.values[9]) == pytest.approx((0.09, 0.09))
     assert log.get("omega").values[9, 0] == pytest.approx(np.pi)
     (tmp_path / "b.csv").write_text(rows[0].replace("[deg/s]", "[furlong]") + "\n" + rows[1])
     with pytest.raises(UserError, match="unit furlong is not known"):
@@ -86,11 +85,7 @@ MISREAD = [
         r"column w_x has no unit and exceeds 35 rad/s in 9\d % .* name it, as in w_x \[deg/s\] or \[rad/s\]",
     ),
     (HEAD.replace("t,", "time_us [ms],"), lambda *row: row, "is the time in us or in ms"),
-    (
-        "loopIteration,time (us)",
-        lambda *row: (0, 0),
-        "made by blackbox_decode from a .bbl or .bfl, which is read itself",
-    ),
+    ("loopIteration,time (us)", lambda *row: (0, 0), "made by blackbox_decode from a .bbl or .bfl, which is read"),
     ("timestamp,q[0]", lambda *row: (0, 0), "made by ulog2csv from a .ulg, which is read itself"),
     ("timestamp,timestamp_sample,x", lambda *row: (0, 0, 0), "made by ulog2csv from a .ulg, which is read itself"),
 ]
@@ -115,12 +110,8 @@ def test_axes_with_z_up_are_turned_into_frd_and_ned(up, tmp_path):
     (tmp_path / "a.csv").write_text("\n".join([",".join(("t", "throttle", *Z_UP)), *rows]))
     log = read_log_signals(tmp_path / "a.csv")
     assert len(log.notes) == (up < 0) and log.get("throttle").values[0] == 0.3
-    for name, values in {
-        "p": (1, -2, -3),
-        "v": (4, -5, -6),
-        "q": (0.9, 0.1, -0.2, -0.3),
-        "omega": (0.07, -0.08, -0.09),
-    }.items():
+    told = {"p": (1, -2, -3), "v": (4, -5, -6), "q": (0.9, 0.1, -0.2, -0.3), "omega": (0.07, -0.08, -0.09)}
+    for name, values in told.items():
         assert tuple(log.get(name).values[5]) == pytest.approx(values)
     assert tuple(log.get("force").values[5]) == pytest.approx((0.5, -0.6, -9.81))
 

@@ -64,7 +64,7 @@ def felt(k):
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 TOLD = {  # attitudes of odometry and of the IMU, at a true one, and what is said
     "the IMU's": (lambda q: LEVEL, lambda q: q, "the attitude is that of /imu, which agrees with the gyro"),
-    "with w first": (
+    "w first": (
         None,
         lambda q: np.roll(q, 1),
         "the attitude is that of /imu, with w first, which agrees with the gyro",

@@ -282,11 +282,8 @@ def test_a_descent_ends_where_nobody_answers():
 def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number, lost):
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
-    port, codec, parser = (
-        GuardedPort(os.ttyname(theirs), PROFILE, HOVER),
-        msp.MspCodec(),
-        msp.Parser((msp.Direction.REQUEST,)),
-    )
+    port, codec = GuardedPort(os.ttyname(theirs), PROFILE, HOVER), msp.MspCodec()
+    parser = msp.Parser((msp.Direction.REQUEST,))
 
     def reach(us):
         """Stream sticks until the flight controller has them."""

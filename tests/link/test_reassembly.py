@@ -96,14 +96,10 @@ def test_incomplete_frames_are_bounded_and_the_oldest_goes_first(protocol):
 
 
 @of_both
-def test_chunks_that_contradict_each_other_are_counted(protocol):
+def test_chunks_that_contradict_each_other_or_exceed_the_bound_are_counted(protocol):
     reassembler, frame, other = protocol.reassembler(), protocol.cut(1, bytes(20), 15), protocol.cut(1, bytes(40), 15)
     assert deliver(reassembler, [frame[0], other[2]]) == [] and reassembler.counters.inconsistent == 1
     assert len(deliver(reassembler, frame[1:])) == 1
-
-
-@of_both
-def test_bytes_are_bounded(protocol):
     reassembler = protocol.reassembler(max_frame_bytes=100)
     assert deliver(reassembler, protocol.cut(1, bytes(101), 60)) == []
     assert reassembler.counters.inconsistent + reassembler.counters.malformed >= 1

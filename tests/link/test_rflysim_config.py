@@ -114,23 +114,20 @@ def test_a_sensor_that_cannot_be_served_leaves_the_others(tmp_path, change, word
     assert len(told) == 1 and f"{file}: VisionSensors[1]" in told[0] and words in told[0] and "left out" in told[0]
 
 
-def test_a_misspelt_field_is_named(tmp_path):
+def test_a_misspelt_field_and_a_file_that_is_none_are_named(tmp_path):
     entry = {**ENTRY, "CameraFov": 90}
     del entry["CameraFOV"]
     with pytest.raises(UserError, match=r"\[0\].CameraFOV: missing; did you mean CameraFov"):
         load_sensors(write(tmp_path, entry))
-
-
-NONE = {"{": ":1: not valid JSON", "[]": "VisionSensors: expected", '{"VisionSensors": [3]}': "[0]: expected named"}
-
-
-def test_a_file_that_is_none_is_an_error(tmp_path):
     for text, words in NONE.items():
         with pytest.raises(UserError, match=r"Config\.json") as error:
             load_sensors(write(tmp_path, text=text))
         assert words in str(error.value)
     with pytest.raises(UserError, match="cannot be read"):
         load_sensors(tmp_path / "none.json")
+
+
+NONE = {"{": ":1: not valid JSON", "[]": "VisionSensors: expected", '{"VisionSensors": [3]}': "[0]: expected named"}
 
 
 UNFIT = [

@@ -141,15 +141,12 @@ def test_a_datagram_bears_the_time_of_its_reception_not_of_its_reading(client, s
     assert sent[0] - apart_s < received[0] < sent[1] - apart_s < received[1] < read
 
 
-def test_an_address_that_cannot_be_had_is_one_clear_line():
+def test_an_address_that_cannot_be_had_or_read_is_one_clear_line():
     with bind_udp(LOCAL, 0) as holder:
         used = holder.getsockname()[1]
         for host, port, words in (LOCAL, used, "is in use"), ("203.0.113.1", 0, "cannot"), (LOCAL, 70000, "cannot"):
             with pytest.raises(LinkError, match=f"^UDP {host}:{port} {words}"):
                 bind_udp(host, port)
-
-
-def test_addresses_are_host_and_port_and_others_are_refused_with_an_example():
     assert parse_address("127.0.0.1:5600", 14550) == (LOCAL, 5600) and parse_address("h", 14550) == ("h", 14550)
     for text in ("", ":5600", "5600", "host:", "host:x", "host:-1", "host:65536", "::1", "a:1:2", "h:²"):
         with pytest.raises(LinkError, match=r"expected HOST:PORT such as 127\.0\.0\.1:14550"):

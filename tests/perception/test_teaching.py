@@ -23,10 +23,8 @@ def csv(quad):
 
 def coco(quad, visibility=(2, 2, 2, 2)):
     points = np.column_stack([quad, visibility]).ravel().tolist()
-    told = {
-        "images": [{"id": 7, "file_name": "one.png"}],
-        "annotations": [{"id": 1, "image_id": 7, "keypoints": points}],
-    }
+    told = {"images": [{"id": 7, "file_name": "one.png"}]}
+    told["annotations"] = [{"id": 1, "image_id": 7, "keypoints": points}]
     return "labels.json", json.dumps(told)
 
 
@@ -52,9 +50,8 @@ def headless(quad):
 
 
 def skeleton(quad, seen=("",) * 4, order=(0, 2, 1, 3), name="{}"):
-    points = [
-        f'<points label="{name.format(k + 8)}" points="{u},{v}" {seen[k]}/>' for k, (u, v) in enumerate(quad + 0.5)
-    ]
+    row = '<points label="{}" points="{},{}" {}/>'
+    points = [row.format(name.format(k + 8), u, v, seen[k]) for k, (u, v) in enumerate(quad + 0.5)]
     return cvat(quad, f"<skeleton>{''.join(points[k] for k in order)}</skeleton><tag label='dusk'/>")
 
 
@@ -298,10 +295,8 @@ def test_small_and_unplaced_openings_neither_count_nor_err():
 def test_matches_are_counted_as_the_published_figures_are():
     """One found well, one found twice, one missed, one false: recall 2 / 3, precision 2 / 4."""
     far, gone = QUAD + 100, QUAD + 300
-    found = [
-        Detection.whole(quad, 1.0, score)
-        for quad, score in ((QUAD, 0.9), (far + 1, 0.8), (far, 0.7), (QUAD + 500, 0.6))
-    ]
+    scored = (QUAD, 0.9), (far + 1, 0.8), (far, 0.7), (QUAD + 500, 0.6)
+    found = [Detection.whole(quad, 1.0, score) for quad, score in scored]
     matches = match([(found, np.array([QUAD, far, gone]))])
     figures = matches.figures()
     assert figures["recall"] == pytest.approx(2 / 3) and figures["precision"] == 0.5

@@ -15,20 +15,14 @@ def asked(gate, sigma_m, radius_m=RADIUS_M):
     return Caution(radius_m, PERIOD_S).pace(0.0, gate, np.diag([sigma_m**2] * 3))
 
 
-def test_the_pace_falls_with_the_doubt_and_never_to_rest(vq1):
+def test_the_pace_falls_with_the_doubt_across_the_opening_and_never_to_rest(vq1):
     gate = vq1.gates[0]
     room = gate.half - RADIUS_M
     paces = [asked(gate, share * room) for share in (0.0, 0.49, 0.6, 0.8, 1.0, 5.0, math.inf)]
     assert paces[:2] == [math.inf, math.inf] and paces[-3:] == pytest.approx([SLOWEST] * 3)
     assert paces == sorted(paces, reverse=True) and SLOWEST < paces[3] < paces[2] < 1
-
-
-def test_the_worst_direction_counts(vq1):
     cov = np.diag([0.01, 0.4, 0.01]) ** 2
     assert Caution(RADIUS_M, PERIOD_S).pace(0.0, vq1.gates[0], cov) == pytest.approx(asked(vq1.gates[0], 0.4))
-
-
-def test_of_the_next_gates_doubt_the_part_across_its_opening_counts(vq1):
     gate, sure, caution = vq1.gates[0], 1e-6 * np.eye(3), Caution(RADIUS_M, PERIOD_S)
     along, *across = (0.4**2 * np.outer(axis, axis) for axis in gate.R_wg.T)
     assert caution.pace(0.0, gate, sure, along) == math.inf

@@ -65,16 +65,6 @@ def test_images_of_one_name_in_two_folders_are_both_kept(folder, sources, capsys
     assert "1 of 2 images were skipped" in capsys.readouterr().err
 
 
-def test_a_log_is_read_and_a_folder_of_logs_without_the_plots_beside_them(folder):
-    log = FlightLog(folder / "flight.mcap")
-    log.image(0.5, (folder / "gate.jpg").read_bytes())
-    log.close()
-    for source in (folder / "flight.mcap", folder):
-        run(parser().parse_args([str(source), "--json", str(folder / "found.json")]))
-        found = json.loads((folder / "found.json").read_text())
-        assert [*found] == ["flight/000000"] and len(found["flight/000000"]) == 1
-
-
 def test_of_a_folder_all_is_read_but_plots_of_logs_hidden_files_and_earlier_drawings(folder):
     """A folder with the name of an image is none."""
     image = (folder / "gate.jpg").read_bytes()
@@ -84,11 +74,12 @@ def test_of_a_folder_all_is_read_but_plots_of_logs_hidden_files_and_earlier_draw
     for name in ("logs/plot.jpg", ".thumbs/a.jpg", ".b.jpg", "d.png/c.jpg"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(image)
-    for _ in range(2):
-        out, drawn = folder / "found.json", folder / "drawn"
-        run(parser().parse_args([str(folder), "--json", str(out), "--set", f"draw={drawn}"]))
-        found = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.jpg"}
-        assert {*json.loads(out.read_text())} == found
+    out, drawn = folder / "found.json", folder / "drawn"
+    every = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.jpg"}
+    for source, found in ((folder, every), (folder, every), (folder / "logs/flight.mcap", {"flight/000000"})):
+        run(parser().parse_args([str(source), "--json", str(out), "--set", f"draw={drawn}"]))
+        told = json.loads(out.read_text())
+        assert {*told} == found and len(told["flight/000000"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,7 @@ def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(
     assert all((a.truth.x == b.truth.x).all() for a, b in zip(again.simulators, race.simulators, strict=True))
 
 
-def test_pilots_that_are_told_of_each_other_do_not_touch_and_go_through_the_first_gate_one_behind_the_other(
-    sprint, vq1, dcl
-):
+def test_pilots_told_of_each_other_do_not_touch_and_pass_the_first_gate_one_behind_the_other(sprint, vq1, dcl):
     race, verdicts = duel(sprint, dcl, 3.1, published=True)
     assert race.encounters == []
     gate = vq1.gates[0]

@@ -236,29 +236,15 @@ def status(gate, t=15.0, start=10.0, finish=None, gate_time=None):
     return RaceStatus(t, start, finish, gate, gate_time)
 
 
+SCORED = "finished", RACE_STATUS, [2.9, 6.5]
 RACES = [  # what was received after the start at 10 s, and in which phase; status, source and gate times of the verdict
     ("nothing", Phase.FINISHED, [], ("finished", OWN_ESTIMATE, [])),
     ("a finish of the race before", Phase.FINISHED, [(6, 5.0, 1.0, 4.9, 3.9)], ("finished", OWN_ESTIMATE, [])),
     ("no finish", Phase.FINISHED, [(0, 10.0), (1, 15.0, 10.0, None, 1.01)], ("missed_gate", RACE_STATUS, [1.01])),
     ("a count without the gate's time", Phase.FINISHED, [(0, 9.0), (1, 12.0)], ("missed_gate", RACE_STATUS, [2.0])),
-    (
-        "another race later",
-        Phase.FINISHED,
-        [(1, 17.0, 10.0, None, 5.0), (0, 27.0, 27.0)],
-        ("missed_gate", RACE_STATUS, [5.0]),
-    ),
-    (
-        "a clock that was set",
-        Phase.RACE,
-        [(1, 15.0), (1, 16.0, 10.004), (2, 17.0, 9.997)],
-        ("aborted", RACE_STATUS, [5.0, 7.0]),
-    ),
-    (
-        "a finish",
-        Phase.ABORTED,
-        [(1, 13.0, 10.0, None, 2.9), (2, 17.0, 10.0, 16.5, 6.5)],
-        ("finished", RACE_STATUS, [2.9, 6.5]),
-    ),
+    ("a later one", Phase.FINISHED, [(1, 17.0, 10.0, None, 5.0), (0, 27.0, 27.0)], ("missed_gate", RACE_STATUS, [5.0])),
+    ("a set clock", Phase.RACE, [(1, 15.0), (1, 16.0, 10.004), (2, 17.0, 9.997)], ("aborted", RACE_STATUS, [5.0, 7.0])),
+    ("a finish", Phase.ABORTED, [(1, 13.0, 10.0, None, 2.9), (2, 17.0, 10.0, 16.5, 6.5)], SCORED),
 ]
 
 

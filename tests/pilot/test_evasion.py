@@ -30,9 +30,7 @@ def state(gate, p_g, v_g):
 
 def test_where_the_plane_is_crossed_without_thrust(gate):
     seconds, place, slope = crossing(gate, state(gate, [-8.0, 1.0, -0.5], [20.0, -2.0, 1.0]), ((0.0, 0.0, 0.0), 0.0))
-    assert (
-        seconds == pytest.approx(0.4) and place == pytest.approx([0.2, -0.1]) and slope == pytest.approx([-0.1, 0.05])
-    )
+    assert (seconds, *place, *slope) == pytest.approx((0.4, 0.2, -0.1, -0.1, 0.05))
     braked, same, _ = crossing(gate, state(gate, [-8.0, 1.0, -0.5], [20.0, -2.0, 1.0]), ((0.0, 0.0, 0.0), 0.05))
     assert same == pytest.approx(place) and braked == pytest.approx((np.exp(0.05 * 8.09) - 1) / 0.05 / 20.1, rel=0.05)
     assert crossing(gate, state(gate, [0.1, 0.0, 0.0], [20.0, 0.0, 0.0]), ((0.0, 0.0, 0.0), 0.0)) is None

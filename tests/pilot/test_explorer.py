@@ -52,16 +52,13 @@ def test_gravity_tells_level():
         assert to_euler(told) == pytest.approx((roll, pitch, 0.0), abs=1e-12)
 
 
-def test_the_velocity_controller_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
+def test_the_velocity_controller_hovers_leans_and_meets_the_whole_drag(dcl):
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     controller = VelocityController(dcl, turn_limit=2.0)
     u, _ = controller.input(x, Aim(np.zeros(3), 0.0), 0.01)
     assert u == pytest.approx([0, 0, 0, GRAVITY])
     u, q_wb = controller.input(x, Aim(np.array([1.0, 0.0, 0.0]), 0.0), 0.01)
     assert to_euler(q_wb)[1] < -0.1 and u[1] < 0  # nose down to go ahead
-
-
-def test_at_the_velocity_wanted_the_thrust_meets_the_whole_drag(dcl):
     vehicle = replace(dcl, drag_linear_1_s=(0.3, 0.2, 0.1))
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 9.0, -4.0, 2.0, 0, 0, 0, 0])
     aim = Aim(x[7:10], 0.0)

@@ -93,9 +93,7 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
         figures.append(json.loads((tmp_path / f"{estimator}.json").read_text()))
     assert figures[0]["from_logged_max_m"] < 1e-6 < 1e-3 < figures[1]["from_logged_rms_m"]
     assert figures[0]["error_rms_m"] == pytest.approx(lockstep["rendered"]["estimate_rmse_m"], abs=1e-3)
-    assert figures[2]["from_logged_max_m"] < 0.01, (
-        "the detections of the flight are in its log, but for their last digits"
-    )
+    assert figures[2]["from_logged_max_m"] < 0.01, "detections are in the log, but for their last digits"
 
 
 def test_a_log_without_images_is_replayed_by_the_detections_that_it_holds(lockstep, sprint, tmp_path):
@@ -138,9 +136,8 @@ def test_the_embedded_simulator_flies_in_real_time(hop_plans, tmp_path, undrawn)
 def test_ctrl_c_ends_cleanly_with_the_log_saved(sprint, tmp_path, monkeypatch):
     monkeypatch.setattr("gate_racer.pilot.live.wait", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     flags = "--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0", "--log", tmp_path
-    ended = run_here(
-        "gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", *flags, "--json", tmp_path / "result.json"
-    )
+    flags += "--json", tmp_path / "result.json"
+    ended = run_here("gate_racer.race.run_mpc", sprint / "sprint.csv", "--live", *flags)
     assert ended.returncode == 130 and "Traceback" not in ended.stderr and "aborted (interrupted)" in ended.stdout
     assert json.loads((tmp_path / "result.json").read_text())["status"] == "aborted"
     with next(tmp_path.glob("*.mcap")).open("rb") as file:

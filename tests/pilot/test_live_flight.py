@@ -39,9 +39,7 @@ def both(sprint, folder):
             server.kill()
 
 
-def test_a_course_is_finished_in_offboard_by_a_camera_of_rflysim_that_sits_elsewhere_and_nothing_is_refused(
-    sprint, tmp_path, undrawn
-):
+def test_a_course_is_finished_in_offboard_by_a_camera_of_rflysim_that_sits_elsewhere(sprint, tmp_path, undrawn):
     """Flown once more where another program took a port in between."""
     for _ in range(2):
         done, told = both(sprint, tmp_path)

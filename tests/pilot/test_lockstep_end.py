@@ -88,9 +88,8 @@ def flown(folder, go_t, *messages, phase=Phase.ABORTED):
     for message in messages:
         recorder.received(message)
     recorder.close()
-    return live_verdict(
-        SimpleNamespace(phase=phase, cause="the link", go_t=go_t, guidance=guidance), recorder.scoreboard
-    )
+    flight = SimpleNamespace(phase=phase, cause="the link", go_t=go_t, guidance=guidance)
+    return live_verdict(flight, recorder.scoreboard)
 
 
 def said_by_a_simulator(vq1, dcl, status, cause=""):
@@ -155,12 +154,6 @@ def test_one_that_dies_without_a_word_is_given_up_after_a_while(simulated, monke
     peer.link.tick(lambda: None)
     (last,) = peer.link.tick(lambda: None)
     assert isinstance(last, Farewell) and "no message" in last.reason
-
-
-def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monkeypatch):
-    monkeypatch.setattr("gate_racer.pilot.lockstep.LOST_S", 0.05)
-    with pytest.raises(LinkError, match="no simulator in lock-step within 0"):
-        simulated(0.4).link.tick(lambda: None)
 
 
 def test_a_tick_that_is_sent_again_is_answered_again_and_heard_once(simulated):

@@ -32,9 +32,8 @@ def balls(tmp_path_factory, dcl):
 
 
 def test_a_course_of_balls_is_flown_within_their_margin(balls, tmp_path, undrawn):
-    flown = raced(
-        tmp_path, balls / "balls.csv", "--profile", few_images("dcl", tmp_path), "--set", "perception.pose=true"
-    )
+    options = "--profile", few_images("dcl", tmp_path), "--set", "perception.pose=true"
+    flown = raced(tmp_path, balls / "balls.csv", *options)
     assert flown["min_margin_m"] > 0.1 and not flown["retries"] and flown["estimate_rmse_m"] < 0.01
     assert flown["race_time_s"] < 1.05 * flown["planned_time_s"]
 
@@ -84,9 +83,7 @@ AGAIN = "  - {centre_m: [11.0, 0.0, -1.8], yaw_deg: 0.0}"
     [("false", AGAIN, 1, 3), ("true", "", 2, 4)],
     ids=["twice in the course", "two laps"],
 )
-def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(
-    closed, third, laps, passages, tmp_path, dcl, undrawn
-):
+def test_a_gate_that_is_passed_again_is_recognised(closed, third, laps, passages, tmp_path, dcl, undrawn):
     track = tmp_path / "repeated.yaml"
     track.write_text(TRACK.format(closed=closed, third=third))
     find_or_make_plan(tmp_path, load_track(track), dcl, PlanOptions(laps=laps, guesses=1), None)

@@ -7,12 +7,11 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gate_racer.link.msp.client import MspClient, MspLine
+from gate_racer.link.msp.client import MspLine
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.preflight import read_steady, write_preflight
 from gate_racer.link.msp.profile import load_betaflight
@@ -77,9 +76,7 @@ class TerminalStation(StationPort):
         return arrived
 
 
-def test_a_flight_over_a_pseudo_terminal_ends_at_rest_where_the_plan_does_and_sinks_to_the_floor(
-    hall, tmp_path, monkeypatch
-):
+def test_a_flight_over_a_pseudo_terminal_ends_at_rest_and_sinks_to_the_floor(hall, tmp_path, monkeypatch):
     monkeypatch.setattr("gate_racer.race.lockstep.StationPort", TerminalStation)
     outcome = raced(tmp_path, hall / "hall.csv", *MSP[2:], "--profile", few_images("betaflight", tmp_path, 15.0))
     assert outcome["verdict_by"] == "referee" and outcome["gates_passed"] == 2
@@ -100,9 +97,7 @@ def test_a_plan_from_the_floor_rises_before_it_leans(hall):
     assert np.all(rim <= start.p_wb[2] - plan.x[early][:, 2] + 0.06)
 
 
-def test_the_accelerometer_is_corrected_by_the_velocity_along_the_body_in_flight_and_in_a_replay(
-    hall, tmp_path, monkeypatch
-):
+def test_the_accelerometer_is_corrected_by_the_velocity_in_flight_and_in_a_replay(hall, tmp_path, monkeypatch):
     told, correct = list[tuple[float, ...]](), Vehicle.steadied
     monkeypatch.setattr(Vehicle, "steadied", lambda self, a, v_b: told.append(v_b) or correct(self, a, v_b))
     raced(tmp_path, hall / "hall.csv", *MSP[2:], "--profile", few_images("betaflight", tmp_path, 15.0), "--seed", 3)
@@ -184,17 +179,3 @@ def test_whoever_sends_sticks_has_a_guard_and_a_shadow_needs_none(hall, monkeypa
         line = "--live", "--set", "link.msp=tcp:127.0.0.1:1", *keys
         done = run_here("gate_racer.race.run_mpc", hall / "hall.csv", *MSP, *line)
         assert done.returncode == 2 and f"{name} was opened" in done.stderr
-
-
-def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_silence_after_it():
-    def read(timeout_s):
-        raise LinkError("the line is gone")
-
-    port = SimpleNamespace(read=read, write=lambda data: None, close=lambda: None)
-    client = MspClient(port, load_betaflight("betaflight"))
-    with pytest.raises(LinkError):
-        client.receive(0.0)
-    client = MspClient(port, load_betaflight("betaflight"))
-    client._armed = client._handed_over = True
-    assert client.receive(0.0) == [] and client.receive(0.0) == []
-    client.keep_alive(0.0)

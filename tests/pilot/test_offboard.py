@@ -57,17 +57,13 @@ def test_set_points_stream_before_the_mode_is_asked_for_and_the_mode_before_armi
     assert px4.handshake.phase is Phase.LAUNCH
 
 
-def test_the_stream_never_pauses(px4):
-    px4.run(5.0)
+def test_the_stream_never_pauses_and_silence_is_no_permission(px4):
+    px4.run(30.0)
+    assert px4.handshake.phase is Phase.ARM
     px4.receive(Ack(px4.t, True, 176, result="ACCEPTED"))
     px4.run(5.0)
     times = [t for t, command in px4.asked if command == IDLE]
     assert max(b - a for a, b in zip(times, times[1:], strict=False)) < PX4.offboard.loss_s / 2
-
-
-def test_silence_is_no_permission(px4):
-    px4.run(30.0)
-    assert px4.handshake.phase is Phase.ARM
 
 
 def test_a_refusal_is_said_with_its_reason(px4):
@@ -103,9 +99,8 @@ def test_leaving_offboard_ends_the_flight_with_mode_and_reason(px4):
     px4.receive(StatusText(px4.t, 1, "Failsafe activated: no offboard control signal"))
     px4.receive(beat(px4.t, "AUTO.LAND", armed=True))
     assert px4.handshake.end.reason is EndReason.LEFT_OFFBOARD
-    assert px4.handshake.end.cause == (
-        "the autopilot left OFFBOARD for AUTO.LAND: Failsafe activated: no offboard control signal"
-    )
+    cause = "the autopilot left OFFBOARD for AUTO.LAND: Failsafe activated: no offboard control signal"
+    assert px4.handshake.end.cause == cause
 
 
 def test_a_mode_that_is_taken_away_before_arming_is_asked_for_again(px4):

@@ -139,11 +139,6 @@ def test_it_arms_again_when_the_start_disarms_it(pilot):
     assert pilot.phase is Phase.LAUNCH and pilot.estimator.releases == 1
 
 
-def test_a_race_that_starts_anew_ends_the_flight(pilot):
-    at_launch(pilot).receive(status(13.0, 20.0))
-    assert pilot.phase is Phase.ABORTED and pilot.cause == "the simulator started another race"
-
-
 ARMING = [  # what the simulator answers, seconds of it, and whether the pilot flies
     ("nothing, for a while", [], UNANSWERED_S - 0.1, False),
     ("nothing at all: it knows no arming", [], UNANSWERED_S + 0.1, True),
@@ -225,9 +220,11 @@ def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
     assert pilot.estimator.t == 1.0 and pilot.handshake._scheduled is None and not pilot.handshake._beats_armed
 
 
-def test_in_flight_no_simulator_is_forgotten(pilot):
+def test_in_flight_no_simulator_is_forgotten_and_a_race_that_starts_anew_ends_the_flight(pilot):
     at_launch(pilot).forget_link()
     assert pilot.phase is Phase.LAUNCH and pilot.go_t == 12.0
+    pilot.receive(status(13.0, 20.0))
+    assert pilot.phase is Phase.ABORTED and pilot.cause == "the simulator started another race"
 
 
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1, dcl):

@@ -103,10 +103,8 @@ def told(profile, messages, track=VQ1):
 def heard(actual, believed, course="vq1", world="as_believed", seconds=2.0):
     """Return what a client with profile `believed` finds at rest before a simulator with profile `actual`."""
     track, vehicle = load_track(course), load_vehicle("dcl")
-    station, codec = (
-        Station(Simulator(resolve(world, track, vehicle), actual, 0, RunSetup(pose=True))),
-        ClientCodec(believed),
-    )
+    simulator = Simulator(resolve(world, track, vehicle), actual, 0, RunSetup(pose=True))
+    station, codec = Station(simulator), ClientCodec(believed)
     preflight = Preflight(believed, track)
     for _ in range(int(seconds * actual.physics_hz)):
         packets, _ = station.tick()
@@ -147,9 +145,8 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
     believed = replace(DCL, signs=SPEC.signs)
     monkeypatch.setattr("gate_racer.race.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
     race = Session(lockstep(tmp_path), VQ1, dcl, DCL, plan, world=as_believed(VQ1, dcl))
-    with pytest.raises(
-        UserError, match=r"^refused to start: ATTITUDE.s pitch .*--profile .*; --set link.check=false starts anyway$"
-    ):
+    words = r"^refused to start: ATTITUDE.s pitch .*--profile .*; --set link.check=false starts anyway$"
+    with pytest.raises(UserError, match=words):
         fly(race, lambda outcome: None)
 
 

@@ -39,10 +39,9 @@ class Sender:
         sent = [self._packet(0.25 * k + 0.1) for k in range(34) if not self.lost[0] < 0.25 * k + 0.1 < self.lost[1]]
         sent = [packet for packet in sent for _ in range(self.repeats)]
         if self.shuffled:
+            threes = [sent[k : k + 3] for k in range(0, len(sent), 3)]
             sent = [
-                packet
-                for k in range(0, len(sent), 3)
-                for packet in random.Random(k).sample(sent[k : k + 3], len(sent[k : k + 3]))
+                packet for k, three in enumerate(threes) for packet in random.Random(3 * k).sample(three, len(three))
             ]
         return sent
 
@@ -121,17 +120,9 @@ JUMPS = [  # statuses lost, s since GO, and the gates of which none was told
     ("the first two gates", Sender(lost=(0.0, 3.2)), [1, 2]),
     ("three gates, and no gate's time is sent", Sender(lost=(2.4, 3.8), gate_time=False), [1, 2, 3, 4, 5, 6]),
     ("all but the finish", Sender(lost=(0.0, 6.5)), [1, 2, 3, 4, 5, 6]),
-    (
-        "all but a finish that does not count it",
-        Sender(lost=(0.0, 6.5), gate_time=False, counts_last=False),
-        [1, 2, 3, 4, 5, 6],
-    ),
+    ("all but an uncounted finish", Sender(lost=(0.0, 6.5), gate_time=False, counts_last=False), [1, 2, 3, 4, 5, 6]),
 ]
-OWN = [
-    ("no own times", ()),
-    ("own times of another race", (9.0,) * 7),
-    ("own times that are the next gates'", PASSED_S[1:]),
-]
+OWN = [("no own times", ()), ("those of another race", (9.0,) * 7), ("the next gates' own times", PASSED_S[1:])]
 
 
 @pytest.mark.parametrize("own", [own for _, own in OWN], ids=[name for name, _ in OWN])

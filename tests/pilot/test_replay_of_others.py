@@ -74,7 +74,7 @@ def test_a_missing_file_of_a_folder_is_reported_in_one_line(without, removed, wo
     assert re.search(words, said), said
 
 
-def swaying(seconds=5.0, hz=250):
+def swaying(seconds=5.0, hz=125):
     """Times, forces, rates (body FRD), attitudes and places of a body that rolls to and fro after a second of rest."""
     t = np.arange(0, seconds, 1 / hz)
     roll = 0.3 * (1 - np.cos(1.5 * np.clip(t - 1, 0, None)))
@@ -138,7 +138,7 @@ def as_csv(path, t, force, rate, q, p, v=None):
 
 @pytest.mark.parametrize(("v_w", "logged"), [((5.0, -3.0, 2.0), False), ((0.0, 0.0, -2.0), True)])
 def test_a_steady_flight_is_no_rest(v_w, logged, tmp_path):
-    t = np.arange(0, 4, 0.005)
+    t = np.arange(0, 4, 0.01)
     level = np.tile([1.0, 0, 0, 0], (len(t), 1)), t[:, None] * v_w, np.tile(v_w, (len(t), 1)) if logged else None
     path = as_csv(tmp_path / "a.csv", 60 + t, np.tile([0, 0, -GRAVITY], (len(t), 1)), np.zeros((len(t), 3)), *level)
     code, said, error = replayed(path)
@@ -147,7 +147,7 @@ def test_a_steady_flight_is_no_rest(v_w, logged, tmp_path):
 
 @pytest.mark.parametrize("estimator", ["eskf", "drift"])
 def test_a_log_that_turns_at_its_first_sample_is_replayed_from_there(estimator, tmp_path):
-    moving = slice(400, None)
+    moving = slice(200, None)
     t, force, rate, q, p = (part[moving] for part in swaying())
     v = np.gradient(p, t, axis=0)
     path = as_csv(tmp_path / "a.csv", 1_700_000_000 + t, force, rate, q, p, v)
@@ -159,28 +159,23 @@ def test_a_log_that_turns_at_its_first_sample_is_replayed_from_there(estimator, 
 
 def yawing():
     """The motion of a level body that turns slowly from its first sample, and fast after two seconds."""
-    t = np.arange(0, 8, 0.004)
+    t = np.arange(0, 8, 0.008)
     yaw = 0.03 * t + np.clip(t - 2, 0, None)
     zero = 0 * t
     rate = np.column_stack([zero, zero, np.gradient(yaw, t)])
-    return (
-        t,
-        np.tile([0, 0, -GRAVITY], (len(t), 1)),
-        rate,
-        np.array([from_euler(0, 0, one) for one in yaw]),
-        np.zeros((len(t), 3)),
-    )
+    level, q = np.tile([0, 0, -GRAVITY], (len(t), 1)), np.array([from_euler(0, 0, one) for one in yaw])
+    return t, level, rate, q, np.zeros((len(t), 3))
 
 
 def biased():
     """A body that rests for three seconds and then sways; its gyro errs, and its attitudes are rounded."""
     t, force, rate, q, p = swaying(8.0)
-    rest = np.full(500, 0)
-    still, t = [np.concatenate([one[rest], one]) for one in (force, rate, q, p)], np.arange(len(t) + 500) * 0.004
+    rest = np.full(250, 0)
+    still, t = [np.concatenate([one[rest], one]) for one in (force, rate, q, p)], np.arange(len(t) + 250) * 0.008
     return t, still[0], still[1] + [0.01, 0.01, -0.01], np.round(still[2], 4), still[3]
 
 
-@pytest.mark.parametrize(("motion", "unknown"), [(yawing, 0), (swaying, 500), (biased, 0), (biased, 500)])
+@pytest.mark.parametrize(("motion", "unknown"), [(yawing, 0), (swaying, 250), (biased, 0), (biased, 250)])
 def test_a_slow_turn_is_no_bias_and_a_replay_begins_with_the_first_attitude(motion, unknown, tmp_path):
     t, force, rate, q, p = motion()
     q[:unknown] = np.nan
@@ -189,7 +184,7 @@ def test_a_slow_turn_is_no_bias_and_a_replay_begins_with_the_first_attitude(moti
 
 
 def test_what_cannot_be_integrated_or_compared_is_refused_in_a_line(tmp_path):
-    t, *motion = (part[::60] for part in swaying(20.0))
+    t, *motion = (part[::30] for part in swaying(20.0))
     code, _, said = replayed(as_csv(tmp_path / "a.csv", t, *motion, 0 * motion[-1]))
     assert code == 2 and re.fullmatch(r"error: \S+: holds 4\.\d IMU samples a second, but 20 are needed.*", said), said
     for file, lines in euroc(tmp_path / "flight").items():

@@ -102,9 +102,7 @@ def test_a_gate_that_is_more_likely_missed_than_hit_is_braked_for_just_in_time(s
     assert (due_m is not None) == (sigma > recovery.BLIND) and not braked(-1.0), "a gate behind needs no brake"
     if due_m is not None:
         stop_m = speed * recovery.BRAKE_S + speed**2 / (2 * recovery.BRAKE_M_S2)
-        assert stop_m < due_m < stop_m + recovery.BRAKE_M + 0.1, (
-            "it comes to rest before the gate, and is not braked for earlier"
-        )
+        assert stop_m < due_m < stop_m + recovery.BRAKE_M + 0.1, "before the gate, and not earlier"
         assert not braked(0.9 * stop_m), "a vehicle that cannot stop flies on"
 
 

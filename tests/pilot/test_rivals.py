@@ -90,13 +90,10 @@ def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
     return watch.way(here(), line or Straight(5.0), BEGUN_S, 1.0, 1.0)
 
 
-def test_who_is_behind_gives_way_and_who_is_ahead_flies_as_if_alone():
+def test_who_is_behind_gives_way_and_side_by_side_exactly_one_of_two():
     assert len(way((2.0, 0.5, 0.0), place=2, own=1).tubes) == 1
     behind = way((-2.0, 0.5, 0.0))
     assert not behind.tubes and behind.pace == math.inf
-
-
-def test_side_by_side_exactly_one_of_two_gives_way():
     for lead in (-0.2, 0.0, 0.2):
         first, second = way((lead, -1.0, 0.0), place=2, own=1), way((-lead, 1.0, 0.0), place=1, own=2)
         assert [len(first.tubes), len(second.tubes)] == [0, 1]
@@ -134,27 +131,20 @@ class Slowing(Straight):
         return rows
 
 
-def test_a_follower_makes_room_before_it_comes_to_a_slower_place():
+def test_a_follower_makes_room_in_time_and_stays_on_its_own_side():
     assert way((1.7, 0.0, 0.0)).pace > 1.0 > way((1.7, 0.0, 0.0), line=Slowing(5.0)).pace
-
-
-def test_it_falls_back_until_there_is_room_and_then_keeps_the_pace_of_the_one_ahead():
     paces = [way((lead, 0.3, 0.0)).pace for lead in (0.0, ROOM_M / 2, ROOM_M, ROOM_M + 1.0)]
     assert LEAST <= paces[0] < paces[1] < paces[2] == pytest.approx(1.0) and paces[3] > 1.0
-
-
-def test_it_stays_on_its_own_side():
     assert way((0.5, 1.0, 0.0)).tubes[0].side_w == pytest.approx([0.0, -1.0, 0.0])
 
 
-@pytest.mark.parametrize(("p_w", "t"), [((NEAR_M + 1.0, 0.0, 0.0), 1.0), ((1.0, 0.0, 0.0), 1.0 - 2 * OLD_S)])
-def test_who_is_far_or_was_told_of_long_ago_does_not_count(p_w, t):
-    assert not way(p_w, t=t).tubes
+NOBODY = {"far": {"p_w": (NEAR_M + 1.0, 0.0, 0.0)}, "told of long ago": {"t": 1.0 - 2 * OLD_S}, "itself": {"place": 2}}
+NOBODY |= {f"place {place}": {"place": place} for place in (0, 9, 65535)}
 
 
-@pytest.mark.parametrize("place", [0, 2, 9, 65535])
-def test_its_own_place_and_places_that_there_are_not_do_not_count(place):
-    assert not way((1.0, 0.0, 0.0), place=place).tubes
+@pytest.mark.parametrize("told", NOBODY.values(), ids=NOBODY)
+def test_who_is_far_or_old_or_at_no_place_does_not_count(told):
+    assert not way(**{"p_w": (1.0, 0.0, 0.0), **told}).tubes
 
 
 def test_a_rival_is_found_on_the_plan_and_predicted_along_it():
@@ -184,14 +174,11 @@ def test_who_is_hardly_slower_is_followed(speed):
     assert passes(speed=speed) is None
 
 
-def test_nobody_is_passed_where_both_would_reach_an_opening_side_by_side():
+def test_nobody_is_passed_side_by_side_through_an_opening_nor_through_a_wall():
     assert passes(line=Straight(0.5, 5.0)) is None
     assert passes(line=Straight(0.4, 3.0)) is None, "no time is left to step aside behind the first"
     assert passes(line=Straight(0.0, 3.0)) is not None, "after the one and before the other"
     assert passes(line=Straight(0.5, 5.0, half_m=0.8)) is not None, "the opening has room for both"
-
-
-def test_nobody_is_passed_through_a_wall():
     wall = Obstacle((0.0, 0.5, -20.0), (50.0, 2.0, 20.0))
     assert passes(obstacles=(wall,)) == pytest.approx([0.0, -1.0, 0.0])
     assert passes(bounds=Bounds((-50.0, -0.6, -0.6), (50.0, 0.6, 0.6))) is None

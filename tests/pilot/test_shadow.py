@@ -78,15 +78,12 @@ def flown(tmp_path_factory):
     return shadow, station, folder / "shadow.mcap"
 
 
-def test_the_person_flies_and_no_stick_is_sent(flown):
+def test_the_person_flies_no_stick_is_sent_and_what_is_learned_comes_of_the_persons(flown):
     shadow, station, _ = flown
     assert station.controller.receiver.companion_t is None, "no SET_RAW_RC has come"
     assert station.simulator.truth.x[2] < -1.0 and station.controller.armed
     assert shadow.cause == "enough", "neither a late launch nor a plan that is over ends it"
     assert shadow.go_t == pytest.approx(ARM_S, abs=1.0)
-
-
-def test_what_is_learned_comes_of_the_persons_sticks(flown):
     shadow, _, _ = flown
     assert shadow.guidance.learned().thrust_scale == pytest.approx(WEAKER, abs=0.08)
 
@@ -98,9 +95,8 @@ def test_the_log_holds_both_and_the_page_draws_them(flown):
     assert len(late) > 150
     assert np.mean([record["w"][2] for record in late]) == pytest.approx(0.3, abs=0.02)
     assert np.mean([record["throttle"] for record in late]) == pytest.approx(HOVER / WEAKER, rel=0.1)
-    charts = {
-        chart["title"]: [line["name"] for line in chart["data"]] for chart in time_charts(read_logged_flight(log))
-    }
+    drawn = time_charts(read_logged_flight(log))
+    charts = {chart["title"]: [line["name"] for line in chart["data"]] for chart in drawn}
     for title in ("Throttle, 0 to 1", "Commanded roll rate", "Commanded pitch rate", "Commanded yaw rate"):
         assert charts[title] == ["commanded", "the person's sticks"]
 

@@ -48,12 +48,9 @@ def test_a_plan_is_asked_for_when_the_vehicle_surely_flies_better(scales, cov, w
     assert VehicleEstimate.of(np.array(scales), cov).worth_a_plan(VehicleEstimate()) == worth
 
 
-def test_the_planned_parameters_are_no_reason_to_replan():
+def test_the_planned_parameters_are_no_reason_to_replan_and_those_of_the_vehicle_as_shown(dcl):
     known = VehicleEstimate.of(np.array([1.1, 0.6]), SURE)
     assert known.worth_a_plan(VehicleEstimate()) and not known.worth_a_plan(known)
-
-
-def test_the_vehicle_as_shown_has_that_thrust_and_drag(dcl):
     shown = VehicleEstimate(0.9, 0.7).vehicle(dcl)
     assert shown.thrust_max == pytest.approx(0.9 * dcl.thrust_max)
     assert shown.drag_quadratic_1_m == pytest.approx(0.7 * dcl.drag_quadratic_1_m)

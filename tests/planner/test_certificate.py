@@ -48,10 +48,7 @@ def beside(plan, first):
 
 
 HARMED = {
-    "a node moved by a centimetre": (
-        lambda p: with_state(p, 50, 0, p.x[50, 0] + 0.01),
-        "an interval on leg 1 has a defect",
-    ),
+    "a moved node": (lambda p: with_state(p, 50, 0, p.x[50, 0] + 0.01), "an interval on leg 1 has a defect"),
     "the last gate beside its place": (lambda p: beside(p, 100), "gate 5"),
     "thrust beyond the reserve": (lambda p: with_input(p, 50, 3, 58.0), "input, relative to its range"),
     "attitudes that jump": (lambda p: with_state(p, 60, Q, turned(p, 60, 2.8)), "in attitude"),
@@ -139,20 +136,20 @@ def climb(rows, jump_m_s=0.0):
     return Plan(*about, t[keep], x[keep], u[keep], nodes), task
 
 
-@pytest.mark.parametrize("force_m_s2", [9, 0.1])
+@pytest.mark.parametrize("force_m_s2", [1.8, 0.1])
 def test_many_rows_cannot_hide_a_force(force_m_s2):
     honest, task = climb(200)
     assert "rows by" not in certify(honest, task, SOLVED).status
-    plan, task = climb(20_000, jump_m_s=1e-4 * force_m_s2)
+    plan, task = climb(4_000, jump_m_s=5e-4 * force_m_s2)
     status = certify(plan, task, SOLVED).status
     assert "an interval" not in status and f"lead away from its rows by {force_m_s2} m/s per s in velocity" in status
 
 
 def test_many_rows_cannot_hide_a_step_aside_and_back():
     """Each within its interval's tolerance, they lead aside by 2 cm/s and back within a window."""
-    plan, task = climb(20_000)
+    plan, task = climb(4_000)
     k = np.arange(len(plan.t))
-    aside = 0.2 * replay.TOLERANCES["position_m"].defect * np.clip(np.minimum(k - 9_000, 10_000 - k), 0, None)
+    aside = 0.9 * replay.TOLERANCES["position_m"].defect * np.clip(np.minimum(k - 1_800, 2_000 - k), 0, None)
     moved = replace(plan, x=plan.x + aside[:, None] * np.eye(13)[0])
     assert "m per s in position" in certify(moved, task, SOLVED).status
 
@@ -176,9 +173,8 @@ def test_rest_is_level_and_still(plan, vq1, dcl):
 def test_a_point_is_hidden_where_the_line_to_it_meets_an_obstacle(ends):
     a, b = np.array(ends[:3]), np.array(ends[3:])
     line = a + np.linspace(0.0, 1.0, 2000)[:, None] * (b - a)
-    wall, within, about = (
-        Obstacle((-1.0 - d, -1.5 - d, -0.5 - d), (1.0 + d, 1.5 + d, 0.5 + d)) for d in (0.0, -0.01, 0.01)
-    )
+    half = np.array([1.0, 1.5, 0.5])
+    wall, within, about = (Obstacle(tuple(-half - d), tuple(half + d)) for d in (0.0, -0.01, 0.01))
     met, near = (of_obstacle(box).distance(line).min() == 0 for box in (within, about))
     assume(met == near)  # a line that only touches the wall may be either
     course = replace(straight(gate(5.0)), obstacles=(wall,))

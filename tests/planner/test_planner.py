@@ -36,10 +36,8 @@ def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
 
 def mirrored(track):
     """The same course with left and right exchanged."""
-    gates = tuple(
-        replace(one, centre_m=(one.centre_m[0], -one.centre_m[1], one.centre_m[2]), yaw_deg=-one.yaw_deg)
-        for one in track.gates
-    )
+    places = [(one.centre_m[0], -one.centre_m[1], one.centre_m[2]) for one in track.gates]
+    gates = tuple(replace(g, centre_m=p, yaw_deg=-g.yaw_deg) for g, p in zip(track.gates, places, strict=True))
     (x, y, z), yaw = track.start.position_m, track.start.yaw_deg
     return replace(track, gates=gates, start=replace(track.start, position_m=(x, -y, z), yaw_deg=-yaw))
 

@@ -41,12 +41,9 @@ def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
     assert times[1] == pytest.approx(times[0], rel=1e-3), "refined where its own first solution was coarse"
 
 
-def test_a_search_ends_in_time_with_one_line(dcl):
+def test_a_search_ends_in_time_and_a_leg_of_kilometres_is_refused_at_once(dcl):
     with refused(r"no plan within 0\.01 s of CPU time.*limit_s"):
         make_plan(winding(7, 1), dcl, replace(ONE_GUESS, limit_s=0.01))
-
-
-def test_a_leg_of_kilometres_is_refused_at_once(dcl):
     bounds = replace(course(gate(10.0)).bounds, high_m=(6000.0, 60.0, 3.0))
     with refused(r"gates\[1\]: lies \d+ m from the previous goal"):
         make_plan(course(gate(10.0), gate(2000.0), bounds=bounds), dcl, ONE_GUESS)

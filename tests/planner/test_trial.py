@@ -34,11 +34,7 @@ def test_a_model_that_is_the_plant_needs_no_trial(hop, dcl):
     assert certificate.ok and certificate.trial is None and plan.hash == make_plan(load_track(hop), dcl, FAST)[0].hash
 
 
-FAILURES = {
-    "crashed": ({"cause": "hit gate 1"}, 2),
-    "too near": ({"margin_m": 0.25}, 2),
-    "always": ({"cause": "hit gate 0"}, 9),
-}
+FAILURES = {"crashed": ({"cause": "hit gate 1"}, 2), "near": ({"margin_m": 0.25}, 2), "always": ({"cause": "hit"}, 9)}
 
 
 @pytest.mark.parametrize(("failure", "fails"), FAILURES.values(), ids=FAILURES)

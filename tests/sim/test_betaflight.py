@@ -231,14 +231,13 @@ def test_in_angle_mode_sticks_are_angles():
 
 def test_set_points_are_smoothed_as_a_filter_of_15_hz():
     """A sine at the cut-off frequency is attenuated by 3 dB."""
-    fc, step_s = FlightController(BF, Still()), 0.0005
-    wave = []
+    bench, step_s, wave = Bench(), 0.0005, []
+    bench.arm(AUX.override)
     for k in range(2000):
-        t = k * step_s
-        fc.receiver.channels[BF.channel("T")] = 1500 + 100 * math.sin(2 * math.pi * BF.smoothing_hz * t)
-        fc.fly(LEVEL, t)
-        wave.append(fc._setpoints._stages[-1][3])
-    assert np.ptp(wave[1000:]) / (200 / 950) == pytest.approx(math.sqrt(0.5), rel=0.02)
+        t = bench.t + k * step_s
+        bench.fc.receiver.channels[BF.channel("T")] = 1500 + 100 * math.sin(2 * math.pi * BF.smoothing_hz * t)
+        wave.append(BF.throttle.us(bench.fc.fly(LEVEL, t).throttle))
+    assert np.ptp(wave[1000:]) / 200 == pytest.approx(math.sqrt(0.5), rel=0.02)
 
 
 def test_another_mask_hands_over_other_channels():

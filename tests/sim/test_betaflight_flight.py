@@ -14,6 +14,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.messages import Altitude, Code, MspCodec, RawAttitude, RawImu, StatusEx, Version
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.profile import load_betaflight
+from gate_racer.link.sockets import LinkError
 from gate_racer.sim.betaflight.server import BetaflightServer, open_line
 from gate_racer.sim.betaflight.station import HANDOVER_S, STREAM_S, BetaflightStation, StationPort, switched
 from gate_racer.sim.referee import RunStatus
@@ -152,10 +153,7 @@ def test_one_client_after_the_other_is_answered_by_tcp():
 WRONG = {
     "a line of another kind": (["--profile", "betaflight", "--set", "link.msp=COM3"], "expected pty or tcp:HOST:PORT"),
     "lock-step": (["--profile", "betaflight", "--lockstep"], "link.lockstep: has no meaning with the MSP profile"),
-    "a residual": (
-        ["--profile", "betaflight", "--set", "residual=found.yaml"],
-        "residual: has no meaning with the MSP",
-    ),
+    "residual": (["--profile", "betaflight", "--set", "residual=found.yaml"], "residual: has no meaning with the MSP"),
     "a MAVLink profile": (["--profile", "spec", "--set", "link.msp=tcp:127.0.0.1"], "--profile betaflight is for MSP"),
 }
 
@@ -197,11 +195,6 @@ class Companion:
     def send(self, command):
         return self.client.send(command, self.port.t, self.port.t)
 
-    def level(self, throttle):
-        """Body rates that bring the last attitude back to level."""
-        roll, pitch, _ = to_euler(self.of(Attitude)[-1].q_wb)
-        self.send(AttitudeTarget(LEVEL, (-4 * roll, -4 * pitch, 0.0), throttle))
-
 
 @pytest.fixture
 def handed_over():
@@ -218,7 +211,8 @@ def test_telemetry_is_as_fast_as_the_line_with_rising_times():
     assert 0 < companion.port.t - samples[-1].t < 0.05
     assert samples[-1].accel[2] == pytest.approx(-9.8, abs=2.5)
     assert len(companion.of(Heartbeat)) == pytest.approx(16, abs=2)
-    assert companion.client.counters.timeouts == companion.client.counters.damaged == 0
+    counters = companion.client.counters
+    assert counters.timeouts == counters.damaged == counters.missed_beats == 0
 
 
 def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
@@ -238,16 +232,6 @@ def test_before_the_handover_arming_is_refused():
     assert companion.station.controller.armed and companion.station.simulator.landed
 
 
-def test_it_flies_level_by_what_it_hears(handed_over):
-    handed_over.run(0.5, lambda: handed_over.level(1.5 * HOVER))
-    handed_over.run(2.0, lambda: handed_over.level(HOVER))
-    x = handed_over.station.simulator.truth.x
-    roll, pitch, _ = to_euler(x[3:7])
-    assert not handed_over.station.simulator.landed and x[2] < -0.5
-    assert max(abs(roll), abs(pitch)) < math.radians(6)
-    assert handed_over.client.counters.unsent == 0 and handed_over.client.counters.missed_beats == 0
-
-
 def test_what_msp_cannot_carry_is_held_back_and_counted(handed_over):
     none = (None, None, None)
     assert not handed_over.send(PositionTarget(none, (0.0, 0.0, 0.0)))
@@ -255,6 +239,18 @@ def test_what_msp_cannot_carry_is_held_back_and_counted(handed_over):
     assert not handed_over.send(AttitudeTarget(LEVEL, (math.nan, 0.0, 0.0), 0.5))
     assert not handed_over.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.5, by_rates=False)), "ANGLE is not on"
     assert handed_over.client.counters.unsent == 4
+
+
+def test_a_line_that_goes_is_an_error_before_the_handover_and_silence_after_it(handed_over):
+    def read(timeout_s):
+        raise LinkError("the line is gone")
+
+    early = Companion()
+    early.port.read = handed_over.port.read = read
+    with pytest.raises(LinkError):
+        early.client.receive(0.0)
+    assert handed_over.client.receive(0.0) == [] and handed_over.client.receive(0.0) == []
+    handed_over.client.keep_alive(handed_over.port.t)
 
 
 class AnglePilot:

@@ -163,7 +163,7 @@ def test_a_crash_costs_and_ends_the_episode_and_another_begins(make, vq1, what):
         if step.terminated.any():
             break
     assert step.terminated.all() and step.reward == pytest.approx(np.full(N, -5.0)) and not step.truncated.any()
-    assert not np.allclose(step.observation, step.final_observation) and (env._steps == 0).all()
+    assert not np.allclose(step.observation, step.final_observation)
     assert not env.step(hover(env)).terminated.any()
 
 
@@ -225,9 +225,8 @@ def test_actions_that_are_none_are_refused_or_harmless(make):
 
 
 def test_randomisation_errs_within_its_bounds(make, vq1, dcl):
-    env = make(
-        replace(EXACT, randomisation=Randomisation(thrust=0.2, drag=0.5, position_m=0.3, velocity_m_s=0.4)), n=64
-    )
+    wide = Randomisation(thrust=0.2, drag=0.5, position_m=0.3, velocity_m_s=0.4)
+    env = make(replace(EXACT, randomisation=wide), n=64)
     put(env, (-10.0, 0, -3.0), (8.0, 0, 0))
     true = make(n=64)
     put(true, (-10.0, 0, -3.0), (8.0, 0, 0))
@@ -284,15 +283,3 @@ def test_tabulated_errors_are_the_realisations_along_the_data():
     away = np.vstack([x[:2], x[:2]])
     away[2:, 0], away[3, 1] = 1e9, np.nan
     assert np.isfinite(tables.errors(away, np.zeros(4, int))).all(), "beyond the table its border counts"
-
-
-def test_commands_act_one_delay_later_and_then_as_asked(make, dcl):
-    env = make()
-    put(env, (-10.0, 0, -3.0))
-    delay = round(dcl.command_delay_s * 100)
-    action = np.tile([0.0, 1.0, 0, 0], (N, 1))
-    for k in range(delay + 30):
-        env.step(action)
-        rolling = env.state[0, 10] > 1e-9
-        assert rolling == (k >= delay)
-    assert env.state[0, 10] == pytest.approx(dcl.rate_max_rad_s[0], rel=0.05)

@@ -37,10 +37,8 @@ def test_gymnasium_learners_take_a_vector_of_races(gym, dcl, vq1):
 
 
 def test_a_seed_is_the_whole_of_a_vector_of_races(gym, dcl, vq1):
-    env, actions = (
-        gym.GymRacing(dcl, vq1, 3, Options(episode_steps=4)),
-        np.random.default_rng(0).uniform(-1, 1, (9, 3, 4)),
-    )
+    env = gym.GymRacing(dcl, vq1, 3, Options(episode_steps=4))
+    actions = np.random.default_rng(0).uniform(-1, 1, (9, 3, 4))
     runs = []
     for seed in (1, 1, 2):
         first = env.reset(seed=seed)[0]

@@ -74,18 +74,12 @@ def mixed():
     return SimpleNamespace(model=model, errors=errors, common=common, draws=drawn(model, x))
 
 
-def test_draws_are_as_large_as_the_errors_at_1_10_and_30_cm(own, mixed):
+def test_draws_are_as_large_change_as_fast_and_share_as_much_as_the_errors(own, mixed):
     for learned in (own, mixed):
         assert rms(learned.draws) == pytest.approx(rms(learned.errors), rel=0.1)
-
-
-def test_draws_change_along_the_lap_as_fast_as_the_errors(own):
     for lag in (1 / 24, 1 / 12, 1 / 8):
         assert correlation(own.draws, lag) == pytest.approx(correlation(own.errors, lag), abs=0.25)
     assert correlation(own.draws, 1 / 72).min() > 0.9, "and smoothly between the samples"
-
-
-def test_draws_share_the_errors_that_all_flights_have(own, mixed):
     mean = np.sqrt((own.draws.mean(0) ** 2).mean()) / np.sqrt((own.draws**2).mean())
     assert mean < 0.75
     alike = [np.corrcoef(mixed.draws.mean(0)[:, k], mixed.common[:, k])[0, 1] for k in range(9)]

@@ -1,7 +1,6 @@
 """The stand-in refuses what PX4 refuses, and says why."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from pymavlink.dialects.v20 import common as dialect
@@ -211,8 +210,3 @@ def test_streams_are_asked_for_until_they_run():
     assert len(streams.due(13.5)) == 2, "they have stopped"
     streams.forget()
     assert len(streams.due(13.6)) == 2, "another autopilot"
-
-
-def test_copters_have_systems_and_ports_of_their_own():
-    assert PX4.of_copter(1) == PX4
-    assert PX4.of_copter(3) == replace(PX4, system=3, mavlink_port=20105, simulator_port=20104)

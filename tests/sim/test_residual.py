@@ -179,9 +179,8 @@ def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
 
     asked = SimulatorSettings(residual=learned)
     dcl = load_vehicle("dcl")
-    assert residual_of(asked, dcl)(0.0, np.array([1.0, 0, 0, 1, 0, 0, 0, 4, 0, 0]), 10.0) == pytest.approx(
-        UNKNOWN, abs=0.05
-    )
+    push = residual_of(asked, dcl)(0.0, np.array([1.0, 0, 0, 1, 0, 0, 0, 4, 0, 0]), 10.0)
+    assert push == pytest.approx(UNKNOWN, abs=0.05)
     done = run_here("gate_racer.race.race_sim", "--vehicle", "swift", "--set", f"residual={learned}")
     assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
 

@@ -127,11 +127,8 @@ def test_a_mount_turns_and_carries_the_sensor(vq1):
     exposure = replace(at(vq1), v_w=np.array([1.0, 2.0, 3.0]), omega_b=np.array([0.3, -0.2, 0.5]))
     p_bs, q_bs = np.array([0.3, -0.1, 0.2]), from_euler(0.3, 0.2, 0.1)
     seen, dt = Mount(p_bs, q_bs, 0).seen(exposure), 1e-6
-    later = replace(
-        exposure,
-        p_wb=exposure.p_wb + exposure.v_w * dt,
-        q_wb=np.array(product(exposure.q_wb, exp(exposure.omega_b * dt))),
-    )
+    q_wb = np.array(product(exposure.q_wb, exp(exposure.omega_b * dt)))
+    later = replace(exposure, p_wb=exposure.p_wb + exposure.v_w * dt, q_wb=q_wb)
     moved = Mount(p_bs, q_bs, 0).seen(later)
     np.testing.assert_allclose((moved.p_wb - seen.p_wb) / dt, seen.v_w, atol=1e-5)
     np.testing.assert_allclose(moved.q_wb, product(seen.q_wb, exp(seen.omega_b * dt)), atol=1e-9)
@@ -282,9 +279,8 @@ def test_it_tells_its_view_zooms_and_ranges(operator, around):
 def test_an_impossible_order_is_refused_and_the_gimbal_goes_on(operator, order, words, capfd):
     before = operator.state()
     if "quat" in order:
-        operator.wire.sendto(
-            replace(operator.gimbal, mask=0, by_quat=1.0, quat=order["quat"]).encode(), operator.outlet.address
-        )
+        turned = replace(operator.gimbal, mask=0, by_quat=1.0, quat=order["quat"])
+        operator.wire.sendto(turned.encode(), operator.outlet.address)
         after = operator.state()
     else:
         after = operator.order(**order)

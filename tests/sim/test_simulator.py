@@ -57,15 +57,11 @@ def test_it_lifts_off_when_thrust_carries_it_and_not_before(dcl, vq1):
 
 
 def test_commands_act_one_delay_later_even_between_ticks(dcl):
-    plant = air(dcl)
+    plant, late_s = air(dcl), 0.003
     fly(plant, hover(), 1.0)
-    sent = plant.t
-    plant.command(sent, hover(omega=(0.0, 5.0, 0.0)))
-    plant.advance(sent + dcl.command_delay_s)
-    assert abs(plant.x[W][1]) < 1e-9
-    late = 0.003
-    plant.advance(sent + dcl.command_delay_s + late)
-    assert plant.x[W][1] == pytest.approx(5.0 * (1 - np.exp(-late / dcl.rate_lag_s[1])), rel=1e-3)
+    plant.command(plant.t, hover(omega=(0.0, 5.0, 0.0)))
+    plant.advance(plant.t + dcl.command_delay_s + late_s)
+    assert plant.x[W][1] == pytest.approx(5.0 * (1 - np.exp(-late_s / dcl.rate_lag_s[1])), rel=1e-3)
 
 
 @pytest.mark.parametrize(("axis", "low", "high"), [(0, 0.02, 0.03), (1, 0.02, 0.03), (2, 0.045, 0.076)])

@@ -38,9 +38,8 @@ def test_the_firmware_converts_a_packet_to_the_profile_s_counts():
     R = matrix(np.array([w, x, y, z]))  # imu.c: imuUpdateEulerAngles
     roll, pitch, yaw = math.atan2(R[2, 1], R[2, 2]), math.pi / 2 - math.acos(-R[2, 0]), -math.atan2(R[1, 0], R[0, 0])
     told = BF.raw_attitude(q)
-    assert np.allclose(
-        np.degrees([roll, pitch, yaw]), [told.roll_ddeg / 10, told.pitch_ddeg / 10, told.heading_deg], atol=0.5
-    )
+    angles = told.roll_ddeg / 10, told.pitch_ddeg / 10, told.heading_deg
+    assert np.allclose(np.degrees([roll, pitch, yaw]), angles, atol=0.5)
 
 
 def test_motors_are_found_by_where_they_sit():

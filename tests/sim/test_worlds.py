@@ -209,12 +209,8 @@ def quiet(dcl):
 
 
 def test_the_imu_errs_as_its_section_says(vq1, quiet):
-    off = replace(
-        AS_BELIEVED.imu,
-        accel_bias_m_s2=(0.1, 0.2, 0.3),
-        accel_scale=(0.01, 0.0, 0.0),
-        misalignment_deg=(0.0, 0.0, 90.0),
-    )
+    off = replace(AS_BELIEVED.imu, accel_bias_m_s2=(0.1, 0.2, 0.3), accel_scale=(0.01, 0.0, 0.0))
+    off = replace(off, misalignment_deg=(0.0, 0.0, 90.0))
     (sample, *_), (true, *_) = (
         imu(Simulator(made, SPEC, 0)) for made in (world(vq1, quiet, imu=off), as_believed(vq1, quiet))
     )
@@ -321,12 +317,9 @@ def test_the_pad_stands_as_the_world_says(vq1, dcl):
     pad = replace(AS_BELIEVED.pad, moved_m=(0.1, 0.0, 0.0), roll_deg=10.0, pitch_deg=17.8, yaw_deg=180.0)
     truth = Simulator(world(vq1, dcl, pad=pad), SPEC, 0).truth
     assert truth.p_wb == pytest.approx(vq1.start.p_wb + [0.1, 0, 0])
-    assert truth.accel_b == pytest.approx(
-        [0, -GRAVITY * math.sin(math.radians(10)), -GRAVITY * math.cos(math.radians(10))]
-    )
-    assert np.abs(truth.x[Q]) == pytest.approx(
-        np.array([math.cos(math.radians(5)), math.sin(math.radians(5)), 0, 0]), abs=1e-9
-    )
+    ten, five = math.radians(10), math.radians(5)
+    assert truth.accel_b == pytest.approx([0, -GRAVITY * math.sin(ten), -GRAVITY * math.cos(ten)])
+    assert np.abs(truth.x[Q]) == pytest.approx(np.array([math.cos(five), math.sin(five), 0, 0]), abs=1e-9)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tracks").glob("*.yaml")), ids=lambda path: path.stem)

@@ -36,18 +36,8 @@ class Message:
         return dict.fromkeys(self.asked, "sequence<tf2_msgs/Message>")
 
 
-NAMES = [
-    "Imu",
-    "Image",
-    "CameraInfo",
-    "PointCloud2",
-    "Odometry",
-    "TFMessage",
-    "CameraStatus",
-    "CameraCtrl",
-    "CameraAICtrl",
-]
-KINDS = {name: type(name, (Message,), {}) for name in NAMES}
+OF_ROS = "Imu", "Image", "CameraInfo", "PointCloud2", "Odometry", "TFMessage"
+KINDS = {name: type(name, (Message,), {}) for name in (*OF_ROS, "CameraStatus", "CameraCtrl", "CameraAICtrl")}
 KINDS["PointCloud2"].asked, KINDS["TFMessage"].asked = ("fields",), ("transforms",)
 KINDS["CameraCtrl"].asked, KINDS["CameraAICtrl"].asked = ("ctrl_type", "pitch", "others"), ("ctrl_id", "pixel_pos")
 ORDERS = {
@@ -154,9 +144,8 @@ def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_
     assert status[-1]["pitch"] == -3000
     turned = [message["transforms"][0] for topic, _, message, _ in ros.told if topic == "/tf"]
     assert turned[-1]["child_frame_id"] == "uav2/sensor3_flu" and turned[-1]["header"]["frame_id"] == "uav2/uav1_flu"
-    assert turned[-1]["transform"]["rotation"]["y"] == pytest.approx(math.sin(math.radians(15))), (
-        "nose down, about the left axis"
-    )
+    y = turned[-1]["transform"]["rotation"]["y"]
+    assert y == pytest.approx(math.sin(math.radians(15))), "nose down, about the left axis"
     assert capfd.readouterr().err.count("invalid command to sensor 3 ignored") == 1
 
 
@@ -211,11 +200,9 @@ def ordered(datagram):
     ],
 )
 def test_a_command_line_that_means_nothing_is_one_line(arguments, words, capfd, tmp_path):
-    (tmp_path / "Config.json").write_text(
-        (ROOT / "examples/rflysim.json").read_text().replace("9999", str(free_port()))
-    )
-    code = exit_code(
-        lambda: rflysim_bridge.run(rflysim_bridge.parser().parse_args([f"{tmp_path}/Config.json", *arguments]))
-    )
+    text = (ROOT / "examples/rflysim.json").read_text()
+    (tmp_path / "Config.json").write_text(text.replace("9999", str(free_port())))
+    line = [f"{tmp_path}/Config.json", *arguments]
+    code = exit_code(lambda: rflysim_bridge.run(rflysim_bridge.parser().parse_args(line)))
     told = capfd.readouterr().err.splitlines()
     assert code == 2 and sum(words in line for line in told) == 1 and "Traceback" not in "".join(told)
