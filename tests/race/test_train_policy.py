@@ -115,7 +115,7 @@ def test_networks_go_on_to_another_course_and_to_what_flights_lacked(tmp_path, d
     (tmp_path / "shipped.pt").write_bytes((FOLDER / "splits_swift.pt").read_bytes())
     for name, more, why in (
         ("two.onnx", f"origin={tmp_path / 'none.pt'}", "none.pt: not a checkpoint of train-policy"),
-        ("two.onnx", "origin=nobody", "origin nobody"),
+        ("two.onnx", "origin=nobody", "no policy 'nobody'"),
         ("shipped.onnx", "resume=true", "shipped.pt: has networks only"),
     ):
         code, said = train(tmp_path, name, "vq1", "--set", more)

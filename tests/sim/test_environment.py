@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.sim.environment.kernel import ErrorTables, Reward, through
+from gate_racer.sim.environment.kernel import ErrorTables, Reward, through, unmodelled
 from gate_racer.sim.environment.racing import Options, Perturbation, RacingEnvironment, Randomisation
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration
 from gate_racer.tracks.gate import Gate
@@ -237,6 +237,16 @@ def test_randomisation_errs_within_its_bounds(make, vq1, dcl):
     gap = (env.state - true.state)[:, 7:10] / 0.01
     assert 0.1 * GRAVITY < np.abs(gap[:, 2]).max() < 0.21 * GRAVITY
     assert 0.2 < np.abs(gap[:, 0]).max() / (8.0**2 * dcl.drag_quadratic_1_m) < 0.6
+
+
+def test_wind_acts_on_a_vehicle_at_rest_as_the_air_of_a_flight_the_other_way(dcl):
+    still, flying = np.tile(np.eye(10)[3], (2, 1))
+    flying[7:9] = -3.0, 4.0
+    winds = np.array(
+        [[0.0, 0.0, 3.0, -4.0], [0.0, 1.0, 0.0, 0.0]]
+    )  # the second: as much again as the drag of its flight
+    blown, slowed = unmodelled(np.array([still, flying]), np.full(2, GRAVITY), winds, dcl)
+    assert blown == pytest.approx(slowed) and np.linalg.norm(blown) == pytest.approx(5.0**2 * dcl.drag_quadratic_1_m)
 
 
 def test_finetuning_flies_by_residual_models(make, vq1, dcl):
