@@ -112,7 +112,8 @@ def _understood(parser: argparse.ArgumentParser, words: Sequence[str], keys: Col
     options = {*parser._option_string_actions, *keys}
     places = {action.dest: action.choices or () for action in parser._actions if not action.option_strings}
     named = any(place in places for place in TRACK_ARGUMENTS)
-    if words and words[0][:1] != "-" and "--tracks" in options and not closest(words[0], places.get("command", ())):
+    bare = words and words[0][:1] != "-" and not closest(words[0], places.get("command", ()))
+    if bare and "--tracks" in options and not any(word.startswith("--tracks") for word in words):
         words = ["--tracks", *words]
     understood: list[str] = []
     for word in words:

@@ -133,7 +133,8 @@ def reachable(address: Address, bound_host: str) -> Address:
 def returns(address: Address, bound: Address) -> bool:
     """Return whether datagrams to a numeric address arrive at the socket that sends them, bound there."""
     host, port = reachable(bound, ANYWHERE)
-    return address[1] == port > 0 and (address[0] == host or (host == ANYWHERE and address[0].startswith("127.")))
+    to = LOOPBACK if address[0] == ANYWHERE else address[0]  # which sends to this machine
+    return address[1] == port > 0 and (to == host or (host == ANYWHERE and to.startswith("127.")))
 
 
 def bind_udp(host: str, port: int) -> socket.socket:

@@ -171,7 +171,7 @@ class LiveDriver:
         if self._silent_s > GAP_S:
             note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: bridged by the model")
         if self._overloaded():
-            rates = f"{self._client.rates.mean_hz:.0f} Hz instead of {self._due_hz():.3g}"
+            rates = f"{self._client.rates.mean_hz:.0f} Hz instead of {self._due_hz():.5g}"
             note("machine", f"this machine is too slow: commands at {rates}, images not logged")
 
     def admit(self, message: Telemetry, received: float) -> list[Telemetry]:

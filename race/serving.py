@@ -17,7 +17,7 @@ from gate_racer.common.process import never_swallowed
 from gate_racer.common.settings import require_usual, settings_of
 from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
-from gate_racer.link.profile import Profile
+from gate_racer.link.profile import PORTS_PER_COPTER, Profile
 from gate_racer.link.rflysim.client import parse_server
 from gate_racer.link.rflysim.desk import DOCUMENTED, MASKS, GimbalMasks, imu_port
 from gate_racer.link.sockets import Address, bind_udp, parse_address, reachable, returns
@@ -78,13 +78,14 @@ def race_mavlink(
         )
         race = MultiVehicleRace(world, profile, settings.world.seed, setup)
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(bind_udp(*_next(own, k))) for k in range(n)]
+        step = 1 if abs(own[1] - client[1]) >= n else PORTS_PER_COPTER  # PX4's two ports are neighbours
+        sockets = [stack.enter_context(bind_udp(*_next(own, k * step))) for k in range(n)]
         record = SimulatorRecord(settings.record) if settings.record else None
         if record is not None:
             stack.callback(record.close)
         endpoints, outlets, links = [], [], []
         for k, (simulator, here, bound) in enumerate(zip(race.simulators, race.worlds, sockets, strict=True)):
-            to, images = _next(client, k), _next(video, k)
+            to, images = _next(client, k * step), _next(video, k)
             open_outlet, imu, described = _cameras(settings, profile, here, images)
             if imu is not None:
                 stack.callback(imu.close)
@@ -142,15 +143,14 @@ def _serve(
 
 
 LAST_PORT = 0xFFFF
-PORT_STEP = 1  # offset between the ports of consecutive pilots, as between PX4 instances
 
 
 def _next(address: Address, k: int) -> Address:
-    """Return the address of pilot k (from 0); port 0, chosen by the system, is kept. Raises UserError beyond the last port."""
+    """Return the address k ports above; port 0, chosen by the system, is kept. Raises UserError beyond the last port."""
     host, port = address
-    if port + PORT_STEP * k > LAST_PORT:
-        raise UserError(f"address {host}:{port}: no port is left above it for pilot {k + 1}: choose a lower one")
-    return host, port + PORT_STEP * k if port else 0
+    if port + k > LAST_PORT:
+        raise UserError(f"address {host}:{port}: no port is left above it for every pilot: choose a lower one")
+    return host, port + k if port else 0
 
 
 def addresses(link: ServedLinkSettings, profile: Profile) -> tuple[Address, Address, Address]:

@@ -231,6 +231,9 @@ def campaign(
     loaded = [load_track(track) for track in tracks]
     for choice in choices:
         _require(choice, loaded)
+    asked = ((choice, track, name) for choice in choices for track in loaded for name in choice.vehicles)
+    if not any(choice.cases(track, load_vehicle(name)) for choice, track, name in asked):
+        raise UserError("no flights were asked for: one of the axes, such as settings, has no values")
     store = Store(folder / FILE)
     about = machine()
     for track in loaded:
@@ -249,8 +252,6 @@ def campaign(
                 given = (folder / "plans", choice.uncertified, plan, choice.residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
-    if not requested:
-        raise UserError("no flights were asked for: one of the axes, such as settings, has no values")
     stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
     if stale and not retry:
         remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")

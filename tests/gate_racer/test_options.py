@@ -107,5 +107,10 @@ def test_a_key_spelled_as_an_option_is_answered_by_what_sets_it(line):
     assert done.returncode == 2 and done.stderr == f"error: {UNLISTED[line]}\n"
 
 
+def test_a_course_by_place_is_not_dropped_for_one_by_option():
+    done = run_here(COMMANDS["race-bench"], "vq2", "--tracks", "vq1")
+    assert done.returncode == 2 and "argument COMMAND: invalid choice: 'vq2'" in done.stderr
+
+
 def test_help_fits_two_screens():
     assert run_mpc.parser().format_help().count("\n") <= 70

@@ -34,6 +34,7 @@ WRONG = [
     (RUN, ["PLAN", "--live", *FREE, "--set", "link.timeout_s=.nan"], "link.timeout_s: expected"),
     (RUN, ["--live", "--set", "link.peer=127.0.0.1:14550", "link.listen=localhost:14550"], "is the address listened on"),
     (RUN, ["--live", "--set", "link.peer=localhost:14550", "link.listen=0.0.0.0:14550"], "is the address listened on"),
+    (RUN, ["--live", "--set", "link.peer=0.0.0.0:14550", "link.listen=127.0.0.1:14550"], "is the address listened on"),
     (SIM, ["--set", "link.bind=localhost:14550"], "link.bind and link.client are one address, 127.0.0.1:14550"),
     (SIM, ["--set", "link.bind=0.0.0.0:5600"], "link.bind and link.video are one address, 127.0.0.1:5600"),
     (RUN, ["--set", "link.peer=192.168.1.10"], "link.peer: needs --live"),
