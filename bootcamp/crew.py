@@ -16,7 +16,7 @@ from functools import partial
 from multiprocessing.connection import wait
 
 from gate_racer.bootcamp import cell
-from gate_racer.bootcamp.api import Report
+from gate_racer.bootcamp.api import Command, Report, Unreadable
 from gate_racer.bootcamp.cell import Cell, Counts, Failed, counts, own_work, process_context, unpacked
 from gate_racer.bootcamp.display import BrowserView
 from gate_racer.bootcamp.judge import Judge, Judgement, ProgramEnd
@@ -151,14 +151,8 @@ class Crew:
             case _:
                 one = self._members[name]
                 one.busy_t, one.idle = None, True
-                if name == "simulation":  # a step was flown, which ends the flight, or makes the next step due
-                    if self._realtime:
-                        self._due = (self._due or time.monotonic()) + self._step_s
-                    self.outcome.report = message.report
-                    self.judge.see(message.report, message.command)
-                    tell(message.report)
-                    if self.judge.end is not None:
-                        self._end(*self.judge.end)
+                if name == "simulation":
+                    self._observe(message.report, message.command, tell)
                 elif name == "display" and message is not None and self._view is not None:
                     self._view.show(message)
                 for sink in NEXT[name] if message is not None else ():
@@ -167,6 +161,16 @@ class Crew:
                     inbox.append(data)
                 for receiver in (name, *NEXT[name]):
                     self._deliver(receiver)
+
+    def _observe(self, report: Report, command: Command | Unreadable | None, tell: Callable[[Report], None]) -> None:
+        """Judge a step of the simulation, which ends the flight, or makes the next step due."""
+        if self._realtime:
+            self._due = (self._due or time.monotonic()) + self._step_s
+        self.outcome.report = report
+        self.judge.see(report, command)
+        tell(report)
+        if self.judge.end is not None:
+            self._end(*self.judge.end)
 
     def _deliver(self, name: str) -> None:
         """Send an idle worker the next item, or after the last one the sentinel. After the end nothing is flown any more."""

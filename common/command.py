@@ -108,7 +108,10 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 
 
 def _understood(parser: argparse.ArgumentParser, words: Sequence[str], keys: Collection[str]) -> list[str]:
-    """Return the command line with `--track` as the command spells it, unless it means one of the `keys`."""
+    """Return the command line with `--track` as the command spells it, unless it means one of the `keys`.
+
+    A first word that names no sub-command is a course, where `--tracks` takes courses and is not given.
+    """
     options = {*parser._option_string_actions, *keys}
     places = {action.dest: action.choices or () for action in parser._actions if not action.option_strings}
     named = any(place in places for place in TRACK_ARGUMENTS)

@@ -62,23 +62,13 @@ class ClientCodec:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(packet):
                 if packet.system_status == dialect.MAV_STATE_POWEROFF:
                     return messages.Farewell(self._t, self._last_text or "no reason given")
-                target = packet.get_srcSystem(), packet.get_srcComponent()
-                if target != self._target:
-                    self._target = target
-                    self._streams.forget()
-                mode = px4.mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
-                return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
+                return self._heartbeat(packet)
             case dialect.MAVLink_attitude_message():
                 return self._attitude(packet)
             case dialect.MAVLink_highres_imu_message():
                 return self._imu(packet)
             case dialect.MAVLink_command_ack_message() if packet.command in self._acknowledged:
-                accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
-                if self.profile.offboard is None:
-                    return messages.Ack(self._t, accepted)
-                if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, mavlink.CLIENT[0]):
-                    return None  # in progress, or for another system
-                return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
+                return self._ack(packet)
             case dialect.MAVLink_statustext_message():
                 text = self._texts.read(packet)
                 self._last_text = text or self._last_text
@@ -92,12 +82,7 @@ class ClientCodec:
                 p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
                 return self._sound(messages.LocalPosition(packet.time_boot_ms / 1e3, p, v), *p, *v)
             case dialect.MAVLink_odometry_message():
-                p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
-                rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
-                q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
-                omega_b = scaled(self.profile.signs.odometry_rates, rates)
-                found = q_wb and messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
-                return self._sound(found, *p, *v, *rates)
+                return self._odometry(packet)
             case dialect.MAVLink_actuator_output_status_message():
                 a, b, c, d = packet.actuator[:4]
                 return self._sound(messages.Motors(packet.time_usec / 1e6, (a, b, c, d)), a, b, c, d)
@@ -115,6 +100,31 @@ class ClientCodec:
                 return self._race.read(packet, self._t)
         self.counters.unsupported += 1
         return None
+
+    def _heartbeat(self, packet: Any) -> messages.Heartbeat:
+        target = packet.get_srcSystem(), packet.get_srcComponent()
+        if target != self._target:
+            self._target = target
+            self._streams.forget()
+        mode = px4.mode_name(packet.custom_mode) if self.profile.offboard is not None else ""
+        return messages.Heartbeat(self._t, bool(packet.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
+
+    def _ack(self, packet: Any) -> messages.Ack | None:
+        """Return the acknowledgement, or None for one that is in progress, or for another system."""
+        accepted = packet.result == dialect.MAV_RESULT_ACCEPTED
+        if self.profile.offboard is None:
+            return messages.Ack(self._t, accepted)
+        if packet.result == px4.IN_PROGRESS or packet.target_system not in (0, mavlink.CLIENT[0]):
+            return None
+        return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
+
+    def _odometry(self, packet: Any) -> messages.Odometry | None:
+        p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
+        rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
+        q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
+        omega_b = scaled(self.profile.signs.odometry_rates, rates)
+        found = q_wb and messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
+        return self._sound(found, *p, *v, *rates)
 
     def _sound(self, message: M | None, *values: float) -> M | None:
         """Return a message whose values are finite; else count it as invalid."""

@@ -65,18 +65,7 @@ def race_mavlink(
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
-        setup = MultiVehicleSetup(
-            pilots=n,
-            spacing_m=settings.rivals.spacing_m,
-            rotor_radius_m=settings.rivals.rotor_radius_m,
-            laps=settings.laps,
-            pose=settings.link.pose,
-            setting=plant_setting(settings.plant),
-            residual=residual,
-            strict=settings.strict,
-            publish_states=settings.rivals.publish_states,
-        )
-        race = MultiVehicleRace(world, profile, settings.world.seed, setup)
+        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
     with contextlib.ExitStack() as stack:
         step = 1 if abs(own[1] - client[1]) >= n else PORTS_PER_COPTER  # PX4's two ports are neighbours
         sockets = [stack.enter_context(bind_udp(*_next(own, k * step))) for k in range(n)]
@@ -105,18 +94,39 @@ def race_mavlink(
         else:
             feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
             server = RealTimeServer(race, endpoints, feeds, settings.link.realtime)
-        about = f"{race.profile.name}, world {world.name}, seed {settings.world.seed}"
-        if n == 1:
-            print(f"race-sim: {world.track.name}, {world.vehicle.name}, {about}; {links[0]}", flush=True)
-        else:
-            print(f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {about}, {setup.spacing_m:g} m apart")
-            print(*(f"pilot {k}: {link}" for k, link in enumerate(links, 1)), sep="\n", flush=True)
+        _introduce(settings, race, links)
         alone = partial(Narrator(json), race.simulators[0])
         _serve(server, feeds, settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
         for endpoint in endpoints:
             for host, count in endpoint.foreign_datagrams.items():
                 remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
     return 0
+
+
+def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
+    rivals = settings.rivals
+    return MultiVehicleSetup(
+        pilots=rivals.pilots,
+        spacing_m=rivals.spacing_m,
+        rotor_radius_m=rivals.rotor_radius_m,
+        laps=settings.laps,
+        pose=settings.link.pose,
+        setting=plant_setting(settings.plant),
+        residual=residual,
+        strict=settings.strict,
+        publish_states=rivals.publish_states,
+    )
+
+
+def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
+    n, world = len(links), race.worlds[0]
+    about = f"{race.profile.name}, world {world.name}, seed {settings.world.seed}"
+    if n == 1:
+        print(f"race-sim: {world.track.name}, {world.vehicle.name}, {about}; {links[0]}", flush=True)
+    else:
+        apart = f"{settings.rivals.spacing_m:g} m apart"
+        print(f"race-sim: {world.track.name}, {n} x {world.vehicle.name}, {about}, {apart}")
+        print(*(f"pilot {k}: {link}" for k, link in enumerate(links, 1)), sep="\n", flush=True)
 
 
 def _serve(

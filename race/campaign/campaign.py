@@ -231,8 +231,13 @@ def campaign(
     loaded = [load_track(track) for track in tracks]
     for choice in choices:
         _require(choice, loaded)
-    asked = ((choice, track, name) for choice in choices for track in loaded for name in choice.vehicles)
-    if not any(choice.cases(track, load_vehicle(name)) for choice, track, name in asked):
+    asked = [
+        (choice, track, vehicle, choice.cases(track, vehicle))
+        for choice, track in itertools.product(choices, loaded)
+        for vehicle in map(load_vehicle, choice.vehicles)
+    ]
+    requested = [case.id for *_, cases in asked for case in cases]
+    if not requested:
         raise UserError("no flights were asked for: one of the axes, such as settings, has no values")
     store = Store(folder / FILE)
     about = machine()
@@ -240,18 +245,15 @@ def campaign(
         about[f"gates:{track.name}"] = json.dumps([gate.corners().round(3).tolist() for gate in track.gates])
     store.require(about, "commit")
     done = {key for key, status in store.done().items() if not (retry and status == "failed")}
-    jobs, requested = list[FlightJob](), list[str]()
-    for choice, track in itertools.product(choices, loaded):
-        for vehicle in map(load_vehicle, choice.vehicles):
-            cases = choice.cases(track, vehicle)
-            requested += [case.id for case in cases]
-            missing = [case for case in cases if (case.id, case.content) not in done]
-            for plan in dict.fromkeys(case.plan for case in missing):
-                of_plan = [case for case in missing if case.plan == plan]
-                noisy = any(conditions_of(case.setting).noisy for case in of_plan)
-                given = (folder / "plans", choice.uncertified, plan, choice.residuals)
-                course = prepare(track, vehicle, choice.laps, noisy, *given)
-                jobs += [(case, course) for case in of_plan]
+    jobs = list[FlightJob]()
+    for choice, track, vehicle, cases in asked:
+        missing = [case for case in cases if (case.id, case.content) not in done]
+        for plan in dict.fromkeys(case.plan for case in missing):
+            of_plan = [case for case in missing if case.plan == plan]
+            noisy = any(conditions_of(case.setting).noisy for case in of_plan)
+            given = (folder / "plans", choice.uncertified, plan, choice.residuals)
+            course = prepare(track, vehicle, choice.laps, noisy, *given)
+            jobs += [(case, course) for case in of_plan]
     stale = {case.id for case, _ in jobs} & {name for name, _ in store.done()}
     if stale and not retry:
         remark(f"{len(stale)} stored flights were of another course, vehicle, world or controller: flown again")

@@ -90,9 +90,10 @@ def begun(settings: TrainingSettings, track: Track, vehicle: Vehicle) -> "Learne
 
 def origin_of(settings: TrainingSettings) -> Path | None:
     """Return the checkpoint to begin with: as given, or that beside a policy's file. Raises UserError for an unknown name."""
-    if settings.origin is None or Path(settings.origin).suffix == CHECKPOINT:
-        return Path(settings.origin) if settings.origin else None
-    return path_of(settings.origin).with_suffix(CHECKPOINT)
+    origin = settings.origin
+    if origin is None:
+        return None
+    return Path(origin) if Path(origin).suffix == CHECKPOINT else path_of(origin).with_suffix(CHECKPOINT)
 
 
 def plants(settings: TrainingSettings, residuals: Residuals | None) -> tuple[int, ...]:
