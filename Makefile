@@ -60,7 +60,7 @@ setup: $(READY)
 
 # The wheel brings a slim CasADi that would shadow the full one, so it goes into a folder of its own without it.
 $(READY): pyproject.toml Makefile tools/system-packages.sh
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed (PYTHON=python3.x make ...)"; exit 2; }
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || { echo "Python 3.10 or newer is needed (PYTHON=python3.x make ...)"; exit 2; }
 	tools/system-packages.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"

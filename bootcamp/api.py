@@ -4,15 +4,15 @@ Ground coordinates are metres north and east of the start of the flight (on a co
 have north at the top while the drone hovers.
 """
 
-import enum
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.vehicle.camera import Camera
 
 
-class Status(enum.StrEnum):
+class Status(StrEnum):
     """Status of the drone. Landed and crashed are final."""
 
     HALTED = "halted"

@@ -44,13 +44,14 @@ POLICY = (
 
 
 class BrowserView:
-    """Server of the newest frame, which the page requests again and again, and then of the whole flight, over and over."""
+    """Server of the newest frame, which a page requests again and again, then of the flight, over and over, and of its film."""
 
-    def __init__(self, address: str, title: str):
-        """Start the server. Raises UserError if the address is invalid or in use."""
+    def __init__(self, address: str, film: Path):
+        """Start the server; the flight leaves its film. Raises UserError if the address is invalid or in use."""
         host, port = parse_address(address, PORT)
-        self._page = PAGE.substitute(title=html.escape(title)).encode()
+        self._film, self._page = film, PAGE.substitute(title=html.escape(film.stem)).encode()
         self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf
+        self._flown = False  # whether the film is complete
         self._kept, self._every, self._shown = list[bytes](), 1, 0  # frames to repeat, each how-manieth, and all
         view = self
 
@@ -88,6 +89,7 @@ class BrowserView:
 
     def play(self, step_s: float) -> None:
         """Repeat the flight, with step_s (s) from step to step, as long as the page is open."""
+        self._flown = True
         while self._kept and self.watched:
             for jpeg in self._kept:
                 self._jpeg = jpeg
@@ -99,14 +101,19 @@ class BrowserView:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request, in its own thread."""
         kind, content = "text/html; charset=utf-8", self._page
+        heads = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         if request.path == "/live":
             kind, content, self._requested_t = "image/jpeg", self._jpeg, time.monotonic()
+            heads["Film"] = str(int(self._flown and self._film.is_file()))
             self._opened.set()
-        heads = {"Content-Type": kind, "Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         with contextlib.suppress(OSError):  # the client has disconnected
-            if request.path not in ("/", "/live"):
+            if request.path == "/film" and self._flown and self._film.is_file():
+                kind, content = "video/webm", self._film.read_bytes()
+                heads["Content-Disposition"] = f'attachment; filename="{self._film.name}"'
+            elif request.path not in ("/", "/live"):
                 request.send_error(404)
                 return
+            heads["Content-Type"] = kind
             request.send_response(200 if content else 204)
             for head, value in (heads | {"Content-Length": str(len(content))}).items():
                 request.send_header(head, value)

@@ -1,6 +1,5 @@
 """Judgement of a flight by its scenario's goal: its end, verdict, reasons, the cause of a failure in one sentence, and cost."""
 
-import enum
 import itertools
 import math
 import re
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 from gate_racer.bootcamp.api import Command, CourseGate, Go, Location, Null, Report, Status, Unreadable
 from gate_racer.bootcamp.mistakes import UNSEEN, go_mistakes
 from gate_racer.bootcamp.scenario import Scenario
+from gate_racer.common.strenum import StrEnum
 
 
-class ProgramEnd(enum.StrEnum):
+class ProgramEnd(StrEnum):
     LANDED = "landed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"

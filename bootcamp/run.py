@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(programs) == 1 and programs[0].is_dir():
         if not (found := programs_in(programs[0])):
             raise UserError(f"{programs[0]}: holds no programs (*.py)")
-        return _grade(settings, found, world, json, programs[0].resolve().name)
+        return _grade(settings, found, world, json, _named(programs[0]))
     if settings.grade is not None:
         return _grade(settings, programs, world, json, "")
     if len(programs) > 1:
@@ -69,7 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"race: the scenario {scenario.name} has no gates: use --set scenario=gates")
     stem = settings.logs / f"{programs[0].stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
     job = Job(programs[0], scenario, settings.realtime, bool(settings.browser), stem)
-    served = contextlib.closing(BrowserView(settings.browser, stem.name)) if job.browser else contextlib.nullcontext()
+    served = (
+        contextlib.closing(BrowserView(settings.browser, job.file(".webm")))
+        if job.browser
+        else contextlib.nullcontext()
+    )
     with served as view:
         print(f"seed {seed}: {scenario.name}, log {job.file('.log')}", flush=True)
         if view is not None:
@@ -185,6 +189,12 @@ def _grade(settings: BootcampSettings, programs: list[Path], world: Arena, json:
     results = [{"program": e.program, "seed": e.seed, **asdict(grades[k].verdict)} for k, e in enumerate(exams)]
     write_json(json, {"page": out, "grades": results})
     return 0 if all(result.verdict.done for result in grades.values()) else 1
+
+
+def _named(folder: Path) -> str:
+    """Return a name for a class: its folder's, with those above it up to the working directory."""
+    path, here = folder.resolve(), Path.cwd()
+    return "-".join(path.relative_to(here).parts) if here in path.parents else path.name
 
 
 def _race(scenario: Scenario, folder: Path) -> int:

@@ -209,9 +209,14 @@ def _converter() -> "cattrs.Converter":
 
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     """Descend to the first leaf of a cattrs error tree; returns its path (`gates[2].yaw_deg`) and its message."""
-    from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
+    from cattrs.errors import (
+        AttributeValidationNote,
+        BaseValidationError,
+        ForbiddenExtraKeysError,
+        IterableValidationNote,
+    )
 
-    if isinstance(error, BaseExceptionGroup):
+    if isinstance(error, BaseValidationError):
         # A misspelt field is also missing; report the spelling.
         inner = next((e for e in error.exceptions if isinstance(e, ForbiddenExtraKeysError)), error.exceptions[0])
         for note in getattr(inner, "__notes__", ()):  # notes of other origin are plain strings

@@ -34,6 +34,11 @@ def parser() -> argparse.ArgumentParser:
     scene.add_argument("track", help=f"name or file of a course, or `{NOTHING}` to remove those of earlier ones")
     scene.add_argument("server", nargs="?", default="rflysim", help="RflySim3D: `rflysim://HOST:PORT`")
     add_common(scene, "the boxes placed, missing and removed", within=True)
+    bridge = what.add_parser("rflysim-bridge", help="receive RflySim's sensors, for ROS 2, a bag or a viewer")
+    bridge.add_argument("server", help="`rflysim://HOST:PORT?config=Config.json&KEY=VALUE`, keys as of docs/rflysim.md")
+    outputs = "`ros` to publish to ROS 2, `view` for Foxglove's viewers, or a new folder for a bag; none to report only"
+    bridge.add_argument("outputs", nargs="*", metavar="OUTPUT", help=outputs)
+    add_common(bridge, "the last report", within=True)
     for name in (*COMMANDS, *WITHIN):
         what.add_parser(name, add_help=False)
     return arguments

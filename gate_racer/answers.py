@@ -66,6 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _copy_examples(arguments.json)
     if arguments.what == "rflysim-scene":
         return make_scene(arguments)
+    if arguments.what == "rflysim-bridge":
+        from gate_racer.bridge import run_bridge  # slow to load
+
+        return run_bridge(arguments)
     findings = examine(Path.cwd()) if arguments.server is None else examine_rflysim(arguments.server)
     for finding in findings:
         say(finding.line)
@@ -94,7 +98,7 @@ def completion(shell: str, commands: Mapping[str, str]) -> str:
 
 def _copy_examples(json: Path | None) -> int:
     """Copy the examples and the bootcamp's pages to the working directory; files that exist there are kept."""
-    kinds = (EXAMPLES, "*.py"), (EXAMPLES, "*.json"), (PAGES, "*.md"), (PAGES, "*.png")
+    kinds = (EXAMPLES, "*.py"), (EXAMPLES, "*.json"), (EXAMPLES / "ros", "*.*"), (PAGES, "*.md"), (PAGES, "*.png")
     paths = [path for folder, pattern in kinds for path in sorted(folder.rglob(pattern))]
     files = {Path(path.relative_to(EXAMPLES.parent)): path for path in paths}
     absent = [file for file in files if not file.exists()]

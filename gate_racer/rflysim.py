@@ -112,7 +112,7 @@ def _parts(server: Address, sensors: tuple[SensorRequest, ...]) -> Iterator[Part
         yield finding, partial(SensorSocket, sensor, server, lambda line: None), _samples
     remedy = f"nothing on UDP {desk.HEARTBEAT_PORT}: does CopterSim run, with this IS_BROADCAST? Stamps are estimated"
     yield silent("CopterSim's heartbeat", detail=remedy), partial(HeartbeatReceiver, server, copter), _beats
-    remedy = f"no answer from UDP {imu_port(copter)}; only the bridge's --imu needs it"
+    remedy = f"no answer from UDP {imu_port(copter)}; only the bridge needs it"
     yield silent("CopterSim's IMU", detail=remedy), partial(ImuReceiver, host, IMU_HZ, copter), _samples
     remedy = f"no HEARTBEAT from {host}:{profile.simulator_port}: UDPSIMMODE Mavlink_Full, IS_BROADCAST this machine?"
     client = partial(MavlinkClient, listening_host(server), profile.mavlink_port, profile, (host, 0))

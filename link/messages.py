@@ -7,6 +7,7 @@ import enum
 import re
 from dataclasses import dataclass
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.vehicle.rotation import Quaternion, Vector
 
 ARM_COMMAND = 400  # MAV_CMD_COMPONENT_ARM_DISARM
@@ -222,7 +223,7 @@ Axes = tuple[float | None, float | None, float | None]
 UNASKED: Axes = (None, None, None)
 
 
-class TargetFrame(enum.StrEnum):
+class TargetFrame(StrEnum):
     """Axes of a `PositionTarget`, and the origin of its positions."""
 
     LOCAL = "local"  # world NED, its origin

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SAFETY_PAGE = "docs/safety.md"
 CAMERAS = V4L2, GSTREAMER, FILM = "v4l2", "gst", "film"  # what stands before the colon of a camera's name
+VIEW_PORT = 8765  # TCP port of live views, Foxglove's default
 TERMINAL = "pty"  # in place of a serial line of the simulated flight controller
 
 

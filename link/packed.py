@@ -6,7 +6,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import astuple, fields
 from itertools import islice
-from typing import Any, ClassVar, Self, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
+
+from typing_extensions import Self
 
 from gate_racer.link.reassembly import MalformedError
 

@@ -10,12 +10,12 @@ No sockets, no clock. Decoding never raises, whatever the bytes: unusable input 
 and gains are applied to outgoing and removed from incoming messages.
 """
 
-import enum
 from dataclasses import dataclass
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.link import mavlink, messages
 from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
@@ -35,7 +35,7 @@ FRAMES = {
 }
 
 
-class Fault(enum.StrEnum):
+class Fault(StrEnum):
     MASK = "type mask"
     FRAME = "coordinate frame"
     NOT_FINITE = "not finite"

@@ -14,9 +14,10 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
+from typing_extensions import Self
 
 from gate_racer.common.errors import UserError
 

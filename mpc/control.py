@@ -3,11 +3,11 @@
 The offsets from the map shift the plan's line (`planner.plan.gate_shift`), with none at the start, on the pad, unless it is set.
 """
 
-import enum
 from dataclasses import dataclass
 
 import numpy as np
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.planner.plan import gate_shift
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import Array, exp, product
@@ -16,7 +16,7 @@ Q = RATES_X["q"].at
 AT_ORIGIN = np.eye(RATES_X.size)[Q.start]  # (14,), level and at rest
 
 
-class Source(enum.StrEnum):
+class Source(StrEnum):
     """Source of a command, in order of preference."""
 
     SOLVED = "solved"

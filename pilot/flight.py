@@ -1,10 +1,10 @@
 """Data types of a flight: options, phases, end reasons, detections, commands and counters."""
 
-import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gate_racer.common.parts import PATIENCE_S
+from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.control import Control
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gate_racer.pilot.replanning import Replanning
 
 
-class Phase(enum.StrEnum):
+class Phase(StrEnum):
     """Phase of a flight; all but the last two follow in this order."""
 
     WAIT_LINK = "wait_link"
@@ -31,7 +31,7 @@ class Phase(enum.StrEnum):
     ABORTED = "aborted"
 
 
-class EndReason(enum.StrEnum):
+class EndReason(StrEnum):
     """Reason for the end of a flight. All but the first are aborts."""
 
     FINISHED = "finished"

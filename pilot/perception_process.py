@@ -86,7 +86,7 @@ class PerceptionProcess(Closing):
 
     def accept_only(self, host: str) -> None:
         """Restrict the worker to images from one host (IPv4 address); empty: any host."""
-        self._host.value = int.from_bytes(socket.inet_aton(host)) if host else 0
+        self._host.value = int.from_bytes(socket.inet_aton(host), "big") if host else 0
 
     def receive(self) -> list[SeenImage]:
         """Return all detections since the last call; empty also when the worker has ended (see `alive`)."""
@@ -143,7 +143,7 @@ def _work(
         try:
             while not pipe.poll():  # readable means the end, or that the parent has ended
                 last_round.value = time.monotonic()
-                receiver.accept_only(socket.inet_ntoa(host.value.to_bytes(4)) if host.value else "")
+                receiver.accept_only(socket.inet_ntoa(host.value.to_bytes(4, "big")) if host.value else "")
                 frames = receiver.receive(POLL_S)
                 if not frames:
                     continue

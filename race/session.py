@@ -25,7 +25,7 @@ from gate_racer.link.msp.guard import GuardedPort
 from gate_racer.link.msp.ports import Port, open_port
 from gate_racer.link.msp.preflight import PreflightFile, require_unchanged
 from gate_racer.link.msp.profile import BetaflightProfile
-from gate_racer.link.options import NOWHERE, Link
+from gate_racer.link.options import NOWHERE, VIEW_PORT, Link
 from gate_racer.link.profile import FOLDER as PROFILES
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, VisionReceiver
@@ -54,7 +54,7 @@ from gate_racer.planner.replanning import Remainder
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.embedded import EmbeddedSimulator
 from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
-from gate_racer.race.settings import VIEW_PORT, RunSettings
+from gate_racer.race.settings import RunSettings
 from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.sim.simulator import RunSetup
 from gate_racer.sim.worlds.world import AS_BELIEVED, World

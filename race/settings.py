@@ -8,7 +8,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
 from gate_racer.common.settings import key, require_usual
 from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
-from gate_racer.link.options import CAMERAS, ConsentSettings, LinkSettings
+from gate_racer.link.options import CAMERAS, VIEW_PORT, ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
 from gate_racer.mpc.names import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
 START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
 LIMIT_MB = 500.0  # MB of a flight's log: about seven minutes, mostly images
-VIEW_PORT = 8765  # TCP port, Foxglove's default
 PLANT = f"plant: 1, 2 the controller's model, 3, 4 the grey-box model, {', '.join(PLANTS)}, or {CLASS}"
 SURVEY = {"simulator": {"--profile": "link.profile", "--live": "link.live"}}  # options of `explore` and `excite`
 RACE = {  # options of `run-mpc`, in groups

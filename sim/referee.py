@@ -9,11 +9,11 @@ Margin is the distance from the vehicle's centre to the nearest edge of the open
 interpolated linearly between two ticks, so that it is not quantised.
 """
 
-import enum
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.sim.physics.contact import ColliderKind, Contact
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.tracks.gate import Gate
@@ -22,7 +22,7 @@ from gate_racer.tracks.track import Track
 NEAR_M = 1e-3  # m, beyond an opening's reach, from where a step comes near enough to be looked at
 
 
-class RunStatus(enum.StrEnum):
+class RunStatus(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"

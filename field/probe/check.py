@@ -2,9 +2,9 @@
 
 import contextlib
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.link.profile import Profile, RaceSchedule
 
 T = TypeVar("T", Profile, RaceSchedule)

@@ -16,7 +16,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import xor
-from typing import ClassVar, Self
+from typing import ClassVar
+
+from typing_extensions import Self
 
 from gate_racer.link.packed import Packed
 

@@ -19,7 +19,16 @@ from typing import Any, TypeVar
 from gate_racer.link.messages import Imu
 from gate_racer.link.packed import Packed, unpacked
 from gate_racer.link.reassembly import RESTART_S, MalformedError
-from gate_racer.link.rflysim.request import GIMBAL, REQUEST_SUM, STATE_SUM, Floats, SensorRequest, decode_request
+from gate_racer.link.rflysim.request import (
+    GIMBAL,
+    LARGEST_WORD,
+    RAW,
+    REQUEST_SUM,
+    STATE_SUM,
+    Floats,
+    SensorRequest,
+    decode_request,
+)
 from gate_racer.link.rflysim.stream import StreamHealth
 from gate_racer.link.sockets import ANYWHERE, Address, UdpEndpoint, listening_host, reachable
 from gate_racer.vehicle.rotation import Quaternion, Vector, conjugate, from_euler, log, product
@@ -159,6 +168,7 @@ class GimbalOrder:
     centre: bool | None = None
     rates: tuple[float, float] | None = None  # pitch, yaw, rad/s
     zoom: float | None = None  # relative to the base
+    zoom_by: float | None = None  # factor on the zoom of the last command, instead of `zoom`
     zoom_base: float | None = None  # 4 to 1000
     track: int | None = None  # copter to track
     ranging: bool | None = None
@@ -168,6 +178,7 @@ class GimbalOrder:
     fov_deg: float | None = None
     euler: Floats | None = None  # (3,)
     quat: Floats | None = None  # (4,)
+    size_px: tuple[int, int] | None = None  # width, height
 
 
 # Bits of the mask. None: transmitted without a bit; absent: not in this numbering.
@@ -175,11 +186,11 @@ GimbalMasks = Mapping[str, int | None]
 
 DOCUMENT: GimbalMasks = {
     "focal": 4, "centre": 5, "rates": 6, "zoom": 7, "track": 8, "ranging": 9, "light": 10, "box": 11, "zoom_base": 13,
-    "fov_deg": None, "euler": None, "quat": None,
+    "fov_deg": None, "euler": None, "quat": None, "size_px": None,
 }  # fmt: skip
 SDK306: GimbalMasks = {
     "fov_deg": 6, "euler": 7, "quat": 8, "focal": 9, "centre": 10, "rates": 11, "zoom": 12, "zoom_base": 13,
-    "track": 14, "ranging": 15, "light": 16,
+    "track": 14, "ranging": 15, "light": 16, "size_px": None,
 }  # fmt: skip
 DOCUMENTED = "document"
 MASKS = {DOCUMENTED: DOCUMENT, "sdk306": SDK306}
@@ -197,6 +208,11 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks
         raise ValueError("zoom_base and track share otherParams[5]: send them in two commands")
     if order.pixel is not None and order.box is None:
         raise ValueError("pixel needs box")
+    width_px, height_px = order.size_px or (gimbal.width_px, gimbal.height_px)
+    if not (0 < width_px <= LARGEST_WORD and 0 < height_px <= LARGEST_WORD):
+        raise ValueError(f"an image of {width_px} x {height_px} px: expected 1 to {LARGEST_WORD} px a side")
+    if order.size_px is not None and gimbal.mode == RAW:
+        raise ValueError("raw images do not tell their size: request JPEG or PNG (SendProtocol[0] 1 or 3)")
     mask, other = 0, [0.0] * 16
     given = [(f.name, value) for f in fields(order) if (value := getattr(order, f.name)) is not None]
     for name, value in given:
@@ -217,14 +233,16 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: GimbalMasks
         euler=order.euler or gimbal.euler,
         quat=order.quat or gimbal.quat,
         fov_deg=gimbal.fov_deg if order.fov_deg is None else order.fov_deg,
+        width_px=width_px,
+        height_px=height_px,
     )
 
 
 def read_order(request: SensorRequest, before: SensorRequest, masks: GimbalMasks) -> GimbalOrder:
     """Return the command in a request with a mask.
 
-    Attitude and field of view are in every request; where they have no bit, only changes count: from `before`, the request that
-    created the gimbal, or carried the last command.
+    Attitude, field of view and size are in every request; where they have no bit, only changes count: from `before`, the request
+    that created the gimbal, or carried the last command.
     """
     decoded: dict[str, Any] = {}
     for name, bit in masks.items():
@@ -239,6 +257,8 @@ def read_order(request: SensorRequest, before: SensorRequest, masks: GimbalMasks
         changed = value != getattr(before, name) or name == attitude != former
         if changed if bit is None else (request.mask or 0) >> bit & 1:
             decoded[name] = value
+    if (size_px := (request.width_px, request.height_px)) != (before.width_px, before.height_px):
+        decoded["size_px"] = size_px
     return GimbalOrder(**decoded)
 
 
@@ -288,15 +308,17 @@ class GimbalClient(RequestSocket):
     ):
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port, group=GROUP)
-        self._masks = masks
+        self._masks, self._zoom = masks, dict.fromkeys(self.gimbals, 1.0)
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
-        """Send a command, with attitude and field of view of the last one. Raises ValueError where the numbering lacks it."""
+        """Send a command, with attitude, field of view and size of the last one. Raises ValueError for an impossible one."""
         before = self.gimbals[seq_id]
+        if order.zoom_by is not None:
+            order = replace(order, zoom=max(self._zoom[seq_id] * order.zoom_by, 1.0), zoom_by=None)
         request = gimbal_request(before, order, self._masks)
         self.send(request.encode())
-        kept = {name: getattr(request, name) for name in ("by_quat", "euler", "quat", "fov_deg")}
-        self.gimbals[seq_id] = replace(before, **kept)
+        self.gimbals[seq_id] = replace(request, mask=before.mask, other=before.other)
+        self._zoom[seq_id] = self._zoom[seq_id] if order.zoom is None else order.zoom
 
     def states(self) -> Iterator[GimbalState]:
         return (state for state, _, _ in self.messages(decode_state))

@@ -28,8 +28,9 @@ ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
 FLU_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
 EARTH, IMU_FRAME, NOWHERE = "world_enu", "imu_flu", np.zeros(3)
-SAME_STAMP_S = 1e-3  # s, of two odometries from whose poses a transform between their frames follows
+SAME_STAMP_NS = 1_000_000  # of two odometries from whose poses a transform between their frames follows
 RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
+SECOND_NS = 1_000_000_000
 CENTI = 100  # CameraCtrl and CameraStatus are in hundredths of a degree
 FOV_DEG = 0.01, 179.0  # deg, bounds of the field of view
 TO_GROUND, TO_AIRCRAFT = 0, 2  # CameraStatus.type
@@ -50,7 +51,7 @@ class RosMessages:
         """Create it; `names`: topics by TypeID, with {seq} for the SeqID; `ned`: odometry in NED and FRD, not ENU and FLU."""
         self._prefix, self._names, self._ned = prefix, names or {}, ned
         self._fov_deg = dict[int, float]()  # of gimbals, by SeqID
-        self._poses = dict[int, tuple[bool, float, Array, Array]]()  # by copter: whether of the world, t, p, R
+        self._poses = dict[int, tuple[bool, int, Array, Array]]()  # by copter: whether of the world, t_ns, p, R
 
     def topic(self, sensor: SensorRequest) -> str:
         default = "/rflysim/sensor{seq}/" + SENSORS[sensor.type_id].topic
@@ -65,26 +66,28 @@ class RosMessages:
 
     def sample(self, sample: Sample, start: float = 0.0) -> Iterator[Message]:
         """Yield the messages of a sample; `start` of the simulation, s since 1970, or 0 for stamps in simulation time."""
-        sensor, t, name = sample.sensor, start + sample.t, self.topic(sample.sensor)
+        sensor, name = sample.sensor, self.topic(sample.sensor)
+        t_ns = nanoseconds(start, sample.t)
         match sample.value:
             case np.ndarray() as image:
-                yield Message(name, "sensor_msgs/Image", self._image(image, sensor, t))
+                yield Message(name, "sensor_msgs/Image", self._image(image, sensor, t_ns))
                 about = f"{name.rpartition('/')[0]}/camera_info"
-                yield Message(about, "sensor_msgs/CameraInfo", self.camera_info(sensor, t))
+                size = replace(sensor, height_px=image.shape[0], width_px=image.shape[1])  # a gimbal's may change
+                yield Message(about, "sensor_msgs/CameraInfo", self.camera_info(size, t_ns))
             case Cloud() as cloud:
-                yield Message(name, "sensor_msgs/PointCloud2", self._cloud(cloud, sensor, t))
+                yield Message(name, "sensor_msgs/PointCloud2", self._cloud(cloud, sensor, t_ns))
                 kind = "global" if cloud.axes == WORLD else "local"
                 topic = f"{self._prefix}/rflysim/uav{cloud.copter or 1}/{kind}/odom"
-                yield Message(topic, "nav_msgs/Odometry", self.odometry(cloud, t))
-                if (moved := self.body_transform(cloud, t)) is not None:
+                yield Message(topic, "nav_msgs/Odometry", self.odometry(cloud, t_ns))
+                if (moved := self.body_transform(cloud, t_ns)) is not None:
                     yield transforms("/tf", moved)
             case Range(distance_m=distance):
                 yield Message(name, "std_msgs/Float32", {"data": distance})
 
-    def _image(self, image: np.ndarray, sensor: SensorRequest, t: float) -> RosMessage:
+    def _image(self, image: np.ndarray, sensor: SensorRequest, t_ns: int) -> RosMessage:
         kind = SENSORS[sensor.type_id]
         return {
-            "header": self._optical(sensor, t),
+            "header": self._optical(sensor, t_ns),
             "height": image.shape[0],
             "width": image.shape[1],
             "encoding": kind.encoding,
@@ -92,15 +95,15 @@ class RosMessages:
             "data": _octets(image.astype(image.dtype.newbyteorder("<"), copy=False)),
         }
 
-    def _optical(self, sensor: SensorRequest, t: float) -> RosMessage:
-        return header(t, self.frame(f"sensor{sensor.seq_id}_optical"))
+    def _optical(self, sensor: SensorRequest, t_ns: int) -> RosMessage:
+        return header(t_ns, self.frame(f"sensor{sensor.seq_id}_optical"))
 
-    def camera_info(self, sensor: SensorRequest, t: float) -> RosMessage:
+    def camera_info(self, sensor: SensorRequest, t_ns: int) -> RosMessage:
         now = replace(sensor, fov_deg=self._fov_deg.get(sensor.seq_id, sensor.fov_deg))
         fisheye, cx, cy = now.type_id == request.FISHEYE, now.width_px / 2, now.height_px / 2
         f = now.width_px / math.radians(now.fov_deg) if fisheye else pinhole(now).fx_px
         return {
-            "header": self._optical(sensor, t),
+            "header": self._optical(sensor, t_ns),
             "height": now.height_px,
             "width": now.width_px,
             "distortion_model": "equidistant" if fisheye else "plumb_bob",
@@ -110,7 +113,7 @@ class RosMessages:
             "p": [f, 0.0, cx, 0.0, 0.0, f, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
         }
 
-    def _cloud(self, cloud: Cloud, sensor: SensorRequest, t: float) -> RosMessage:
+    def _cloud(self, cloud: Cloud, sensor: SensorRequest, t_ns: int) -> RosMessage:
         """Return a cloud with its points in their original axes: those of the sensor, or world NED (type 21)."""
         names, columns = ["x", "y", "z"], [cloud.points]
         if cloud.segments is not None:
@@ -119,7 +122,7 @@ class RosMessages:
         data, step = np.hstack(columns).astype("<f4"), 4 * len(names)
         world = SENSORS[sensor.type_id].axes == "ned"
         return {
-            "header": header(t, "world_ned" if world else self.frame(f"sensor{sensor.seq_id}_flu")),
+            "header": header(t_ns, "world_ned" if world else self.frame(f"sensor{sensor.seq_id}_flu")),
             "height": 1,
             "width": len(data),
             "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
@@ -129,7 +132,7 @@ class RosMessages:
             "is_dense": bool(np.isfinite(data).all()),
         }
 
-    def odometry(self, cloud: Cloud, t: float) -> RosMessage:
+    def odometry(self, cloud: Cloud, t_ns: int) -> RosMessage:
         """Return nav_msgs/Odometry of the pose in a cloud. Its twist, not transmitted, is 0; covariances begin with -1."""
         copter, (p, R) = cloud.copter or 1, _pose_enu(cloud)
         origin, axes = EARTH if cloud.axes == WORLD else self.frame(f"uav{copter}_local_enu"), "flu"
@@ -137,7 +140,7 @@ class RosMessages:
             p, R = ENU_FROM_NED @ p, ENU_FROM_NED @ R @ FRD_FROM_FLU
             origin, axes = origin.replace("_enu", "_ned"), "frd"
         return {
-            "header": header(t, origin),
+            "header": header(t_ns, origin),
             "child_frame_id": self.frame(f"uav{copter}_{axes}"),
             "pose": {
                 "pose": {"position": _xyz(p.tolist()), "orientation": _quaternion(from_matrix(R))},
@@ -146,50 +149,50 @@ class RosMessages:
             "twist": {"covariance": _unknown(36)},
         }
 
-    def body_transform(self, cloud: Cloud, t: float) -> RosMessage | None:
-        """Return the transform that a cloud stamped t (s) tells, of its vehicle's body or local frame; None if it tells none."""
+    def body_transform(self, cloud: Cloud, t_ns: int) -> RosMessage | None:
+        """Return the transform that a cloud stamped t_ns tells, of its vehicle's body or local frame; None if it tells none."""
         world, copter, (p, R) = cloud.axes == WORLD, cloud.copter or 1, _pose_enu(cloud)
         local, body = self.frame(f"uav{copter}_local_enu"), self.frame(f"uav{copter}_flu")
-        of_world, t_known, p_known, R_known = self._poses.get(copter, (world, t, p, R))
+        of_world, known_ns, p_known, R_known = self._poses.get(copter, (world, t_ns, p, R))
         if world == of_world:
-            self._poses[copter] = world, t, p, R
-            return transform(t, EARTH if world else local, body, p, R)
-        if abs(t - t_known) > SAME_STAMP_S:
+            self._poses[copter] = world, t_ns, p, R
+            return transform(t_ns, EARTH if world else local, body, p, R)
+        if abs(t_ns - known_ns) > SAME_STAMP_NS:
             return None
         if not world:
             p, R, p_known, R_known = p_known, R_known, p, R
-        return transform(t, EARTH, local, p - R @ R_known.T @ p_known, R @ R_known.T)
+        return transform(t_ns, EARTH, local, p - R @ R_known.T @ p_known, R @ R_known.T)
 
-    def mount_transform(self, sensor: SensorRequest, t: float = 0.0) -> RosMessage | None:
+    def mount_transform(self, sensor: SensorRequest, t_ns: int = 0) -> RosMessage | None:
         """Return the transform of a sensor; None where its attitude is fixed to the earth, and so none of its carrier's."""
         if sensor.mount_type == request.EARTH_FIXED:
             return None
         carrier = self.frame(f"{'sensor' if sensor.mount_type == request.ON_SENSOR else 'uav'}{sensor.copter}_flu")
         parent, axes = (EARTH, ENU_FROM_NED) if sensor.mount_type == request.ON_GROUND else (carrier, FRD_FROM_FLU)
         p, R = np.array(sensor.position_m), matrix(from_euler(*map(math.radians, mount_deg(sensor))))
-        return transform(t, parent, self.frame(f"sensor{sensor.seq_id}_flu"), axes @ p, axes @ R @ FRD_FROM_FLU)
+        return transform(t_ns, parent, self.frame(f"sensor{sensor.seq_id}_flu"), axes @ p, axes @ R @ FRD_FROM_FLU)
 
     def fixed(self, sensors: Iterable[SensorRequest], copter: int) -> Message:
         """Return the transforms that never change: mounts but those of gimbals, optical axes, NED and FRD, and a copter's IMU."""
-        found = [transform(0.0, EARTH, "world_ned", NOWHERE, ENU_FROM_NED)]
-        found.append(transform(0.0, self.frame(f"uav{copter}_flu"), self.frame(IMU_FRAME), NOWHERE, np.eye(3)))
+        found = [transform(0, EARTH, "world_ned", NOWHERE, ENU_FROM_NED)]
+        found.append(transform(0, self.frame(f"uav{copter}_flu"), self.frame(IMU_FRAME), NOWHERE, np.eye(3)))
         for sensor in sensors:
             mounted = self.mount_transform(sensor) if sensor.type_id != request.GIMBAL else None
             found += [mounted] if mounted is not None else []
             name = self.frame(f"sensor{sensor.seq_id}_")
             if SENSORS[sensor.type_id].encoding:
-                found.append(transform(0.0, f"{name}flu", f"{name}optical", NOWHERE, FLU_FROM_OPTICAL))
+                found.append(transform(0, f"{name}flu", f"{name}optical", NOWHERE, FLU_FROM_OPTICAL))
         carriers = {one.copter for one in sensors if one.mount_type not in (request.ON_GROUND, request.ON_SENSOR)}
         for number in sorted({copter, *carriers}):
             name = self.frame(f"uav{number}_")
-            found.append(transform(0.0, f"{name}local_enu", f"{name}local_ned", NOWHERE, ENU_FROM_NED))
-            found.append(transform(0.0, f"{name}flu", f"{name}frd", NOWHERE, FRD_FROM_FLU))
+            found.append(transform(0, f"{name}local_enu", f"{name}local_ned", NOWHERE, ENU_FROM_NED))
+            found.append(transform(0, f"{name}flu", f"{name}frd", NOWHERE, FRD_FROM_FLU))
         return transforms("/tf_static", *found)
 
     def imu(self, sample: ImuSample, start: float = 0.0) -> Message:
         variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
         values = {
-            "header": header(start + sample.t, self.frame(IMU_FRAME)),
+            "header": header(nanoseconds(start, sample.t), self.frame(IMU_FRAME)),
             "orientation": _quaternion(np.array([1.0, 0.0, 0.0, 0.0])),
             "orientation_covariance": _unknown(9),
             "angular_velocity": _xyz(flu(sample.gyro)),
@@ -199,27 +202,34 @@ class RosMessages:
         return Message(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
     def gimbal(
-        self, state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, package: str
+        self, state: GimbalState, t_ns: int, gimbal: SensorRequest, health: StreamHealth, package: str
     ) -> Iterator[Message]:
         """Yield CameraStatus of `package`, from the state, the gimbal's request and its frames, and the gimbal's transform."""
         if 0.0 < state.fov_deg < 180.0:
             self._fov_deg[state.seq_id] = state.fov_deg
-        status = {"header": self._optical(gimbal, t)} | _camera_status(state, gimbal, health)
+        status = {"header": self._optical(gimbal, t_ns)} | _camera_status(state, gimbal, health)
         yield Message(self.gimbal_topic(gimbal, "status"), f"{package}/CameraStatus", status)
-        if (turned := self.mount_transform(replace(gimbal, euler=state.euler, by_quat=0.0), t)) is not None:
+        if (turned := self.mount_transform(replace(gimbal, euler=state.euler, by_quat=0.0), t_ns)) is not None:
             yield transforms("/tf", turned)
 
 
-def header(t: float, frame_id: str) -> RosMessage:
-    """Return std_msgs/Header at t, s; stamps beyond 32 bit are clipped."""
-    sec, nanosec = divmod(round(min(max(t, -INT32_MAX), INT32_MAX) * 1e9), 1_000_000_000)
+def nanoseconds(start: float, t: float = 0.0) -> int:
+    """Return the time t (s) after a start, s since 1970 to the microsecond. Their sum as a float would be rounded to 0.2 us."""
+    far = float(INT32_MAX)
+    return round(min(max(start, -far), far) * 1e6) * 1000 + round(min(max(t, -far), far) * SECOND_NS)
+
+
+def header(t_ns: int, frame_id: str) -> RosMessage:
+    """Return std_msgs/Header; stamps beyond 32 bit are clipped."""
+    most = INT32_MAX * SECOND_NS
+    sec, nanosec = divmod(min(max(t_ns, -most), most), SECOND_NS)
     return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
 
 
-def transform(t: float, parent: str, child: str, p: Array, R: Array) -> RosMessage:
+def transform(t_ns: int, parent: str, child: str, p: Array, R: Array) -> RosMessage:
     """Return geometry_msgs/TransformStamped of a child at p (3,) m, whose axes R (3, 3) turns into the parent's."""
     return {
-        "header": header(t, parent),
+        "header": header(t_ns, parent),
         "child_frame_id": child,
         "transform": {"translation": _xyz(p.tolist()), "rotation": _quaternion(from_matrix(R))},
     }
@@ -235,23 +245,22 @@ def _pose_enu(cloud: Cloud) -> tuple[Array, Array]:
 
 
 def gimbal_order(ctrl: RosMessage) -> GimbalOrder:
-    """Return the command of a CameraCtrl, in hundredths of a degree. Raises ValueError for what one command cannot carry."""
+    """Return the command of a CameraCtrl, in hundredths of a degree."""
     kind, others = ctrl["ctrl_type"], [*ctrl.get("others", ()), *[0] * 5][:5]
-    if kind & RESOLUTION:
-        raise ValueError("the resolution of a gimbal cannot be changed")
     multiply = ctrl.get("optics_multiply", 0)
-    if kind & ZOOM and abs(multiply) >= WHOLE_ZOOM:
-        raise ValueError("a relative zoom is not supported: command the absolute value")
+    by = 0.0 if not kind & ZOOM or abs(multiply) < WHOLE_ZOOM else 2.0 if multiply > 0 else 0.5
     centre, yaw_way, yaw_rate, pitch_way, pitch_rate = others
     pitch, yaw = (way * math.radians(rate / CENTI) for way, rate in ((pitch_way, pitch_rate), (yaw_way, yaw_rate)))
     euler = ctrl.get("roll", 0) / CENTI, ctrl.get("pitch", 0) / CENTI, ctrl.get("yaw", 0) / CENTI
     return GimbalOrder(
         centre=True if centre else None,
         rates=(pitch, yaw) if yaw_way or pitch_way else None,
-        zoom=float(multiply) if kind & ZOOM else None,
+        zoom=float(multiply) if kind & ZOOM and not by else None,
+        zoom_by=by or None,
         zoom_base=float(ctrl["base_optics"]) if kind & ZOOM and ctrl.get("base_optics") else None,
         fov_deg=ctrl["fov"] / CENTI if kind & FOV else None,
         euler=euler if kind & ATTITUDE else None,
+        size_px=(ctrl["width"], ctrl["height"]) if kind & RESOLUTION else None,
     )
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gate_racer.common.images import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 from gate_racer.link.packed import Packed
 from gate_racer.link.reassembly import RESTART_S, Chunk, MalformedError, Reassembler
-from gate_racer.link.rflysim.request import DEPTH_CLOUD, JPEG, LAST_COPTER, PNG, RAW, SENSORS, SensorRequest
+from gate_racer.link.rflysim.request import DEPTH_CLOUD, GIMBAL, JPEG, LAST_COPTER, PNG, RAW, SENSORS, SensorRequest
 from gate_racer.link.sockets import Address
 from gate_racer.vehicle.rotation import Vector
 
@@ -90,6 +90,8 @@ def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
 
 def _require_size(payload: bytes, sensor: SensorRequest) -> tuple[int, int]:
     size, wanted = image_size(payload), (sensor.width_px, sensor.height_px)
+    if size is not None and sensor.type_id == GIMBAL:  # commands change its size
+        return size
     if size != wanted:
         found = f"an image of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are not an image"
         raise MalformedError(f"{found}, Config.json states {wanted[0]} x {wanted[1]} px")

@@ -33,7 +33,7 @@ LEAST_LONGEST_PX = 7.0  # longest side of an opening below which it is neither w
 LEAST_SHORTEST_PX = 4.0  # ... and shortest one
 
 
-def draw_sample(photograph: Photograph, rng: np.random.Generator) -> tuple[Image, Float32, *tuple[Float32, ...]]:
+def draw_sample(photograph: Photograph, rng: np.random.Generator) -> tuple[Image | Float32, ...]:
     """Return a random view: an image (3, h, w) BGR, peaks (1, h / 2, w / 2) at visible corners, and each `head_target`."""
     height, width = photograph.image.shape[:2]
     H = _view(width, height, photograph.corners_px, rng)

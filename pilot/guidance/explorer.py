@@ -14,7 +14,6 @@ Weave: a sideways oscillation in front of a gate gives a map its metric scale. A
 to a percent; a level vehicle that banks by phi accelerates by g tan(phi), without a sensor's scale factor.
 """
 
-import enum
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
@@ -22,6 +21,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from gate_racer.common.errors import UserError
+from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import Landmark, Mapper, State
 from gate_racer.estimation.localisation import Localised
 from gate_racer.link.messages import Imu, RaceStatus, Telemetry
@@ -296,7 +296,7 @@ STEP_M = 5.0  # m onwards between searches
 ROOM_M, ROOF_M = 12.0, 10.0  # m around the pad and above it for manoeuvres, where the bounds are unknown
 
 
-class ExplorerStage(enum.StrEnum):
+class ExplorerStage(StrEnum):
     TAKE_OFF = "take off"
     SEARCH = "search"
     EXCITE = "excite"

@@ -20,13 +20,13 @@ A ball is not seen: instead of the last three, the places about it are visited u
 Positions are in the frame of the plan, in which the gate has its planned position, whatever its offset from the map.
 """
 
-import enum
 import math
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
 from gate_racer.mpc.control import Control
@@ -126,7 +126,7 @@ class StatusWatch:
         return max(*highs, 0.0) + period_s + SLACK_S
 
 
-class RecoveryStage(enum.StrEnum):
+class RecoveryStage(StrEnum):
     STOP = "stop"
     SEARCH = "search"
     RETURN = "return"

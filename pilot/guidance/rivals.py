@@ -15,7 +15,6 @@ ahead within the horizon and apart all along: side by side where there is room, 
 aborted while braking suffices to be behind at the next opening; later it is completed.
 """
 
-import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
 from gate_racer.estimation.rivals import RivalEstimate, RivalTracker
 from gate_racer.mpc import avoidance
@@ -283,7 +283,7 @@ BELIEVED_S = 0.5  # s for which a measured acceleration is extrapolated; then th
 PACES = 0.1  # -, standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 
 
-class Known(enum.StrEnum):
+class Known(StrEnum):
     """Information about rivals that a pilot has."""
 
     UNKNOWN = "unknown"  # nothing

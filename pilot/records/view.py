@@ -134,22 +134,16 @@ def _serve(
 ) -> None:
     ignore_signals()
     try:
-        import foxglove
-        from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
-        from foxglove.messages import CompressedImage, Timestamp
-    except ImportError:
-        pipe.send(UserError("--view: needs Foxglove's SDK: pip install foxglove-sdk"))
+        foxglove, server, port = guarded_server("run-mpc", address)
+    except UserError as error:
+        pipe.send(error)
         return
-    try:
-        server_host = _random_loopback()
-        server = foxglove.start_server(name="run-mpc", host=server_host, port=0)
-        guard = OriginGuard(address, (server_host, server.port))
-    except Exception as error:  # the SDK has no exception class of its own
-        pipe.send(UserError(f"--view {address[0]}:{address[1]}: cannot be served ({error})"))
-        return
+    from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
+    from foxglove.messages import CompressedImage, Timestamp
+
     channels = {name: foxglove.Channel(f"/{name}", schema=schema) for name, schema in schemas.items()}
     camera, scene = CompressedImageChannel("/camera"), SceneUpdateChannel("/scene")
-    pipe.send(guard.port)
+    pipe.send(port)
     path: list[list[float]] = []
     drawn = -SCENE_S
     with contextlib.suppress(EOFError, OSError):
@@ -168,6 +162,23 @@ def _serve(
                 drawn = time.monotonic()
                 scene.log(_scene([*lines, ("flown", (0.1, 0.6, 1.0), path)]))
     server.stop()
+
+
+def guarded_server(name: str, address: Address) -> tuple[Any, Any, int]:
+    """Start Foxglove's server behind an `OriginGuard` at an address. Returns the SDK's module, the server, and the guard's port.
+
+    Raises UserError: the address is unavailable, or Foxglove's SDK not installed.
+    """
+    try:
+        import foxglove
+    except ImportError:
+        raise UserError("--view: needs Foxglove's SDK: pip install foxglove-sdk") from None
+    try:
+        host = _random_loopback()
+        server = foxglove.start_server(name=name, host=host, port=0)
+        return foxglove, server, OriginGuard(address, (host, server.port)).port
+    except Exception as error:  # the SDK has no exception class of its own
+        raise UserError(f"--view {address[0]}:{address[1]}: cannot be served ({error})") from None
 
 
 def _random_loopback() -> str:

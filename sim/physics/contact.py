@@ -5,13 +5,13 @@ last entry into a slab and the first exit from one. Collisions by Newton's law o
 across it, at one point of contact (Mirtich and Canny, "Impulse-based simulation of rigid bodies", 1995).
 """
 
-import enum
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from gate_racer.common.strenum import StrEnum
 from gate_racer.sim.physics.jit import njit
 from gate_racer.tracks.track import Track, gate_solids, of_obstacle
 from gate_racer.vehicle.rotation import Array, conjugate, matrix, rotate
@@ -23,7 +23,7 @@ TOLERANCE_M = 2e-3  # m, gap between the closest points below which two boxes ar
 SIGNS = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])  # of the corners of a box
 
 
-class ColliderKind(enum.StrEnum):
+class ColliderKind(StrEnum):
     BOUNDS = "bounds"
     GATE = "gate"
     OBSTACLE = "obstacle"

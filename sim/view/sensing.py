@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim import request as kinds
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.request import EARTH_FIXED, IDENTITY, ON_GROUND, SensorRequest, mount_deg, pinhole
+from gate_racer.link.rflysim.request import (
+    EARTH_FIXED,
+    IDENTITY,
+    ON_GROUND,
+    ON_SENSOR,
+    SensorRequest,
+    mount_deg,
+    pinhole,
+)
 from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast
@@ -117,6 +125,10 @@ class Sense(ABC):
     def payload(self, exposure: Exposure) -> bytes:
         """Return the payload of the frame of an exposure."""
 
+    def pose(self, exposure: Exposure) -> Exposure:
+        """Return the exposure with the sensor's pose and motion in place of its carrier's."""
+        return self._mount.seen(exposure)
+
     def close(self) -> None:
         """Release the sensor's resources, where it has any."""
         return
@@ -133,7 +145,7 @@ class Rangefinder(Sense):
     """Rangefinder: one ray along the x axis of the mount; without a hit the distance is the maximum range."""
 
     def payload(self, exposure: Exposure) -> bytes:
-        at, request = self._mount.seen(exposure), self._request
+        at, request = self.pose(exposure), self._request
         reach, hit, box = self._ahead(at, request.other[0] or RANGE_M)
         places = hit, hit if box == NOTHING else self._around.solids.centre[box]
         return Range(reach, request.copter, as_vector(at.p_wb), mount_deg(request), *map(as_vector, places)).encode()
@@ -154,7 +166,7 @@ class Scanner(Sense):
             raise UserError(f"sensor {request.seq_id}: DataWidth x DataHeight: {count} rays, expected 1 to {MOST_RAYS}")
 
     def payload(self, exposure: Exposure) -> bytes:
-        request, at = self._request, self._mount.seen(exposure)
+        request, at = self._request, self.pose(exposure)
         rays = self._rays if len(self._rays) else _lidar_rays(request, exposure.id)
         R_ws = matrix(at.q_wb)
         distance, box = cast(self._around.solids, at.p_wb, rays @ R_ws.T, self._range_m)
@@ -205,7 +217,7 @@ class Segmenter(Sense):
         self._rays, self._colours = _pixel_rays(request, 1), around.colours()
 
     def payload(self, exposure: Exposure) -> bytes:
-        at, solids = self._mount.seen(exposure), self._around.solids
+        at, solids = self.pose(exposure), self._around.solids
         _, box = cast(solids, at.p_wb, self._rays @ matrix(at.q_wb).T, SEEN_M)
         thing = np.where(box == NOTHING, self._around.things, solids.thing[box])
         image = self._colours[thing].reshape(self._request.height_px, self._request.width_px, 3)
@@ -240,7 +252,7 @@ class DrawnCamera(Sense):
         return RenderedCamera(self._around.track, pinhole(of), self._around.style, self._around.seed)
 
     def payload(self, exposure: Exposure) -> bytes:
-        at = self._mount.seen(exposure)
+        at = self.pose(exposure)
         image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
         return encode_payload(in_light(image, self._light), self._request.mode, self._quality)
 
@@ -272,7 +284,7 @@ class Fisheye(DrawnCamera):
                 self._faces.append((q_sf, here, at[..., 0], at[..., 1]))
 
     def payload(self, exposure: Exposure) -> bytes:
-        at = self._mount.seen(exposure)
+        at = self.pose(exposure)
         image = np.zeros((self._request.height_px, self._request.width_px, 3), np.uint8)
         for q_sf, here, u, v in self._faces:
             drawn = self._camera.image(at.p_wb, product(at.q_wb, q_sf), at.t)
@@ -310,7 +322,11 @@ class Gimbal(DrawnCamera):
         fov_deg = self._fov_deg if order.fov_deg is None else order.fov_deg
         if not (0 <= light < len(LIGHTS) and zoom >= 0 and 0 < fov_deg < 180):
             raise UserError(f"light {light}, zoom {zoom:g}, view {fov_deg:g} deg: expected 0 to 2, 0 or more, 0 to 180")
-        before = self._seen_deg
+        size_px = order.size_px or (self._request.width_px, self._request.height_px)
+        if max(size_px) > MOST_SIDE_PX:
+            raise UserError(f"an image of {size_px[0]} x {size_px[1]} px: at most {MOST_SIDE_PX} px a side")
+        before = self._seen_deg, self._request.width_px, self._request.height_px
+        self._request = replace(self._request, width_px=size_px[0], height_px=size_px[1])
         self._fov_deg = fov_deg
         self._zoom = max(order.zoom, 1.0) if order.zoom is not None else self._zoom
         self._focal = self._focal if order.focal is None else order.focal
@@ -323,14 +339,17 @@ class Gimbal(DrawnCamera):
             self._euler = [math.remainder(angle, 360.0) for angle in order.euler]
         self._ranging = self._ranging if order.ranging is None else order.ranging
         self._light = self._light if order.light is None else LIGHTS[order.light]
-        if self._seen_deg != before:
+        if (self._seen_deg, *size_px) != before:
             self._camera.close()
             self._camera = self._open(replace(self._request, fov_deg=self._seen_deg))
 
     def payload(self, exposure: Exposure) -> bytes:
         self._turn(exposure.t)
-        self._mount = mount_of(replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY))
         return super().payload(exposure)
+
+    def pose(self, exposure: Exposure) -> Exposure:
+        self._mount = mount_of(replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY))
+        return super().pose(exposure)
 
     def state(self, exposure: Exposure) -> GimbalState:
         camera, roll_pitch_yaw = self._camera.camera, (self._euler[0], self._euler[PITCH], self._euler[YAW])
@@ -338,7 +357,7 @@ class Gimbal(DrawnCamera):
         return GimbalState(
             self._request.seq_id, self._request.copter, roll_pitch_yaw, tuple(q), self._seen_deg, self._focal, self._rates,
             camera.fx_px, camera.fy_px, camera.width_px, camera.height_px,
-            self._ahead(self._mount.seen(exposure), self._request.other[5] or RANGE_M)[0] if self._ranging else 0.0,
+            self._ahead(self.pose(exposure), self._request.other[5] or RANGE_M)[0] if self._ranging else 0.0,
         )  # fmt: skip
 
     def _turn(self, t: float) -> None:
@@ -370,8 +389,8 @@ SENSES: dict[int, Callable[[SensorRequest, Surroundings], Sense]] = {
 def open_sense(request: SensorRequest, around: Surroundings) -> Sense:
     """Open the sensor that a valid request describes. Raises UserError if the size or mount is not supported."""
     where = f"sensor {request.seq_id}"
-    if request.mount_type > EARTH_FIXED:
-        raise UserError(f"{where}: TargetMountType {request.mount_type}: sensors are on the vehicle or the ground only")
+    if request.mount_type > ON_SENSOR:
+        raise UserError(f"{where}: TargetMountType {request.mount_type}: must be 0 to {ON_SENSOR}")
     if max(request.width_px, request.height_px) > MOST_SIDE_PX:
         raise UserError(f"{where}: {request.width_px} x {request.height_px} px: at most {MOST_SIDE_PX} px a side")
     return SENSES[request.type_id](request, around)

@@ -148,6 +148,7 @@ class Sensor:
     target: Address
     requested: float  # s, time of the last request of its client
     sent: int  # frames
+    carrier: "Sensor | None" = None  # sensor that it is mounted on
 
     def datagrams(self, exposure: Exposure, epoch_s: float) -> list[tuple[bytes, Address]]:
         """Return the datagrams of an exposure if the sensor is due. `epoch_s`: the frames' clock at simulator time 0, s."""
@@ -155,7 +156,8 @@ class Sensor:
             return []
         number = (self.sent + 0x80000000) % 0x100000000 - 0x80000000
         self.sent += 1
-        payload = Payload(epoch_s + exposure.stamp, number, self.sense.payload(exposure))
+        at = exposure if self.carrier is None else self.carrier.sense.pose(exposure)
+        payload = Payload(epoch_s + exposure.stamp, number, self.sense.payload(at))
         chunk = min(max(self.request.send[6], LEAST_CHUNK), MOST_CHUNK) if self.request.send[6] else CHUNK_BYTES
         sent = [(datagram, self.target) for datagram in fragments(payload, chunk)]
         if isinstance(self.sense, Gimbal):
@@ -257,12 +259,22 @@ class RflySimOutlet(RequestPort):
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"{where}: at most {MOST_SENSORS} sensors are possible")
+        carrier = self._carrier(request, sender) if request.mount_type == ON_SENSOR else None
         sense = open_sense(request, self._around)
         if known is not None:
             self._drop(known)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
         sent = known.sent if known is not None else 0  # frame numbers continue, or the client would discard them as old
-        self._sensors[target] = Sensor(request, request, sense, beat, sender, target, self._clock(), sent)
+        self._sensors[target] = Sensor(request, request, sense, beat, sender, target, self._clock(), sent, carrier)
+
+    def _carrier(self, request: SensorRequest, client: Address) -> Sensor:
+        """Return the sensor of the client's host that another one is mounted on, itself not on a sensor. Raises UserError."""
+        for sensor in self._sensors.values():
+            if (sensor.client[0], sensor.request.seq_id, sensor.carrier) == (client[0], request.copter, None):
+                return sensor
+        raise UserError(
+            f"sensor {request.seq_id}: mounted on sensor {request.copter}, which has to be requested before"
+        )
 
     def _order(self, request: SensorRequest) -> None:
         """Forward a command to every gimbal with its SeqID. Raises UserError where it cannot be executed."""

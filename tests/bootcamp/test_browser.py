@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,8 @@ from gate_racer.common.errors import UserError
 
 
 @pytest.fixture
-def view():
-    made = BrowserView("127.0.0.1:0", "a <b> flight")
+def view(tmp_path):
+    made = BrowserView("127.0.0.1:0", tmp_path / "a <b> flight.webm")
     yield made
     made.close()
 
@@ -65,6 +66,22 @@ def test_a_flight_waits_for_its_page_and_is_repeated_until_it_is_closed(view, mo
     assert not playing.is_alive()
 
 
+def test_the_film_of_a_flight_is_had_from_the_page_once_it_is_complete(view, tmp_path):
+    def offered():
+        with urllib.request.urlopen(view.url + "live", timeout=10) as answer:
+            return answer.headers["Film"]
+
+    view.show(b"frame")
+    (tmp_path / "a <b> flight.webm").write_bytes(b"film")
+    assert offered() == "0"
+    with pytest.raises(urllib.error.HTTPError):
+        asked(view, "film")
+    threading.Thread(target=view.play, args=(0.01,), daemon=True).start()
+    while offered() == "0":
+        pass
+    assert asked(view, "film") == b"film"
+
+
 def test_an_address_that_is_taken_is_told_in_one_line(view):
     with pytest.raises(UserError, match=r"--browser 127.0.0.1:\d+: cannot be served there"):
-        BrowserView(view.url[7:-1], "second")
+        BrowserView(view.url[7:-1], Path("second.webm"))

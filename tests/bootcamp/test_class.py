@@ -90,6 +90,16 @@ def test_every_program_of_a_class_gets_its_row_and_leaves_nothing(tmp_path, capf
     assert "Content-Security-Policy" in page and "landed 10 m from the waypoint" in page
 
 
+def test_classes_of_one_name_have_a_table_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for school in ("a", "b"):
+        Path(school, "class").mkdir(parents=True)
+        Path(school, "class", "one.py").write_text(HEAD + FLIES)
+        words = ["grade", f"{school}/class", "--grade", "1", "--set", "world.drone=kinematic"]
+        assert run(parser().parse_args(words)) == 0
+    assert {path.stem for path in Path("logs").glob("*.csv")} == {"grades-a-class", "grades-b-class"}
+
+
 def test_a_class_that_was_graded_is_not_flown_again_unless_it_changes(tmp_path, capsys):
     folder, logs = tmp_path / "class", tmp_path / "logs"
     folder.mkdir()

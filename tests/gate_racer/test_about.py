@@ -108,7 +108,11 @@ def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, caps
         assert answers.run(about.parser().parse_args(["examples"])) == 0 and told in capsys.readouterr().out
         (tmp_path / "examples/waypoint.py").write_text("mine")
     here, source = tmp_path / "examples", ROOT / "examples"
-    files = [path.relative_to(source) for kind in ("*.py", "*.json") for path in source.rglob(kind)]
+    files = [
+        path.relative_to(source)
+        for kind in ("*.py", "*.json", "ros/*/*.*", "ros/*/msg/*")
+        for path in source.rglob(kind)
+    ]
     assert sorted(path.relative_to(here) for path in here.rglob("*.*")) == sorted(files)
     assert (here / "waypoint.py").read_text() == "mine"
     assert (here / "lessons/1_hear.py").read_text() == (source / "lessons/1_hear.py").read_text()

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rosbags.interfaces import Nodetype
-from rosbags.typesys import Stores, get_typestore
+from rosbags.typesys import Stores
 
 from gate_racer.link.profile import load_profile
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim import desk, ros
+from gate_racer.link.rflysim import cdr, desk, ros
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, gimbal_request
 from gate_racer.link.rflysim.request import decode_request, pinhole
 from gate_racer.link.rflysim.ros import RosMessages
@@ -26,7 +25,7 @@ from tests.sim.rflysim_requests import at
 
 
 def status_of(state, t, gimbal, health, prefix=""):
-    return next(iter(RosMessages(prefix).gimbal(state, t, gimbal, health, "rflysim_ros_pkg"))).values
+    return next(iter(RosMessages(prefix).gimbal(state, ros.nanoseconds(t), gimbal, health, "rflysim_ros_pkg"))).values
 
 
 def said_of(value, sensor, start=0.0, prefix=""):
@@ -41,8 +40,11 @@ def test_a_command_keeps_the_attitude_and_field_of_view_of_those_before_it():
         before = sensor(9)
         client.order(before.seq_id, GimbalOrder(euler=(0.0, -20.0, 30.0), fov_deg=30.0))
         client.order(before.seq_id, GimbalOrder(zoom=2.0))
-        first, second = (decode_request(server.recv(200)) for _ in range(2))
+        for by in (2.0, 0.5, 0.5, 0.5):
+            client.order(before.seq_id, GimbalOrder(zoom_by=by))
+        first, second, *zooms = (decode_request(server.recv(200)) for _ in range(6))
         client.close()
+    assert [desk.read_order(one, second, DOCUMENT).zoom for one in zooms] == [4.0, 2.0, 1.0, 1.0]
     assert (second.euler, second.fov_deg) == (first.euler, first.fov_deg) == ((0.0, -20.0, 30.0), 30.0)
     assert desk.read_order(second, first, DOCUMENT) == GimbalOrder(zoom=2.0)
 
@@ -63,11 +65,17 @@ def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
         (GimbalOrder(zoom_base=30.0, track=2), DOCUMENT, "otherParams"),
         (GimbalOrder(box=1), SDK306, "no bit for box"),
         (GimbalOrder(pixel=(1.0, 1.0)), DOCUMENT, "needs box"),
+        (GimbalOrder(size_px=(0, 240)), DOCUMENT, "0 x 240 px: expected 1 to 65535"),
     ],
 )
 def test_orders_that_contradict_each_other_are_refused(order, masks, words):
     with pytest.raises(ValueError, match=words):
         gimbal_request(sensor(9), order, masks)
+
+
+def test_raw_images_of_which_nothing_tells_the_size_keep_it():
+    with pytest.raises(ValueError, match="do not tell their size"):
+        gimbal_request(sensor(9, mode=2), GimbalOrder(size_px=(320, 240)), DOCUMENT)
 
 
 ROWS = (
@@ -96,6 +104,10 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
     order = ros.gimbal_order(CTRL)
     assert order.fov_deg == 60.0 and order.euler == (0.0, -30.0, 45.0) and order.centre is None
     assert order.rates == pytest.approx((math.pi, -math.pi / 2))
+    whole = {"optics_multiply": 2**31 - 1}, {"optics_multiply": -(2**31)}, {"optics_multiply": 3}
+    zooms = [ros.gimbal_order({"ctrl_type": 8, **zoom}) for zoom in whole]
+    assert zooms == [GimbalOrder(zoom_by=2.0), GimbalOrder(zoom_by=0.5), GimbalOrder(zoom=3.0)]
+    assert ros.gimbal_order({"ctrl_type": 1, "width": 320, "height": 240}) == GimbalOrder(size_px=(320, 240))
     assert ros.box_order({"ctrl_id": 1, "pixel_pos": [3, 4]}) == GimbalOrder(box=2, pixel=(3.0, 4.0))
     values = (18.0, math.pi, 0.0, 640.0, 640.0, 1280.0, 720.0, 37.5, *[0.0] * 8)
     state = desk.decode_state(replace(sensor(9), mask=0, other=values, check_sum=12346).encode())
@@ -117,7 +129,7 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
 
 
 def test_the_package_of_messages_has_the_fields_that_are_filled():
-    folder = ROOT / "tools/ros/rflysim_ros_pkg"
+    folder = ROOT / "examples/ros/rflysim_ros_pkg"
 
     def defined(name):
         lines = (folder / f"msg/{name}.msg").read_text().splitlines()
@@ -160,7 +172,7 @@ def test_values_out_of_a_messages_range_are_clipped():
     assert all(abs(rate) < 2**31 for rate in status["others"])
     assert status["header"]["stamp"] == {"sec": 2**31 - 1, "nanosec": 0}
     for t in (-1e300, -1.25):
-        stamp = ros.header(t, "")["stamp"]
+        stamp = ros.header(ros.nanoseconds(t), "")["stamp"]
         assert stamp["sec"] >= -(2**31) and 0 <= stamp["nanosec"] < 10**9
 
 
@@ -204,14 +216,14 @@ def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
 def test_odometry_and_imu_stand_in_ros_axes():
     """North and nose are +y and +x of the body; down is -z."""
     cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD)
-    pose = RosMessages().odometry(cloud, 1.0)
+    pose = RosMessages().odometry(cloud, 1_000_000_000)
     topics = [one.topic for one in RosMessages("/a").sample(Sample(sensor(23), 0.0, 1, cloud))]
     assert pose["pose"]["pose"]["position"] == {"x": 1.0, "y": 3.0, "z": 2.0}
     q = pose["pose"]["pose"]["orientation"]
     assert (abs(q["w"]), abs(q["z"]), q["x"], q["y"]) == pytest.approx((math.sqrt(0.5), math.sqrt(0.5), 0, 0))
     assert pose["header"]["frame_id"] == "world_enu" and pose["child_frame_id"] == "uav2_flu"
     assert pose["twist"]["covariance"][0] == -1 and "/a/rflysim/uav2/global/odom" in topics
-    q = RosMessages(ned=True).odometry(cloud, 1.0)["pose"]["pose"]["orientation"]
+    q = RosMessages(ned=True).odometry(cloud, 1_000_000_000)["pose"]["pose"]["orientation"]
     assert q == {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0}
     rest = RosMessages().imu(desk.ImuSample(1, 0.0, (0.0, 0.0, -9.81), (0.1, 0.2, 0.3))).values
     assert rest["linear_acceleration"]["z"] == 9.81 and rest["orientation_covariance"][0] == -1
@@ -239,27 +251,6 @@ def test_commands_and_the_beginning_of_time():
 
 # Types as ROS 2 defines them, CameraInfo and transforms.
 
-
-def typed(store, name, values):
-    """The message of a type with the fields of a dictionary; all others have their defaults."""
-    fields = dict(store.fielddefs[name][1])
-    assert values.keys() <= fields.keys(), f"{name} has no {values.keys() - fields.keys()}"
-    return store.types[name](**{field: valued(store, *of, values.get(field)) for field, of in fields.items()})
-
-
-def valued(store, kind, of, value):
-    if kind == Nodetype.NAME:
-        return typed(store, of, value or {})
-    if kind == Nodetype.BASE:
-        assert value is None or isinstance(value, str) == (of[0] == "string")
-        return value if value is not None else "" if of[0] == "string" else 0
-    (inner, what), count = of
-    assert value is None or kind == Nodetype.SEQUENCE or len(value) == count
-    if inner == Nodetype.BASE and what[0] != "string":
-        return np.array(value if value is not None else [0] * count, what[0])
-    return [valued(store, inner, what, one) for one in value or []]
-
-
 CLOUD = Cloud((3.0, 1.0, -2.0), (0.1, 0.2, 0.3), np.ones((2, 3), np.float32), np.ones(2, np.float32), 1, LOCAL)
 IMAGE = np.zeros((48, 64, 3), np.uint8)
 ROS = RosMessages("/u")
@@ -276,25 +267,30 @@ MESSAGES = [
 @pytest.mark.parametrize("distribution", [Stores.ROS2_HUMBLE, Stores.ROS2_JAZZY])
 @pytest.mark.parametrize("message", MESSAGES, ids=[message.kind for message in MESSAGES])
 def test_messages_have_the_fields_and_types_of_ros_2(distribution, message):
-    store, name = get_typestore(distribution), message.kind.replace("/", "/msg/")
-    data = store.serialize_cdr(typed(store, name, message.values), name)
-    assert bytes(store.serialize_cdr(store.deserialize_cdr(data, name), name)) == bytes(data)
+    encoder, name = cdr.Encoder(distribution), cdr.full_name(message.kind)
+    data, store = encoder.encode(message), encoder.store
+    assert bytes(store.serialize_cdr(store.deserialize_cdr(data, name), name)) == data
+    with pytest.raises(KeyError, match="has no"):
+        encoder.encode(message._replace(values=message.values | {"colour": 1}))
 
 
 def test_a_camera_is_told_as_it_is():
     about = sensor(1, fov_deg=80.0)
-    (told, camera), named = (ROS.camera_info(about, 2.5), pinhole(about)), RosMessages(names={1: "/camera/image_raw"})
+    (told, camera), named = (
+        (ROS.camera_info(about, 2_500_000_000), pinhole(about)),
+        RosMessages(names={1: "/camera/image_raw"}),
+    )
     assert told["k"] == [camera.fx_px, 0, camera.cx_px, 0, camera.fy_px, camera.cy_px, 0, 0, 1] and not any(told["d"])
     assert (told["width"], told["height"], told["header"]["frame_id"]) == (64, 48, "u/sensor2_optical")
-    fisheye = ROS.camera_info(sensor(8, fov_deg=180.0), 2.5)
+    fisheye = ROS.camera_info(sensor(8, fov_deg=180.0), 2_500_000_000)
     assert fisheye["distortion_model"] == "equidistant" and fisheye["k"][0] == pytest.approx(64 / math.pi)
     topics = [one.topic for one in named.sample(Sample(about, 0.0, 1, IMAGE))]
     assert topics == ["/camera/image_raw", "/camera/camera_info"]
     state = desk.GimbalState(2, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 45.0, 0.0, (0.0, 0.0), 0.0, 0.0, 64, 48, 0.0)
     for fov_deg, seen_deg in ((45.0, 45.0), (3e38, 45.0), (0.0, 45.0), (60.0, 60.0)):
         list(named.gimbal(replace(state, fov_deg=fov_deg), 0.0, sensor(9), StreamHealth(), "p"))
-        seen = named.camera_info(sensor(1, seq_id=3, fov_deg=seen_deg), 0.0)
-        assert named.camera_info(sensor(9), 0.0)["k"] == seen["k"]
+        seen = named.camera_info(sensor(1, seq_id=3, fov_deg=seen_deg), 0)
+        assert named.camera_info(sensor(9), 0)["k"] == seen["k"]
 
 
 class Tree:
@@ -335,7 +331,7 @@ def test_a_pixel_leads_to_the_place_that_is_seen(vq1, mount, by_quat):
     exposure, p_c = at(vq1, yaw=2.0), np.array([0.4, -0.3, 5.0])
     sensed = mount_of(about).seen(exposure)
     p_w = sensed.p_wb + matrix(sensed.q_wb) @ pinhole(about).R_bc @ p_c
-    moved = RosMessages("/u").body_transform(cloud_at(exposure, WORLD), 1.0)
+    moved = RosMessages("/u").body_transform(cloud_at(exposure, WORLD), 1_000_000_000)
     root, found = Tree([*fixed(about), moved]).to_root("u/sensor2_optical", p_c)
     assert root == "world_enu"
     np.testing.assert_allclose(found, [p_w[1], p_w[0], -p_w[2]], atol=1e-9)
@@ -347,9 +343,9 @@ def test_a_body_has_one_parent_whichever_odometry_comes_first(vq1, first):
     messages, shift = RosMessages("/u"), (5.0, -3.0, 1.0)
     exposure, later = at(vq1, yaw=1.0), replace(at(vq1, yaw=2.0), p_wb=np.array([9.0, 8.0, -7.0]))
     clouds = {LOCAL: cloud_at(exposure, LOCAL, shift), WORLD: cloud_at(exposure, WORLD)}
-    told = [messages.body_transform(clouds[axes], 1.0) for axes in (first, 1 - first)]
-    assert messages.body_transform(cloud_at(later, 1 - first), 1.5) is None, "of another moment"
-    moved = messages.body_transform(cloud_at(later, first, shift if first == LOCAL else (0.0, 0.0, 0.0)), 1.5)
+    told = [messages.body_transform(clouds[axes], 1_000_000_000) for axes in (first, 1 - first)]
+    assert messages.body_transform(cloud_at(later, 1 - first), 1_500_000_000) is None, "of another moment"
+    moved = messages.body_transform(cloud_at(later, first, shift if first == LOCAL else (0.0, 0.0, 0.0)), 1_500_000_000)
     root, p = Tree([*told, moved, *fixed(sensor(1))]).to_root("u/uav1_flu")
     assert root == "world_enu"
     np.testing.assert_allclose(p, [8.0, 9.0, 7.0], atol=1e-9)

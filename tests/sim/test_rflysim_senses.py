@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, STATE_PORT, GimbalOrder, decode_state, gimbal_request
 from gate_racer.link.rflysim.request import pinhole
 from gate_racer.link.rflysim.stream import (
+    JPEG,
     LOCAL,
     NO_DEPTH,
     RAW,
@@ -150,8 +151,8 @@ def seen(about, around, exposure):
         sense.close()
 
 
-def camera_request(type_id, **fields):
-    return request(type_id, width=WIDTH, height=HEIGHT, mode=RAW, **fields)
+def camera_request(type_id, mode=RAW, **fields):
+    return request(type_id, width=WIDTH, height=HEIGHT, mode=mode, **fields)
 
 
 def pixel_rays(camera, at_sensor):
@@ -299,6 +300,38 @@ def test_orders_are_understood_in_both_numberings(vq1, masks, turned):
         unasked = replace(operator.gimbal, mask=0, euler=(0.0, -20.0, 0.0), fov_deg=45.0)
         operator.wire.sendto(unasked.encode(), operator.outlet.address)
         assert (operator.state().euler[1] == pytest.approx(-20.0)) == turned
+
+
+def test_its_images_have_the_size_ordered(vq1):
+    with closing(Operator(vq1, mode=JPEG)) as operator:
+        operator.state()
+        state = operator.order(size_px=(2 * WIDTH, HEIGHT), zoom=2.0)
+        assert (state.width_px, state.height_px, state.fx_px) == (2 * WIDTH, HEIGHT, pytest.approx(2 * WIDTH))
+        sent = operator.outlet.datagrams(at(operator.track, 1.0, 9))
+    stream = Stream(operator.gimbal, print, reader(operator.gimbal))
+    (sample,) = filter(None, (stream.feed(one, 0.0) for one, target in sent if target[1] == operator.gimbal.port))
+    assert sample.value.shape == (HEIGHT, 2 * WIDTH, 3)
+
+
+def test_a_rangefinder_on_a_gimbal_looks_where_the_gimbal_does(operator, around):
+    """Mount 4: its carrier is a sensor, which has to exist."""
+    laser = request(5, seq_id=4, other=(100.0,), mount_type=4, copter=3)
+
+    def measured():
+        operator.frame += 1
+        sent = operator.outlet.datagrams(at(operator.track, operator.frame / 30, operator.frame))
+        return [decode_range(one[32:]) for one, target in sent if target[1] == laser.port]
+
+    operator.state()
+    operator.order(euler=(0.0, -50.0, 0.0))
+    operator.wire.sendto(replace(laser, copter=9).encode(), operator.outlet.address)
+    operator.wire.sendto(laser.encode(), operator.outlet.address)
+    (hit,) = measured()
+    exposure = at(operator.track)
+    down = matrix(product(exposure.q_wb, from_euler(0.0, math.radians(-50.0), 0.0)))[:, 0]
+    (distance,), _ = cast(around.solids, exposure.p_wb, down[None], 100.0)
+    assert hit.distance_m == pytest.approx(distance, rel=1e-4) and operator.outlet.refused == 1
+    assert hit.origin_w == pytest.approx(tuple(exposure.p_wb), abs=1e-4)
 
 
 def test_a_quaternion_mounts_and_turns_a_gimbal_and_a_rangefinder(vq1, around):

@@ -1,24 +1,30 @@
-"""The ROS bridge over UDP, with a stand-in for rclpy that keeps what is published and gives one order."""
+"""The bridge over UDP: to bags and viewers, and to a stand-in for rclpy that keeps what is published and gives one order."""
 
 import json
 import math
+import socket
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from rosbags.highlevel import AnyReader
 
-from gate_racer.common.errors import exit_code
+from gate_racer import about, answers
+from gate_racer.common.command import perform
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, gimbal_request
+from gate_racer.link.rflysim.cdr import Encoder
+from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, GimbalState, gimbal_request
 from gate_racer.link.rflysim.request import decode_request
 from gate_racer.link.rflysim.stream import LOCAL, Cloud, Payload, encode_cloud, fragments
 from gate_racer.link.sockets import UdpEndpoint
 from tests.conftest import ROOT, refused
 from tests.processes import free_port
-from tools import rflysim_bridge
 
 
 class Message:
@@ -117,19 +123,19 @@ def bridge(ros, tmp_path):
     with UdpEndpoint("127.0.0.1", 0) as server, ThreadPoolExecutor(1) as thread:
         server.socket.settimeout(20)
 
-        def start(entries, *options):
+        def start(entries, *outputs, **keys):
             (tmp_path / "Config.json").write_text(json.dumps({"VisionSensors": entries}))
-            words = [tmp_path / "Config.json", "--ros", "--seconds", "1.0", "--prefix", "/uav2", *options]
-            words += ["--server", f"rflysim://127.0.0.1:{server.address[1]}"]
-            given = rflysim_bridge.parser().parse_args(list(map(str, words)))
-            return server.socket, thread.submit(rflysim_bridge.run, given)
+            keys = {"config": tmp_path / "Config.json", "seconds": 1.0, "prefix": "/uav2", **keys}
+            url = f"rflysim://127.0.0.1:{server.address[1]}?{urlencode(keys)}"
+            given = about.parser().parse_args(["rflysim-bridge", url, *map(str, outputs)])
+            return server.socket, thread.submit(answers.run, given)
 
         yield start
 
 
 def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_nothing(bridge, ros, capfd):
     states = free_port()
-    server, end = bridge([sensor_entry(3, 9)], "--gimbal-messages", "gimbals", "--state-port", states)
+    server, end = bridge([sensor_entry(3, 9)], "ros", gimbal_messages="gimbals", state_port=states)
     asked = received(server, ordered)
     said = gimbal_request(asked, GimbalOrder(euler=(0.0, -30.0, 0.0), fov_deg=60.0), DOCUMENT)
     wild = replace(said, fov_deg=3e38, euler=(3e38,) * 3)
@@ -151,7 +157,7 @@ def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_
 
 def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge, ros):
     lidar, camera = sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
-    server, end = bridge([lidar, camera], "--topic", "1=/camera/image_raw", "--stamps", "simulation")
+    server, end = bridge([lidar, camera], "ros", topics="1=/camera/image_raw", stamps="simulation")
     cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((2, 3), np.float32), None, 1, LOCAL)
     ports = {asked.seq_id: asked.port for asked in (received(server, decode_request) for _ in range(2))}
     for seq_id, data in ((1, encode_cloud(cloud)), (2, bytes(64 * 48 * 3))):
@@ -173,10 +179,44 @@ def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge, ros):
     assert info["header"] == by_topic["/uav2/camera/image_raw"][0]["header"] and info["k"][0] == pytest.approx(32.0)
 
 
+def test_a_bag_holds_what_ros_would_get_and_viewers_are_served(bridge, tmp_path):
+    """Without ROS; with the stamps of the frames to the nanosecond."""
+    lidar, camera = sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
+    gimbal, states, port = sensor_entry(3, 9), free_port(), free_port()
+    keys = {"view": f"127.0.0.1:{port}", "stamps": "simulation", "state_port": states}
+    server, end = bridge([lidar, camera, gimbal], tmp_path / "bag", "view", **keys)
+    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.ones((2, 3), np.float32), None, 1, LOCAL)
+    ports = {asked.seq_id: asked.port for asked in (received(server, decode_request) for _ in range(3))}
+    server.sendto(replace(gimbal_state(3), fov_deg=30.0).encode(), ("127.0.0.1", states))
+    for seq_id, data in ((1, encode_cloud(cloud)), (2, bytes(64 * 48 * 3))):
+        for datagram in fragments(Payload(1.123456789, 1, data)):
+            server.sendto(datagram, ("127.0.0.1", ports[seq_id]))
+    begin = time.monotonic()
+    while time.monotonic() - begin < 0.9:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 0.1).close()
+            break
+    else:
+        raise AssertionError("nobody listens for viewers")
+    assert end.result(30) == 0
+    store = Encoder().store
+    with AnyReader([tmp_path / "bag"], default_typestore=store) as bag:
+        held = {one.topic: bag.deserialize(raw, one.msgtype) for one, _, raw in bag.messages()}
+    assert held["/uav2/rflysim/sensor3/camera/status"].fov == 3000
+    stamp, image = held["/uav2/rflysim/sensor2/img_rgb"].header.stamp, held["/uav2/rflysim/sensor2/img_rgb"]
+    assert (stamp.sec, stamp.nanosec) == (1, 123456789) and bytes(image.data) == bytes(64 * 48 * 3)
+    assert held["/uav2/rflysim/sensor1/vehicle_lidar"].width == 2
+    assert {"/tf", "/tf_static", "/uav2/rflysim/uav1/local/odom", "/uav2/rflysim/sensor2/camera_info"} <= held.keys()
+
+
+def gimbal_state(seq_id):
+    return GimbalState(seq_id, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 90.0, 0.0, (0.0, 0.0), 32.0, 32.0, 64, 48, 0.0)
+
+
 @pytest.mark.parametrize(("missing", "type_id"), [("tf2_msgs", 1), ("rflysim_ros_pkg", 9)])
 def test_a_package_of_ros_that_is_missing_is_one_line(bridge, monkeypatch, missing, type_id):
     monkeypatch.setitem(sys.modules, f"{missing}.msg", None)
-    _, end = bridge([sensor_entry(3, type_id)], "--state-port", free_port())
+    _, end = bridge([sensor_entry(3, type_id)], "ros", state_port=free_port())
     with refused(f"no ROS package {missing}"):
         end.result(30)
 
@@ -190,19 +230,27 @@ def ordered(datagram):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("keys", "words"),
     [
-        (["--server", "rflysim://127.0.0.1?config=x"], "unknown option 'config'; known: none"),
-        (["--copter", "0"], "--copter 0"),
-        (["--seconds", "nan"], "--seconds nan"),
-        (["--topic", "\u00b2=/x"], "expected TYPE=NAME"),
-        (["--imu", "127.0.0.1:x"], "expected HOST:PORT"),
+        ("&colour=x", "unknown option 'colour'; known: config, imu"),
+        ("&copter=0", "copter: 0 must lie between 1 and 1000"),
+        ("&seconds=nan", "seconds"),
+        ("&topics=\u00b2=/x", "expected TYPE=NAME"),
+        ("&imu=127.0.0.1:x", "expected HOST:PORT"),
+        ("&config=", "no sensors given"),
     ],
 )
-def test_a_command_line_that_means_nothing_is_one_line(arguments, words, capfd, tmp_path):
+def test_a_url_that_means_nothing_is_one_line(keys, words, capfd, tmp_path, monkeypatch):
     text = (ROOT / "examples/rflysim.json").read_text()
     (tmp_path / "Config.json").write_text(text.replace("9999", str(free_port())))
-    line = [f"{tmp_path}/Config.json", *arguments]
-    code = exit_code(lambda: rflysim_bridge.run(rflysim_bridge.parser().parse_args(line)))
+    url = f"rflysim://127.0.0.1?config={tmp_path}/Config.json{keys}"
+    monkeypatch.setattr(sys, "argv", ["gate-racer", "rflysim-bridge", url])
+    code = perform(about.parser(), answers.run)
     told = capfd.readouterr().err.splitlines()
     assert code == 2 and sum(words in line for line in told) == 1 and "Traceback" not in "".join(told)
+
+
+def test_a_bag_goes_to_a_new_folder_only(bridge, tmp_path):
+    _, end = bridge([sensor_entry(3, 1)], tmp_path)
+    with refused("exists already, .*expected a new folder"):
+        end.result(30)
