@@ -18,6 +18,8 @@ from unittest import mock
 from gate_racer.common.command import main
 from tests.conftest import ROOT
 
+BELOW_A_FILE = "/dev/null/x"  # where nobody can write, root included
+
 
 def command(module: str, *arguments: object) -> list[str]:
     """Return the command line of a module for `subprocess`. As when installed, child processes do not load the command again."""
