@@ -27,7 +27,7 @@ from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, Sta
 from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
 from gate_racer.tracks.track import Bounds, load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
 
@@ -254,6 +254,21 @@ def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
     settling = np.array(weights[int(np.argmin(weights)) :])
     assert np.max(np.maximum.accumulate(settling) - settling) < 0.03 and settling[-1] == pytest.approx(1.0, abs=0.05)
     assert weights[hz] > 0.8, "within a second"
+
+
+@pytest.mark.parametrize("late_s", [0.05, 0.1])
+def test_a_late_turn_rights_it_within_a_second_and_does_not_throw_it_over(late_s):
+    """A vehicle that leans, whose rates follow the sticks after what filters, rate loop and line take."""
+    descent, hz = Descent(PROFILE, HOVER), 100
+    descent.begin(0.0)
+    roll, rates, leans = 1.0, [0.0] * round(late_s * hz), []
+    for k in range(2 * hz):
+        descent.receive(PROFILE.raw_attitude(from_euler(roll, 0.0, 0.0)), k / hz)
+        descent.receive(PROFILE.raw_imu((0.0, 0.0, -GRAVITY), (rates[k], 0.0, 0.0)), k / hz)
+        rates.append(PROFILE.asked_rates(descent.sticks(k / hz))[0])
+        roll += rates[k] / hz
+        leans.append(roll)
+    assert leans[hz] < 0.1 and min(leans) > -0.02
 
 
 def test_nobody_is_cut_because_time_has_passed_and_who_cannot_feel_does_not_turn():
