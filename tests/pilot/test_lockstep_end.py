@@ -178,6 +178,17 @@ def test_a_tick_that_is_sent_again_is_answered_again_and_heard_once(simulated):
     assert server.answered_ms == 1000
 
 
+def test_a_simulator_that_does_not_wait_is_told_of_once_that_is_sure(simulated):
+    """Several samples at once may be left over from another run."""
+    peer, heard = simulated(), 0
+    with pytest.raises(LinkError, match="does not wait for answers: start it with --lockstep, or leave out --lockstep"):
+        for k in range(20):
+            peer.say(*(first(1.0 + 0.1 * k + step / 120) for step in range(5)))
+            peer.link.tick(lambda: None)
+            heard += 1
+    assert heard > 2
+
+
 @pytest.mark.parametrize("profile", ["spec", "dcl"])
 def test_a_tick_that_is_waited_for_is_one_datagram_that_ends_with_its_samples(profile, vq1, dcl):
     profile = load_profile(profile)
