@@ -47,6 +47,11 @@ def test_a_told_state_is_flown_as_fast_as_an_estimated_one_and_images_count_too(
     assert told["estimate_rmse_m"] < 0.2 * seen["estimate_rmse_m"] and told["vision"]["sightings"] > 5
 
 
+def test_tracking_by_camera_leaves_the_pad_as_planned(sprint, tmp_path, undrawn):
+    flown = raced(tmp_path, sprint / "sprint.csv", "--controller", "tracking")
+    assert flown["gate_times_s"][0] < read_plan(sprint / "sprint.csv").gate_times_s[0] + 0.1
+
+
 def by_gyro(track, world, plan, vehicle):
     """A flight without ATTITUDE in a world where gates may stand elsewhere; the referee's verdict, and the pilot."""
     profile = replace(SPEC, attitude_hz=0.0)
