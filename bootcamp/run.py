@@ -91,7 +91,7 @@ def fly(job: Job, json_file: Path | None = None, view: BrowserView | None = None
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"logs {job.stem.parent}: cannot be created ({error.strerror})") from None
+        raise UserError(f"{job.stem.parent}: cannot be created ({error.strerror})") from None
     with no_survivors():
         crew = Crew(job, printed=lambda name, line: remark(f"{name}: {line}"), view=view)
         warnings = crew.judge.warnings

@@ -37,7 +37,7 @@ def cache_folder() -> Path:
         if os.name != "nt" and folder.stat().st_uid == os.getuid() and folder.stat().st_mode & OTHERS_WRITE:
             folder.chmod(0o700)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be used ({error.strerror}); set XDG_CACHE_HOME to another folder") from None
+        raise _unusable(folder, error) from None
     if why := _others(folder):
         raise FileError(f"{folder}: {why}, so its code cannot be trusted; set XDG_CACHE_HOME to another folder")
     return folder
@@ -50,13 +50,7 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
         name: name of the entry, with a hash of everything that it depends on.
         build: fills an empty folder, which is then moved into place; its exceptions are passed on.
     """
-    root = cache_folder()
-    place = root / name
-    (drafts := root / DRAFTS).mkdir(exist_ok=True)
-    for draft in drafts.iterdir():  # of builders that were killed
-        with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime > ABANDONED_S:
-                shutil.rmtree(draft)
+    place = cache_folder() / name
     for _ in range(3):  # another process may replace it at the same moment
         if not (why := _fault(place)):
             return place
@@ -67,8 +61,8 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
 
 
 def _install(place: Path, build: Callable[[Path], None]) -> None:
-    """Build in a temporary folder and move it into place, unless a valid entry is there by then."""
-    with tempfile.TemporaryDirectory(prefix=f"{place.name}-", dir=place.parent / DRAFTS) as folder:
+    """Build in a temporary folder and move it into place, unless a valid entry is there by then. Raises FileError."""
+    with _temporary(place) as folder:
         draft, old = Path(folder) / "new", Path(folder) / "old"
         draft.mkdir()
         build(draft)
@@ -81,6 +75,24 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
                 if place.exists():
                     place.rename(old)
                 draft.rename(place)
+
+
+def _temporary(place: Path) -> tempfile.TemporaryDirectory[str]:
+    """Make a builder's folder, and remove those of builders that were killed. Raises FileError."""
+    drafts = place.parent / DRAFTS
+    try:
+        drafts.mkdir(exist_ok=True)
+        for draft in drafts.iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > ABANDONED_S:
+                    shutil.rmtree(draft)
+        return tempfile.TemporaryDirectory(prefix=f"{place.name}-", dir=drafts)
+    except OSError as error:
+        raise _unusable(place.parent, error) from None
+
+
+def _unusable(folder: Path, error: OSError) -> FileError:
+    return FileError(f"{folder}: cannot be used ({error.strerror}); set XDG_CACHE_HOME to another folder")
 
 
 def _fault(place: Path) -> str:

@@ -8,7 +8,8 @@ from copy import deepcopy
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from gate_racer.common.errors import meant, nearest
 from gate_racer.common.files import CAUSES, FileError, read_text, write_file
@@ -160,7 +161,7 @@ def _number(value: Any, _: type) -> float:
     return float(value)
 
 
-def _only(kind: type, what: str) -> Callable[[Any, type], Any]:
+def _only(kind: type | UnionType, what: str) -> Callable[[Any, type], Any]:
     """Return the hook of a type that takes its own values only; a flag is no number."""
 
     def hook(value: Any, _: type) -> Any:
@@ -171,13 +172,11 @@ def _only(kind: type, what: str) -> Callable[[Any, type], Any]:
     return hook
 
 
-def _texts(value: Any, _: type) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"expected a list, found {shown(value)}")
-    return tuple(_TEXT(one, str) for one in value)
+_TEXT, _LIST = _only(str, "text"), _only(list | tuple, "a list such as [1, 2, 3]")
 
 
-_TEXT = _only(str, "text")
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is tuple
 
 
 @cache
@@ -185,13 +184,12 @@ def _converter() -> "cattrs.Converter":
     import cattrs
     from cattrs.gen import make_dict_structure_fn
 
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(int, _only(int, "a whole number"))
-    converter.register_structure_hook(bool, _only(bool, "true or false"))
-    converter.register_structure_hook(str, _TEXT)
-    converter.register_structure_hook(Path, lambda value, _: Path(_TEXT(value, str)))
-    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _texts)
+    base = cattrs.Converter(forbid_extra_keys=True)
+    base.register_structure_hook(float, _number)
+    base.register_structure_hook(int, _only(int, "a whole number"))
+    base.register_structure_hook(bool, _only(bool, "true or false"))
+    base.register_structure_hook(str, _TEXT)
+    base.register_structure_hook(Path, lambda value, _: Path(_TEXT(value, str)))
 
     def mapping(cls: type) -> Any:
         read: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
@@ -203,7 +201,9 @@ def _converter() -> "cattrs.Converter":
 
         return checked
 
-    converter.register_structure_hook_factory(lambda cls: hasattr(cls, "__dataclass_fields__"), mapping)
+    base.register_structure_hook_factory(lambda cls: hasattr(cls, "__dataclass_fields__"), mapping)
+    converter = base.copy()  # which does not take text for a list of characters
+    converter.register_structure_hook_func(_is_list, lambda value, kind: base.structure(_LIST(value, list), kind))
     return converter
 
 

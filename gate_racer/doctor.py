@@ -67,9 +67,9 @@ def examine(folder: Path) -> list[Finding]:
 
 def _cache() -> Finding:
     try:
-        return Finding("cache of compiled code", True, str(cache_folder()), needed=True)
+        return Finding("cache of compiled code", True, str(cache_folder()))
     except UserError as error:
-        return Finding("cache of compiled code", False, one_line(str(error)), needed=True)
+        return Finding("cache of compiled code", False, f"{one_line(str(error))}; without it each start compiles again")
 
 
 def _acados() -> Finding:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gate_racer.common.command import remark
 from gate_racer.common.config import from_dict
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import FileError, read_json
+from gate_racer.common.files import FileError, read_json, require_output
 from gate_racer.common.process import never_swallowed
 from gate_racer.planner.certificate.certificate import Certificate, Trial, certify
 from gate_racer.planner.course import resolve
@@ -182,6 +182,7 @@ def find_or_make_plan(
         if options.risk is not None:  # found again
             options = replace(options, edge_margins_m=None, solid_margins_m=(), see_by_gate=None)
         remark(f"{path} is of another track or vehicle file, or damaged: planned again with its options")
+    require_output(path)  # before the time that planning takes
     plan, certificate = make_plan(track, vehicle, options, progress, fly=fly)
     if certificate.trial is not None and certificate.ok:
         remark(certificate.trial.sentence)

@@ -16,7 +16,10 @@ from typing import Any
 from unittest import mock
 
 from gate_racer.common.command import main
+from gate_racer.common.process import PERIODIC
 from tests.conftest import ROOT
+
+BELOW_A_FILE = "/dev/null/x"  # where nobody can write, root included
 
 
 def command(module: str, *arguments: object) -> list[str]:
@@ -87,6 +90,17 @@ def few_images(name: str, folder: Path, hz: float = 10.0) -> Path:
         text = re.sub(rf"(?m)^( *{key}): [\d.]+", rf"\1: {value}", text)
     (folder / "few_images.yaml").write_text(text, encoding="utf-8")
     return folder / "few_images.yaml"
+
+
+def may_be_preferred() -> bool:
+    """Whether this user may raise the priority of a process."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, PERIODIC)
+    except OSError:
+        return False
+    os.setpriority(os.PRIO_PROCESS, 0, before)
+    return True
 
 
 def free_port() -> int:

@@ -128,3 +128,25 @@ def test_no_output_overwrites_what_the_command_line_names(name, files):
     done = run_here(COMMANDS[name.strip()], *arguments)
     assert done.returncode == 2 and "would overwrite" in done.stderr
     assert {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()} == before
+
+
+NOWHERE = {
+    "plan-track": ["vq1"],
+    "run-mpc": ["vq1", "--lockstep"],
+    "race-bench": ["--tracks", "vq1"],
+    "bootcamp": [ROOT / "examples/waypoint.py"],
+    "train-detector": [ROOT],
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_results_that_cannot_be_written_are_refused_before_the_work(name, tmp_path, monkeypatch):
+    """In a folder where files stand in the place of its folders, so that root cannot write there either."""
+    for folder in ("plans", "logs"):
+        (tmp_path / folder).touch()
+    (tmp_path / "gates.onnx").mkdir()
+    monkeypatch.setattr("gate_racer.planner.planning.make_plan", lambda *_, **__: pytest.fail("worked for nothing"))
+    done = run_here(COMMANDS[name], *NOWHERE[name], folder=tmp_path)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and done.stderr.count("error: ") == 1
+    assert last.startswith(("error: plans", "error: logs", "error: gates.onnx")) and "[Errno" not in last

@@ -37,9 +37,9 @@ def bound(pid: int) -> set[tuple[str, int]]:
     return found
 
 
-def opened(words: list[str], least: int) -> set[tuple[str, int]]:
+def opened(words: list[str], least: int, folder: Path) -> set[tuple[str, int]]:
     """The sockets of a program, once there are as many as expected."""
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
         try:
             until = time.monotonic() + 60
             while time.monotonic() < until and program.poll() is None:
@@ -53,11 +53,22 @@ def opened(words: list[str], least: int) -> set[tuple[str, int]]:
     raise AssertionError(f"{shlex.join(words)}: too few sockets")
 
 
+OWN = "--track", "vq1", "--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"
 RFLYSIM = "--lockstep", "--set", "link.vision_protocol=rflysim://127.0.0.1:0?imu=0"
+POLICY = "splits_swift", "--vehicle", "swift", "--controller", "splits_swift"  # which needs no plan
+FREE = "--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"
+PROGRAMS = {  # and the sockets that each has at least
+    "images": (("race.race_sim", *OWN), 2),
+    "requests of images": (("race.race_sim", *OWN, *RFLYSIM), 3),
+    "a pilot's view": (("race.run_mpc", *POLICY, "--live", "--view", "127.0.0.1:0", *FREE), 4),
+    "a learner's browser": (("bootcamp.cli", ROOT / "examples/waypoint.py", "--browser", "127.0.0.1:0"), 1),
+}
 
 
-@pytest.mark.parametrize(("words", "least"), [((), 2), (RFLYSIM, 3)], ids=["images", "requests of images"])
-def test_the_simulator_listens_on_loopback_only(words, least):
-    own = "--set", "link.bind=127.0.0.1:0", "link.client=127.0.0.1:9"
-    found = opened(command("gate_racer.race.race_sim", "--track", "vq1", *own, *words), least)
-    assert {host for host, _ in found} == {"127.0.0.1"}, found
+@pytest.mark.parametrize(("words", "least"), PROGRAMS.values(), ids=PROGRAMS)
+def test_no_program_listens_beyond_loopback(words, least, tmp_path):
+    module, *arguments = words
+    if "--view" in arguments:
+        pytest.importorskip("foxglove")
+    found = opened(command(f"gate_racer.{module}", *arguments), least, tmp_path)
+    assert all(host.startswith("127.") for host, _ in found), found

@@ -211,15 +211,15 @@ def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) ->
         stated: what the code depends on, besides acados and this file.
 
     Raises:
-        AcadosMissingError: no acados, its code cannot be compiled, or it does not run on this processor.
+        AcadosMissingError: no acados, its code cannot be compiled or kept, or it does not run on this processor.
     """
     libraries = sorted((_installed(WHEEL)[0] / "lib").glob("lib*"))
     built = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in libraries]
     tools = [ca.__version__, built, _processor()]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
     key = hashlib.sha256(repr([*stated, *tools, *sources]).encode()).hexdigest()[:16]
-    place = cache_folder() / f"acados-{key}"
     try:
+        place = cache_folder() / f"acados-{key}"
         folder = entry(place.name, lambda draft: _build((name, formulate, draft, place)))
     except FileError as error:
         raise AcadosMissingError(f"acados: {error}") from None

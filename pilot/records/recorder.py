@@ -6,6 +6,7 @@ flight. Its fields are updated apart: the count lags by up to 0.75 s, and may no
 
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from gate_racer.vehicle.rotation import Array
 RACES_KEPT = 16  # the previous race, the current one and later ones; the bound is for foreign senders
 SAME_START_S = 1.0  # s, largest difference between starts, or a start and GO, of one race; clock corrections are less
 SAME_TIME_S = 0.01  # s, tolerance of a gate's time against the stamp of the status that counts it
+LAG_S = 1.0  # s after which a gate is counted
+PERIOD_S = 0.3  # s, in which no two gates are passed: the real builds send a status each 0.25 s
 
 
 @dataclass
@@ -32,36 +35,49 @@ class ReportedRace:
     finish_s: float | None = None  # None where the finish is reported without a possible time
     # Times of statuses, and the counts to which they raised it.
     _counted: list[tuple[float, int]] = field(default_factory=lambda: [(-np.inf, 0)])
-    _beside: dict[float, int] = field(default_factory=dict)  # by the time of a last gate, the greatest count beside it
+    # By the time of a last gate, 0 before the first: the greatest count beside it, and the latest status that has it.
+    _beside: dict[float, tuple[int, float]] = field(default_factory=lambda: {0.0: (0, 0.0)})
 
     def receive(self, status: RaceStatus) -> None:
         self.newest = max(self.newest, status.t)
         now_s, gate_s = status.t - self.start, status.gate_time
         if status.gate > self._counted[-1][1]:
             self._counted.append((now_s, status.gate))
+        if gate_s is None and status.gate == 0:
+            gate_s = 0.0
         if gate_s is not None and 0 <= gate_s <= now_s + SAME_TIME_S:
-            self._beside[gate_s] = max(status.gate, self._beside.get(gate_s, 0))
+            count, latest_s = self._beside.get(gate_s, (0, 0.0))
+            self._beside[gate_s] = max(count, status.gate), max(latest_s, now_s)
         if status.finish is not None and not self.finished:
             self.finished = True
             finish_s = status.finish - self.start
-            if max(self._beside, default=0.0) - SAME_TIME_S <= finish_s <= now_s + SAME_TIME_S:
+            if max(self._beside) - SAME_TIME_S <= finish_s <= now_s + SAME_TIME_S:
                 self.finish_s = finish_s
 
     def gate_times_s(self, total: int) -> list[float | None]:
-        """Return the times of the gates passed of a course of `total` gates; None where the race status never had one.
+        """Return the times of the gates passed of a course of `total` gates; None where the race status does not tell one.
 
         The count may lag. So the number of a gate, from 1, is at least the count beside its time, and one more than that of the
-        gate before, and than the count of any status before it was passed. A time at the finish is the last gate's.
+        gate before, and than the count of any status before it was passed. It is no more if the count no longer lags, or if a
+        status of the gate before was sent shortly before it was passed. Else statuses are lost, and a time that may be several
+        gates' is none's. A time at the finish is the last gate's.
         """
-        passed, number = dict[int, float](), 0
         end_s = np.inf if self.finish_s is None else self.finish_s - SAME_TIME_S
-        for gate_s, beside in sorted(self._beside.items()):
-            if gate_s > end_s:
-                break
+        told = sorted((gate_s, *beside) for gate_s, beside in self._beside.items() if gate_s <= end_s)
+        least, most, follows = [0], [0], [False]
+        for (_, _, before_s), (gate_s, beside, latest_s) in pairwise(told):
             before = max(count for t, count in self._counted if t < gate_s - SAME_TIME_S)
-            number = max(beside, before + 1, number + 1)
-            passed[number] = gate_s
-        count = total if self.finished else min(max(number, self._counted[-1][1]), total)
+            follows.append(gate_s - before_s < PERIOD_S)
+            least.append(max(beside, before + 1, least[-1] + 1))
+            highest = beside if latest_s - gate_s > LAG_S else most[-1] + 1 if follows[-1] else total
+            most.append(max(least[-1], highest))
+        most.append(total if self.finish_s is not None else total + 1)
+        for k in range(len(told) - 1, 0, -1):
+            most[k] = min(most[k], most[k + 1] - 1)
+            if follows[k]:
+                least[k - 1] = max(least[k - 1], least[k] - 1)
+        passed = {low: told[k][0] for k, (low, high) in enumerate(zip(least, most, strict=False)) if low == high}
+        count = total if self.finished else min(max(least[-1], self._counted[-1][1]), total)
         times = [passed.get(number) for number in range(1, count + 1)]
         if self.finish_s is not None and times:
             times[-1] = self.finish_s

@@ -30,7 +30,7 @@ import numpy as np
 
 from gate_racer.common.command import remark
 from gate_racer.common.errors import UserError
-from gate_racer.common.files import read_arrays, read_json, reading, write_arrays
+from gate_racer.common.files import read_arrays, read_json, reading, require_output, write_arrays
 from gate_racer.common.launch import DISTRIBUTION, ONE_THREAD
 from gate_racer.common.process import end_with_parent, shielded
 from gate_racer.estimation.registry import DEFAULT
@@ -239,6 +239,7 @@ def campaign(
     requested = [case.id for *_, cases in asked for case in cases]
     if not requested:
         raise UserError("no flights were asked for: one of the axes, such as settings, has no values")
+    require_output(folder / FILE)
     store = Store(folder / FILE)
     about = machine()
     for track in loaded:

@@ -252,9 +252,15 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path)
 
 
 def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
-    choice, names = Choice(["swift"], ["1"], seeds=1), ["tracking", "splits_swift"]
+    """It has no plan, and so is flown once whatever plans the others fly."""
+    choice, names = Choice(["swift"], ["1"], seeds=1, plans=("usual", "see=0")), ["tracking", "splits_swift"]
     cases = replace(choice, controllers=names).cases(load_track("splits_swift"), load_vehicle("swift"))
-    assert [case.controller for case in cases] == names
+    assert [(case.controller, case.plan) for case in cases] == [
+        ("tracking", ""),
+        ("splits_swift", ""),
+        ("tracking", "see=0"),
+    ]
+    assert "plan" not in cases[1].flown_by
     with pytest.raises(UserError, match=r"no controller 'nothing'; known: .*tracking.*splits_swift"):
         replace(choice, controllers=["nothing"]).require_known()
 
@@ -289,12 +295,20 @@ def test_a_disk_that_is_full_is_one_line(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_flight_by_a_vehicle_file_is_flown_again_by_that_file(sprint, tmp_path, undrawn):
-    """Its name is that of no shipped vehicle."""
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_flight_by_a_vehicle_file_is_flown_again_by_that_file(sprint, tmp_path, monkeypatch, undrawn):
+    """Its name is that of no shipped vehicle. One that is interrupted is flown again once more."""
     own = tmp_path / "own.yaml"
     own.write_text((ROOT / "vehicle/dcl.yaml").read_text(encoding="utf-8").replace("name: dcl", "name: own"))
     settings = BenchSettings(tracks=(str(sprint / "sprint.yaml"),), vehicles=(str(own),), settings=("1",))
     [case] = settings.cases(load_track(settings.tracks[0]), load_vehicle(str(own)))
     row = Row(case, Outcome("crashed"), np.empty((0, 5)))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("gate_racer.race.campaign.campaign.fly", interrupted)
+        run.fly_again([row], settings, tmp_path)
+    assert not run.log_of(tmp_path, row).exists(), "a log that looks whole would be kept for ever"
     run.fly_again([row], settings, tmp_path)
     assert run.log_of(tmp_path, row).exists()

@@ -55,6 +55,15 @@ def test_events_are_told_with_their_time_and_place(tmp_path, plan):
     assert shown["late commands"] == "3" and shown["lost frames"] == "7, 200 used"
 
 
+def test_an_estimate_off_the_truth_is_told_with_its_size_and_place(tmp_path, plan):
+    flight, at = read_logged_flight(write_log(tmp_path / "off.mcap", plan)), float(plan.gate_times_s[2]) + 0.3
+    off = 0.34 * (np.abs(flight.state.t - at) < 0.1)
+    for size, told in ((1.0, "up to 0.34 m"), (0.1, "")):
+        truth = TimeSeries(flight.state.t, {"p": flight.state["p"] + size * off[:, None] * [0, 1, 0]})
+        sentences = [text for text in said(replace(flight, truth=truth)) if "differed from the truth" in text]
+        assert [told in text and "between gates 2 and 3" in text for text in sentences] == [True] * bool(told)
+
+
 def test_a_flight_that_ended_early_tells_where_and_why(tmp_path, plan):
     log = FlightLog(tmp_path / "crash.mcap")
     log.write("flight", 0.0, track="vq1", vehicle="dcl", planned_gate_times_s=plan.gate_times_s, seed=0)

@@ -26,7 +26,7 @@ from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 from tests.conftest import ROOT
-from tests.processes import run_here
+from tests.processes import BELOW_A_FILE, run_here
 
 
 def test_it_lists_what_can_be_named():
@@ -143,3 +143,11 @@ def test_a_missing_part_is_reported_with_its_remedy(tmp_path, monkeypatch):
         assert not found[what].good and mends in found[what].detail and not found[what].needed
     folder = found["this folder"]
     assert found["Python"].good and folder.needed and not folder.good
+
+
+def test_a_machine_where_nothing_can_be_kept_is_examined_to_the_end(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, BELOW_A_FILE)
+    told = run_here(ABOUT, "doctor")
+    assert "without cache of compiled code: " in told.stdout and "without acados: " in told.stdout
+    assert told.returncode == 0 and "set XDG_CACHE_HOME to another folder" in told.stdout

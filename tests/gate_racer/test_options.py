@@ -112,5 +112,19 @@ def test_a_course_by_place_is_not_dropped_for_one_by_option():
     assert done.returncode == 2 and "argument COMMAND: invalid choice: 'vq2'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "line", ["plan-track --track", "plan-track --tracks", "run-mpc --tracks", "race-sim", "race-bench"]
+)
+def test_a_course_is_understood_as_any_command_spells_it(line):
+    name, *words = line.split()
+    done = run_here(COMMANDS[name], *words, "vq9")
+    assert done.returncode == 2 and done.stderr.startswith("error: no track 'vq9'; did you mean vq")
+
+
+def test_a_campaign_of_nothing_is_not_flown_but_explained(tmp_path):
+    done = run_here(COMMANDS["race-bench"], folder=tmp_path)
+    assert done.returncode == 2 and "usage: race-bench" in done.stdout and not list(tmp_path.iterdir())
+
+
 def test_help_fits_two_screens():
     assert run_mpc.parser().format_help().count("\n") <= 70

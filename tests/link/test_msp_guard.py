@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gate_racer.common.process import PERIODIC
 from gate_racer.link.msp import messages as msp
 from gate_racer.link.msp.client import LATE_S, MspLine, neutral
 from gate_racer.link.msp.guard import DEAF_S, HELD_S, SILENT_S, Descent, GuardedPort, StickWatch, bring_down
@@ -27,9 +28,10 @@ from gate_racer.sim.betaflight.station import HANDOVER_S, BetaflightStation, Sta
 from gate_racer.sim.worlds.world import Deviations, ImuDeviation, PlantDeviation, World
 from gate_racer.tracks.track import Bounds, load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
+from tests.processes import may_be_preferred
 
 PROFILE = load_betaflight("betaflight")
 ARCHER = load_vehicle("archer")
@@ -256,6 +258,40 @@ def test_a_late_thrust_does_not_make_the_throttle_ring(strength, late_s):
     assert weights[hz] > 0.8, "within a second"
 
 
+@pytest.mark.parametrize("late_s", [0.05, 0.1])
+def test_a_late_turn_rights_it_within_a_second_and_does_not_throw_it_over(late_s):
+    """A vehicle that leans, whose rates follow the sticks after what filters, rate loop and line take."""
+    descent, hz = Descent(PROFILE, HOVER), 100
+    descent.begin(0.0)
+    roll, rates, leans = 1.0, [0.0] * round(late_s * hz), []
+    for k in range(2 * hz):
+        descent.receive(PROFILE.raw_attitude(from_euler(roll, 0.0, 0.0)), k / hz)
+        descent.receive(PROFILE.raw_imu((0.0, 0.0, -GRAVITY), (rates[k], 0.0, 0.0)), k / hz)
+        rates.append(PROFILE.asked_rates(descent.sticks(k / hz))[0])
+        roll += rates[k] / hz
+        leans.append(roll)
+    assert leans[hz] < 0.1 and min(leans) > -0.02
+
+
+def braked(reading_m, hz):
+    """The throttle, relative to hover, .6 s after a barometer that is read at `hz` over a hovering vehicle jumped from 5 m."""
+    descent = Descent(PROFILE, HOVER)
+    descent.receive(msp.StatusEx(1, msp.DisableFlag(0)), 0.0)
+    descent.receive(msp.Altitude(500, 0), 0.0)
+    descent.begin(0.0)
+    for k in range(1, 121):
+        if k % (200 // hz) == 0:
+            descent.receive(msp.Altitude(round(100 * reading_m), 0), k / 200)
+        descent.receive(PROFILE.raw_imu((0.0, 0.0, PROFILE.accel_loss_m_s2 - GRAVITY), (0.0, 0.0, 0.0)), k / 200)
+    return PROFILE.throttle.throttle(descent.sticks(0.6)[PROFILE.channel("T")]) / HOVER
+
+
+def test_a_vehicle_that_sinks_by_its_barometer_is_braked_alike_however_often_that_is_read():
+    few, more, many = (braked(3.0, hz) for hz in (5, 10, 40))
+    assert many > braked(5.0, 40) + 0.1
+    assert (few, more) == pytest.approx((many, many), abs=0.02)
+
+
 def test_nobody_is_cut_because_time_has_passed_and_who_cannot_feel_does_not_turn():
     descent, channel = Descent(PROFILE, HOVER), PROFILE.channel("T")
     descent.begin(0.0)
@@ -298,6 +334,7 @@ def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number
 
     try:
         assert reach(PROFILE.sticks_by_rates((1.0, 0.0, 0.0), HOVER))
+        assert os.getpriority(os.PRIO_PROCESS, port.guard.pid) == PERIODIC or not may_be_preferred()
         os.kill(port.guard.pid, number)
         time.sleep(0.05)
         assert reach(PROFILE.sticks_by_rates((0.0, -1.0, 0.0), HOVER))

@@ -10,7 +10,7 @@ from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers import acados
 from gate_racer.mpc.solvers.acados import WHEEL
 from gate_racer.mpc.solvers.portable import CasadiSolver
-from tests.processes import python
+from tests.processes import BELOW_A_FILE, python
 
 LOADS = "from tests.mpc import tiny; tiny.load()"
 
@@ -27,6 +27,13 @@ def test_if_acados_crashes_casadi_flies_and_one_line_says_so(cache, plan, dcl, v
     assert isinstance(controller.solver, CasadiSolver)
     said = capsys.readouterr().err
     assert "SIGILL" in said and "AVX2" in said and said.count("\n") == 1
+
+
+def test_where_no_code_can_be_kept_casadi_flies_and_one_line_says_so(plan, dcl, vq1, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", BELOW_A_FILE)
+    assert isinstance(make_controller("auto", plan, dcl, vq1).solver, CasadiSolver)
+    said = capsys.readouterr().err
+    assert "set XDG_CACHE_HOME to another folder" in said and said.count("\n") == 1
 
 
 def test_another_processor_is_tried_again(plan, dcl, vq1, monkeypatch):

@@ -20,6 +20,7 @@ WRONG = [
     (RUN, ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
     (RUN, ["PLAN", "--laps", "2"], "vq1.csv has 1; name its track"),
     ("gate_racer.race.plan_track", ["figure8", "--laps", "1000000000"], "must lie between 1 and 1000"),
+    ("gate_racer.race.plan_track", ["vq1", "--set", "stop_m=-175,0,-1"], "stop_m: expected a list such as [1, 2, 3], found"),
     (RUN, ["PLAN", "--live", "--lockstep", *FREE, *SHORT], "no simulator in lock-step within 0.3 s"),
     (RUN, ["PLAN", "--lockstep", "--set", "link.video=v4l2:/dev/video0"], "needs --live without --lockstep"),
     (RUN, ["PLAN", "--live", *FREE[:-1], "link.video=film:none.avi"], "link.video film:none.avi: cannot be read"),

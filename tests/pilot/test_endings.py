@@ -13,11 +13,11 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.link.client import MavlinkClient, VideoReceiver
-from gate_racer.link.messages import Arm, Farewell, Heartbeat, RaceStatus
+from gate_racer.link.messages import Arm, Farewell, Heartbeat, Imu, RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.link.record import read_records
 from gate_racer.link.server import ServerCodec
-from gate_racer.link.sockets import bind_udp
+from gate_racer.link.sockets import LinkError, bind_udp
 from gate_racer.pilot import perception_process
 from gate_racer.pilot.flight import EndReason, FlightCounters, Passages, Phase
 from gate_racer.pilot.handshake import Handshake
@@ -28,7 +28,7 @@ from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder, Scoreboard
 from gate_racer.pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
-from gate_racer.race.session import recorded
+from gate_racer.race.session import Session, recorded
 
 SPEC = load_profile("spec")
 
@@ -88,6 +88,14 @@ def test_the_log_tells_the_end_of_a_flight_whatever_ended_it(tmp_path):
         flight.abort(EndReason.NO_LINK, "no IMU sample for 3 s")  # by the driver, after its last tick
     told = [(record["phase"], record["reason"]) for _, record in read_records(path, only=["/phase"])]
     assert told == [("race", ""), ("aborted", "no IMU sample for 3 s")]
+
+
+def test_flights_that_begin_in_one_second_have_a_log_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.strftime", lambda _: "20260101-000000")
+    record, track = SimpleNamespace(log=tmp_path / "logs"), SimpleNamespace(name="vq1")
+    one = SimpleNamespace(settings=SimpleNamespace(record=record), track=track, seed=7)
+    paths = [Session.log_path(one) for _ in range(3)]
+    assert sorted(paths) == sorted((tmp_path / "logs").iterdir()) and len(set(paths)) == 3
 
 
 def deaf_to(count):
@@ -198,6 +206,18 @@ def test_a_simulator_slower_than_real_time_is_no_slow_machine(dcl, recorder, pac
         live._command(True)
         live._pilot.handshake.go_t = 3.0
         assert not live._overloaded(), "set-points before GO are no commands of the flight"
+
+
+def test_a_simulator_that_waits_in_lock_step_is_told_of(dcl, recorder, monkeypatch):
+    """It repeats its sample until that is answered."""
+    sample, pilot = Imu(1.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), pilot_after_go(dcl, Phase.WAIT_LINK)
+    monkeypatch.setattr(MavlinkClient, "receive", lambda *_: [(0.0, sample)])
+    pilot.handshake.go_t, pilot.receive = None, lambda message: None
+    with driver(pilot, recorder) as live:
+        for _ in range(5):
+            live._listen()
+        with pytest.raises(LinkError, match="its time stands still, as in lock-step: add --lockstep"):
+            live._guard(61.0, 0.0, 60.0)
 
 
 def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, recorder, monkeypatch):

@@ -38,6 +38,20 @@ def test_a_course_of_balls_is_flown_within_their_margin(balls, tmp_path, undrawn
     assert flown["race_time_s"] < 1.05 * flown["planned_time_s"]
 
 
+def test_a_told_state_is_flown_as_fast_as_an_estimated_one_and_images_count_too(sprint, tmp_path, undrawn):
+    seen, told = (
+        raced(tmp_path, sprint / "sprint.csv", "--profile", "dcl", *options)
+        for options in ((), ("--set", "perception.pose=true"))
+    )
+    assert told["race_time_s"] < 1.002 * seen["race_time_s"] and not told["retries"]
+    assert told["estimate_rmse_m"] < 0.2 * seen["estimate_rmse_m"] and told["vision"]["sightings"] > 5
+
+
+def test_tracking_by_camera_leaves_the_pad_as_planned(sprint, tmp_path, undrawn):
+    flown = raced(tmp_path, sprint / "sprint.csv", "--controller", "tracking")
+    assert flown["gate_times_s"][0] < read_plan(sprint / "sprint.csv").gate_times_s[0] + 0.1
+
+
 def by_gyro(track, world, plan, vehicle):
     """A flight without ATTITUDE in a world where gates may stand elsewhere; the referee's verdict, and the pilot."""
     profile = replace(SPEC, attitude_hz=0.0)

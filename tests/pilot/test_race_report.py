@@ -136,6 +136,29 @@ def test_a_gate_that_the_count_skips_is_marked_and_lies_between_its_neighbours(s
         assert k in untold or mine == pytest.approx(true, abs=1e-6)
 
 
+def drawn(seed):
+    """The statuses of a sender as they arrive: some lost, some twice, some up to a second late."""
+    rng = random.Random(seed)
+    sender = Sender(
+        count_lag_s=rng.uniform(0.0, 0.75), counts_last=rng.random() < 0.5, finish_lag_s=rng.uniform(0.0, 1.5)
+    )
+    share, arrivals = rng.uniform(0.0, 0.7), []
+    for k, packet in enumerate(sender.packets()):
+        if rng.random() >= share:
+            arrivals += [(k + rng.choice((0.0, 4.0 * rng.random())), packet) for _ in range(rng.choice((1, 2)))]
+    return [packet for _, packet in sorted(arrivals)]
+
+
+def test_whatever_is_lost_late_or_repeated_no_gate_has_the_time_of_another():
+    wrong = []
+    for seed in range(300):
+        packets = drawn(seed)
+        verdict = verdict_of(SimpleNamespace(packets=lambda packets=packets: packets), own=())
+        told = set(range(1, len(verdict.gate_times_s) + 1)) - set(verdict.estimated)
+        wrong += [(seed, k) for k in told if abs(verdict.gate_times_s[k - 1] - PASSED_S[k - 1]) > 1e-6]
+    assert not wrong
+
+
 def test_errors_end_at_the_finish(plan, vq1, dcl):
     after_s = np.arange(1, 100) / 50
     t = np.append(plan.t, plan.total_time + after_s)

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,16 +222,27 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
 
 
 def test_a_client_that_arms_and_falls_silent_ends_the_only_run(lockstep, monkeypatch):
-    monkeypatch.setattr("gate_racer.sim.wire.server.GONE_S", 0.6)
-    client = ClientCodec(SPEC)
+    """After 10 s, as docs/reliability.md says, on a clock that runs while it is waited for."""
+    client, now = ClientCodec(SPEC), [0.0]
+    monkeypatch.setattr("gate_racer.sim.wire.server.time", SimpleNamespace(monotonic=lambda: now[0]))
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
         server, endpoint = lockstep(bound, ear.getsockname())
+        listen = server._listen
+
+        def pass_by(until):
+            if heard := listen(now[0]):
+                return heard
+            now[0] = until
+            return False
+
+        monkeypatch.setattr(server, "_listen", pass_by)
         server.run(True, lambda _: None)
         said = [message for datagram in received(ear) for message in client.decode(datagram)]
     race = endpoint.station.simulator.referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
+    assert now[0] == pytest.approx(10.0, abs=0.6)
 
 
 def received(ear):

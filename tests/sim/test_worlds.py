@@ -10,6 +10,7 @@ from scipy.stats import kurtosis, skew, spearmanr
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
+from gate_racer.pilot.records.result import world_name
 from gate_racer.sim.physics.plant import Q, Truth, V
 from gate_racer.sim.physics.plants import SwiftPlant
 from gate_racer.sim.simulator import Sensors, Simulator
@@ -54,6 +55,7 @@ def test_without_deviations_all_is_as_believed_to_the_bit(name, vq1):
     made = World.of("none", AS_BELIEVED, vq1, vehicle)
     assert (made.track, made.vehicle) == (vq1, vehicle) and forces_of(made, 0) is None
     assert made.nominal == (name in ("cpc", "dcl"))  # the others' plants are more than the model
+    assert (world_name(as_believed(vq1, vehicle).as_dict()) == "as_believed") == made.nominal, "which the result tells"
     assert resolve("as_believed", vq1, vehicle) == as_believed(vq1, vehicle)
     assert ticks(Simulator(made, SPEC, 3)) == ticks(Simulator(as_believed(vq1, vehicle), SPEC, 3))
 

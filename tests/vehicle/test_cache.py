@@ -56,6 +56,15 @@ def test_a_cache_of_another_user_is_refused(folder, monkeypatch):
         entry("one", build)
 
 
+def test_a_cache_that_can_only_be_read_serves_what_it_has(folder):
+    place = entry("one", build)
+    (folder / DRAFTS).rmdir()
+    (folder / DRAFTS).touch()  # so that root cannot build there either
+    assert entry("one", build) == place
+    with pytest.raises(UserError, match=r"cannot be used \(.*; set XDG_CACHE_HOME"):
+        entry("two", build)
+
+
 def test_a_build_that_fails_leaves_nothing(folder):
     with pytest.raises(ZeroDivisionError):
         entry("one", lambda draft: 1 // 0)

@@ -1,12 +1,7 @@
 """Functions are compiled when they are needed, before a race at the latest, and also without a folder for their machine code."""
 
-from pathlib import Path
+from tests.processes import BELOW_A_FILE, python
 
-import pytest
-
-from tests.processes import python
-
-UNWRITABLE = "/proc/none"  # also for root
 SMALL = "def f(x):\n    return 2 * x\n"  # from no file, so that Numba has no folder for it
 
 EACH_WAY = f"""
@@ -18,10 +13,9 @@ for compiler in compiled(), compiled("f8(f8)"), njit:
 """
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")
 def test_without_cache_it_is_compiled_each_time_and_said():
     """At its first call, for a signature, and what the simulator compiles."""
-    done = python("-c", EACH_WAY, XDG_CACHE_HOME=UNWRITABLE, HOME=UNWRITABLE)
+    done = python("-c", EACH_WAY, XDG_CACHE_HOME=BELOW_A_FILE, HOME=BELOW_A_FILE)
     assert (done.returncode, done.stdout) == (0, 3 * "3.0\n"), done.stderr
     assert done.stderr == 3 * "compiling __main__ (no cache can be written)\n"
 

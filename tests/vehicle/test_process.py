@@ -15,7 +15,7 @@ from gate_racer.common.process import BESIDE, PERIODIC, never_swallowed, real_ti
 from gate_racer.mpc.registry import make_controller
 from gate_racer.planner.plan import read_plan
 from gate_racer.tracks.track import load_track
-from tests.processes import python
+from tests.processes import may_be_preferred, python
 
 
 @pytest.fixture(autouse=True)
@@ -126,16 +126,6 @@ def test_the_first_child_of_a_process_inherits_that_the_interrupt_is_blocked(tmp
 
 
 # Priority: raised for periodic work, within the usual scheduling class, and during the flight only.
-
-
-def may_be_preferred() -> bool:
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, PERIODIC)
-    except OSError:
-        return False
-    os.setpriority(os.PRIO_PROCESS, 0, before)
-    return True
 
 
 @pytest.mark.skipif(not may_be_preferred(), reason="this user may not prefer a process")
