@@ -190,7 +190,7 @@ class ClientCodec:
         return self.framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
     def timesync(self, now: float) -> bytes:
-        return self.framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+        return self.framing.pack(mavlink.timesync_request(round(now * 1e9), self.profile.timesync_in_tc1))
 
     def timesync_replies(self, now: float) -> list[bytes]:
         times_ns, now_ns = list(self._timesync_requests), max(1, round(now * 1e9))  # 0 would mark it as a request

@@ -42,6 +42,11 @@ def milliseconds(t: float) -> int:
     return round(t * 1e3) & 0xFFFFFFFF
 
 
+def timesync_request(stamp_ns: int, in_tc1: bool = False) -> dialect.MAVLink_timesync_message:
+    """Return a TIMESYNC request; its stamp is in ts1 as MAVLink defines it, or in tc1."""
+    return dialect.MAVLink_timesync_message(*((stamp_ns, 0) if in_tc1 else (0, stamp_ns)))
+
+
 def finite(values: Sequence[float]) -> bool:
     return all(map(math.isfinite, values))
 

@@ -157,6 +157,9 @@ class Profile:
     failsafe: Failsafe | None = None
     heartbeat_limit_hz: float = 2.0  # least rate of the client: VADR-TS-002, 4.4
     timesync_hz: float = 0.0  # rate of the simulator's own requests
+    timesync_in_tc1: bool = (
+        False  # the client's requests carry their stamp in tc1, as the organisers' sample client sends them
+    )
     offboard: OffboardRules | None = None  # rules of PX4's OFFBOARD; None: no such mode
     system: int = SIMULATOR_SYSTEM
     one_clock: bool = True  # stamps of video and telemetry that nearly agree are of one clock

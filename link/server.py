@@ -311,6 +311,8 @@ class ServerCodec:
                 return self._command(message)
             case dialect.MAVLink_timesync_message() if message.tc1 == 0:
                 return messages.TimesyncRequest(message.ts1)
+            case dialect.MAVLink_timesync_message() if message.ts1 == 0:  # as the organisers' sample client asks
+                return messages.TimesyncRequest(message.tc1)
             case dialect.MAVLink_timesync_message():
                 return None  # reply to our own request
             case dialect.MAVLink_system_time_message():

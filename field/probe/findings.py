@@ -57,8 +57,10 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
         ("ODOMETRY, Hz", "odometry_hz", hz.get("ODOMETRY"), RATE_TOLERANCE),
     ):
         compared.number(name, field, value, tolerance * max(float(getattr(profile, field)), 1e-9))
-    answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
-    compared.flag("TIMESYNC answered", "timesync", answered)
+    # Requests of the simulator have one stamp only. Ours in tc1 have odd stamps.
+    odd = {message.ts1 % 2 == 1 for _, message in received["TIMESYNC"] if message.tc1 and message.ts1}
+    compared.flag("TIMESYNC answered", "timesync", bool(odd))
+    compared.flag("TIMESYNC requests in tc1", "timesync_in_tc1", odd.pop() if len(odd) == 1 else None)
     compared.flag("ground station messages", "ground_station", any(received[kind] for kind in GROUND_MESSAGES))
     race_checks, race = _race(received, profile.race)
     rest_checks, signs = _at_rest(received, profile.signs)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.mavlink import CLIENT, Counters, Framing
+from gate_racer.link.mavlink import CLIENT, Counters, Framing, timesync_request
 from gate_racer.link.messages import ARM_COMMAND, RaceStatus, VideoFrame
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
@@ -61,6 +61,7 @@ class RawLink(Closing):
         self._peer = Peer(*(link.peer or ("", 0)))
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
+        self._in_tc1 = False  # whether the last TIMESYNC request was of this form, which makes its stamp odd
         self._link = UdpEndpoint(*link.mavlink)
         try:
             self._video = UdpEndpoint(*link.video)
@@ -96,7 +97,8 @@ class RawLink(Closing):
             self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
         if now - self._timesync_t > TIMESYNC_S:
             self._timesync_t = now
-            self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+            self._in_tc1 = not self._in_tc1
+            self.send(timesync_request(round(now * 1e9) & ~1 | self._in_tc1, self._in_tc1))
 
     def send(self, message: Any) -> None:
         if self.peer is not None:

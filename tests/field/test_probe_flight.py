@@ -88,6 +88,7 @@ TRAPS = {
     "rates_rad_s_bit": ("rates nearer to rad/s by mask 144", "differs"),
     "rates": ("rates by mask 128", "differs"),
     "rates_rad_s": ("rates by mask 144", "differs"),
+    "timesync_in_tc1": ("TIMESYNC requests in tc1", "unknown"),  # both forms are answered here
     "race": ("race status", "differs"),
     "signs.gyro": ("signs of the gyro", "differs"),
     "signs.euler": ("signs of ATTITUDE's angles", "differs"),

@@ -143,6 +143,18 @@ def test_only_finite_telemetry_passes(value):
     assert codec.counters == Counters(invalid=2)
 
 
+@pytest.mark.parametrize("name", ["spec", "dcl"])
+def test_a_timesync_request_is_answered_by_its_stamp_whichever_field_holds_it(name):
+    profile = load_profile(name)
+    pilot, simulator = ClientCodec(profile), ServerCodec(profile)
+    (request,) = simulator.decode(pilot.timesync(3.0))
+    (answer,) = simulator.timesync_reply(request, 1.0)
+    assert pilot.decode(answer) == [messages.TimesyncReply(1.0, 3.0)]
+    for tc1, ts1 in ((0, 77), (77, 0)):
+        assert simulator.decode(packed(dialect.MAVLink_timesync_message(tc1, ts1))) == [messages.TimesyncRequest(77)]
+    assert simulator.decode(packed(dialect.MAVLink_timesync_message(5, 77))) == []  # a reply
+
+
 def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
     codec = server()
     old = dialect.MAVLink_heartbeat_message(6, 8, 0, 0, 4, 3).pack(dialect.MAVLink(None), force_mavlink1=True)
