@@ -1,6 +1,7 @@
 """Both codecs against each other and against the bits as MAVLink defines them; no bytes whatever upset either."""
 
 import math
+import struct
 
 import numpy as np
 import pytest
@@ -225,6 +226,27 @@ def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
     shake, *chunks = simulator.encode(track_of(gates))
     received = [message for packet in (shake, *reversed(chunks)) for message in codec.decode(packet)]
     assert received == [track_of(gates)]
+
+
+def test_a_map_is_read_and_sent_as_by_the_organisers_sample_client():
+    """The header of a chunk is type and transfer; its place is its `seqnr`; the last is padded."""
+    gates = track_of(9).gates
+    payload = struct.pack("<H", 9)
+    for gate in gates:
+        payload += struct.pack("<H9f", gate.number, *gate.p_w, *gate.q_wg, gate.width, gate.height)
+    parts, codec = [payload[:250], payload[250:]], client()
+    said_to_us = [dialect.MAVLink_data_transmission_handshake_message(0, 0, 7, 0, 2, 0, 0)]
+    for transfer in (6, 7):
+        chunks = [(struct.pack("<BH", 2, transfer) + part).ljust(253, b"\0") for part in parts]
+        said_to_us += [dialect.MAVLink_encapsulated_data_message(n, chunk) for n, chunk in enumerate(chunks)]
+    received = [message for one in said_to_us for message in codec.decode(packed(one, 1, 200))]
+    assert received == [track_of(9)]
+    reader = dialect.MAVLink(None)
+    shake, *ours = [one for packet in server().encode(track_of(9)) for one in reader.parse_buffer(packet)]
+    assert [(struct.unpack_from("<BH", bytes(one.data)), one.seqnr) for one in ours] == [
+        ((2, shake.width), 0),
+        ((2, shake.width), 1),
+    ]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x02", b"\x02\xff\xff", b"\x02\0\0\xff\xff", b"\x01" + b"\xff" * 36])
