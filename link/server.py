@@ -278,8 +278,8 @@ class ServerCodec:
         refusals, self._refusals = self._refusals, []
         return refusals
 
-    def unsigned(self) -> dict[str, str]:
-        """Return the reasons, each with a line, for which packets were refused by their signatures since the last call."""
+    def refused(self) -> dict[str, str]:
+        """Return the reasons, each with a line, for which packets were refused by signature or version since the last call."""
         refused, self._framing.refused = self._framing.refused, {}
         return refused
 

@@ -84,7 +84,7 @@ def track_map(t: float, track: Track, at_foot: bool) -> TrackMap:
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
 DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"
-ALTERED, REFUSED = "not flown as sent", "refused by its signature"
+ALTERED, REFUSED = "not flown as sent", "refused"
 BEATS = 10  # intervals over which the heartbeat rate is averaged (chosen)
 BEAT_SLACK_S = 0.1  # s, tolerance for jitter of the network and of the client's loop (chosen)
 UNAWARE_S = 0.5  # s, grace time after disarming, which a client learns by the heartbeat (chosen)

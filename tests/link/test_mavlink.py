@@ -11,7 +11,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link import messages
 from gate_racer.link.client import ClientCodec
-from gate_racer.link.mavlink import Counters
+from gate_racer.link.mavlink import OLD, Counters
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, Heartbeat, Imu, PositionTarget, TargetFrame
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import Fault, ServerCodec
@@ -162,6 +162,9 @@ def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
     ping = packed(dialect.MAVLink_ping_message(0, 0, 0, 0))
     assert codec.decode(old) == codec.decode(ping) == []
     assert codec.counters == Counters(malformed=1, unsupported=1)
+    assert codec.refused() == {"MAVLink 1": OLD} and codec.refused() == {}
+    pilot = client()
+    assert pilot.decode(old) == [] and pilot.framing.why_refused == OLD
 
 
 def track_of(gates):
