@@ -13,6 +13,7 @@ from itertools import product as choices
 from typing import Any
 
 import numpy as np
+from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.field.probe.check import Check, CheckVerdict, Comparison, judged, number, same, unknown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
@@ -72,6 +73,9 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
 
 
 def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
+    """Return the profile that differs least; one with PX4's modes for a PX4 only, unless there is no other."""
+    px4 = any(beat.autopilot == dialect.MAV_AUTOPILOT_PX4 for _, beat in received["HEARTBEAT"])
+    profiles = [profile for profile in profiles if px4 or profile.offboard is None] or profiles
     return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(received, p)[0]))
 
 
@@ -85,7 +89,7 @@ def _race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[li
     hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
     compared.number("race status, Hz", "status_hz", hz, STATUS_RATE * race.status_hz)
     countdowns = (  # from the first status with a start, if the one before had none
-        status.start - status.t
+        max(status.start - status.t, 0.0)
         for (_, before), (_, status) in pairwise(received.race)
         if before.start is None and status.start is not None
     )

@@ -4,7 +4,7 @@ import math
 import select
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
@@ -80,6 +80,12 @@ class RawLink(Closing):
     @property
     def address(self) -> str:
         return f"{self._link.address[0]}:{self._link.address[1]}"
+
+    def on_its_ports(self, profile: Profile) -> Profile:
+        """Return the profile with the UDP ports of this link."""
+        own, video = self._link.address[1], self._video.address[1]
+        theirs = self.peer[1] if self.peer is not None else profile.simulator_port
+        return replace(profile, mavlink_port=own, simulator_port=theirs, video_port=video)
 
     def now(self) -> float:
         return time.monotonic()

@@ -130,6 +130,26 @@ def test_the_real_builds_are_told_from_the_specification_and_from_a_changed_buil
     assert differs == {"copies of an image", "TIMESYNC answered"}
 
 
+def test_only_a_px4_is_described_by_the_profile_with_its_modes(real_build):
+    received, px4 = real_build[-1], load_profile("px4")
+    assert best(received, [px4]) is px4  # asked for by its name
+    alike = replace(DCL, name="alike", offboard=px4.offboard)
+    assert best(received, [alike, SPEC]) is SPEC
+    beats = [
+        (arrival, SimpleNamespace(**beat.to_dict() | {"autopilot": 12})) for arrival, beat in received["HEARTBEAT"]
+    ]
+    assert best(replace(received, messages=received.messages | {"HEARTBEAT": beats}), [alike, SPEC]) is alike
+
+
+def test_a_start_that_is_published_late_is_no_negative_countdown(real_build):
+    received = real_build[-1]
+    at = next(k for k, (_, status) in enumerate(received.race) if status.start is not None)
+    arrival, status = received.race[at]
+    race = [*received.race[:at], (arrival, replace(status, start=status.t - 0.1))]
+    _, found = probe(replace(received, race=race), SPEC)
+    assert found.race.countdown_s == 0
+
+
 def test_an_attitude_that_is_no_number_tells_no_sign(real_build):
     received = real_build[-1]
     nothing = [(arrival, SimpleNamespace(pitch=np.nan)) for arrival, _ in received["ATTITUDE"]]

@@ -13,8 +13,9 @@ import pytest
 from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.link.profile import load_profile
 from tests.conftest import ROOT
-from tests.processes import command, few_images, free_port
+from tests.processes import command, few_images, free_port, run_here
 
 
 @contextmanager
@@ -94,6 +95,15 @@ def test_a_run_that_is_cut_short_is_reported_with_what_was_refused(tmp_path):
     told = json.loads(report.read_text())
     assert (told["status"], told["cause"]) == ("aborted", "race-sim was stopped") and "aborted (race-sim" in out, out
     assert [one["rule"] for one in told["violations"]] == ["dropped: message"] and err.endswith("stopped\n"), err
+
+
+def test_a_probed_profile_names_the_ports_of_the_link(tmp_path):
+    wire, video = tmp_path / "wire.yaml", free_port()
+    with race_sim("--profile", few_images("spec", tmp_path, 1.0)) as (port, _):
+        keys = f"link.listen=127.0.0.1:{port}", f"link.video=127.0.0.1:{video}", "fly=false", "seconds=1"
+        done = run_here("gate_racer.field.probe.cli", "--out", wire, "--set", *keys)
+    found = load_profile(str(wire))
+    assert (found.mavlink_port, found.video_port, found.offboard) == (port, video, None), done.stdout + done.stderr
 
 
 def recorded(path):
