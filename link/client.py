@@ -261,7 +261,8 @@ class MavlinkClient(UdpEndpoint):
         self._peer = Peer(*self._wanted, (profile.system, profile.component))
         self._codec = ClientCodec(profile, self.counters, key)
         knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
-        self._door = knocked if profile.offboard is not None else None  # PX4 only sends to clients that it has received
+        # PX4 only sends to clients that it has received, as may a simulator whose port is named.
+        self._door = knocked if profile.offboard is not None or self._wanted[1] else None
         self.rates = RateGuard(profile.command_limit_hz)  # of the set-points sent
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
         self._heartbeat_due = self._timesync_due = -math.inf

@@ -51,7 +51,7 @@ class ReceivedMessages:
 
 
 class RawLink(Closing):
-    """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it nothing is sent."""
+    """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it only to a peer whose port is named."""
 
     times_images = True  # arrivals show the latency of images
 
@@ -59,6 +59,7 @@ class RawLink(Closing):
         self.framing = Framing(*CLIENT, Counters(), link.key)
         self._race, self._images = RaceReader(), image_reassembler()
         self._peer = Peer(*(link.peer or ("", 0)))
+        self._door = link.peer if link.peer is not None and link.peer[1] else None
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
         self._in_tc1 = False  # whether the last TIMESYNC request was of this form, which makes its stamp odd
@@ -107,8 +108,8 @@ class RawLink(Closing):
             self.send(timesync_request(round(now * 1e9) & ~1 | self._in_tc1, self._in_tc1))
 
     def send(self, message: Any) -> None:
-        if self.peer is not None:
-            self.transmit(self.framing.pack(message), self.peer)
+        if (to := self.peer or self._door) is not None:
+            self.transmit(self.framing.pack(message), to)
 
     def transmit(self, datagram: bytes, peer: Address) -> None:
         self._link.transmit(datagram, peer)
@@ -162,6 +163,7 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
             why = link.framing.why_refused or "is the simulator in a race?"
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: {why}")
         link.poll(received)
+        link.keep_alive(link.now())
     received.images.clear()
     begin = link.now()
     go_t = math.inf
