@@ -225,7 +225,7 @@ class ServerCodec:
                 return [dialect.MAVLink_local_position_ned_message(stamp, *message.p_wb, *message.v_w)]
             case messages.Odometry():
                 q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
-                about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
+                about = round(message.t * 1e6), dialect.MAV_FRAME_LOCAL_NED, self.profile.odometry_child
                 state, cov = (*message.p_wb, q, *message.v_b, *rates), [float("nan")] + [0.0] * 20  # unknown
                 return [dialect.MAVLink_odometry_message(*about, *state, cov, cov, message.resets % 256)]
             case messages.Motors():

@@ -84,6 +84,8 @@ class Station:
             return []
         t, replies = self.simulator.t, list[bytes]()
         received = self._codec.decode(datagram)
+        if received:
+            self.simulator.meet()
         for message in received:
             match message:
                 case messages.TimesyncRequest():
