@@ -48,6 +48,7 @@ class ClientCodec:
         modes = (messages.MODE_COMMAND,) if profile.offboard is not None else ()
         self._acknowledged = (messages.ARM_COMMAND, *modes)  # commands whose acknowledgements are read
         self._t = 0.0  # s, newest stamp of the simulator
+        self._in_tc1 = False  # whether the last TIMESYNC request was of this form
         self._timesync_requests: deque[int] = deque(maxlen=MOST_REQUESTS)  # ns, TIMESYNC requests to be answered
         self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
 
@@ -190,7 +191,8 @@ class ClientCodec:
         return self.framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
     def timesync(self, now: float) -> bytes:
-        return self.framing.pack(mavlink.timesync_request(round(now * 1e9), self.profile.timesync_in_tc1))
+        self._in_tc1 = self.profile.timesync_in_tc1 and not self._in_tc1
+        return self.framing.pack(mavlink.timesync_request(round(now * 1e9), self._in_tc1))
 
     def timesync_replies(self, now: float) -> list[bytes]:
         times_ns, now_ns = list(self._timesync_requests), max(1, round(now * 1e9))  # 0 would mark it as a request
