@@ -48,6 +48,7 @@ class ClientCodec:
         modes = (messages.MODE_COMMAND,) if profile.offboard is not None else ()
         self._acknowledged = (messages.ARM_COMMAND, *modes)  # commands whose acknowledgements are read
         self._t = 0.0  # s, newest stamp of the simulator
+        self._in_tc1 = False  # whether the last TIMESYNC request was of this form
         self._timesync_requests: deque[int] = deque(maxlen=MOST_REQUESTS)  # ns, TIMESYNC requests to be answered
         self._last_text = ""  # newest STATUSTEXT: the reason if the simulator ends
 
@@ -190,7 +191,8 @@ class ClientCodec:
         return self.framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
 
     def timesync(self, now: float) -> bytes:
-        return self.framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+        self._in_tc1 = self.profile.timesync_in_tc1 and not self._in_tc1
+        return self.framing.pack(mavlink.timesync_request(round(now * 1e9), self._in_tc1))
 
     def timesync_replies(self, now: float) -> list[bytes]:
         times_ns, now_ns = list(self._timesync_requests), max(1, round(now * 1e9))  # 0 would mark it as a request
@@ -261,7 +263,8 @@ class MavlinkClient(UdpEndpoint):
         self._peer = Peer(*self._wanted, (profile.system, profile.component))
         self._codec = ClientCodec(profile, self.counters, key)
         knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
-        self._door = knocked if profile.offboard is not None else None  # PX4 only sends to clients that it has received
+        # PX4 only sends to clients that it has received, as may a simulator whose port is named.
+        self._door = knocked if profile.offboard is not None or self._wanted[1] else None
         self.rates = RateGuard(profile.command_limit_hz)  # of the set-points sent
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
         self._heartbeat_due = self._timesync_due = -math.inf

@@ -42,6 +42,11 @@ def milliseconds(t: float) -> int:
     return round(t * 1e3) & 0xFFFFFFFF
 
 
+def timesync_request(stamp_ns: int, in_tc1: bool = False) -> dialect.MAVLink_timesync_message:
+    """Return a TIMESYNC request; its stamp is in ts1 as MAVLink defines it, or in tc1."""
+    return dialect.MAVLink_timesync_message(*((stamp_ns, 0) if in_tc1 else (0, stamp_ns)))
+
+
 def finite(values: Sequence[float]) -> bool:
     return all(map(math.isfinite, values))
 
@@ -105,6 +110,8 @@ def read_key(path: Path, now_s: float) -> SigningKey:
 
 
 MAGIC = dialect.PROTOCOL_MARKER_V2
+OLD_MAGIC = dialect.PROTOCOL_MARKER_V1
+OLD = "messages are of MAVLink 1: let their sender speak MAVLink 2 (a program on pymavlink: MAVLINK20=1 in its environment)"
 SIGNED = dialect.MAVLINK_IFLAG_SIGNED
 OVERHEAD_BYTES = 12  # header and checksum of a packet
 
@@ -176,6 +183,8 @@ class Framing:
             size = _packet_bytes(datagram)
             if not 0 < size <= len(datagram):
                 self._counters.malformed += 1
+                if datagram[0] == OLD_MAGIC:
+                    self.refused["MAVLink 1"] = OLD
                 break
             packet, datagram = datagram[:size], datagram[size:]
             if self._signatures is not None and (refusal := self._signatures.refusal(packet)) is not None:

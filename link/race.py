@@ -1,7 +1,8 @@
 """The real simulator's use of ENCAPSULATED_DATA: the status of the race (type 1) and the map of the gates (type 2).
 
-The layouts are as observed: `<BQqqIq` for the status; for the map a DATA_TRANSMISSION_HANDSHAKE, then chunks with the header
-`<BH` (type, number), which join to `<H` (count) and `<H9f` per gate (number, position, quaternion wxyz, width, height).
+The layouts are as observed: `<BQqqIq` for the status; for the map a DATA_TRANSMISSION_HANDSHAKE (width: number of the transfer;
+packets: of chunks), then chunks with the header `<BH` (type, transfer), which join in the order of `seqnr` to `<H` (count) and
+`<H9f` per gate (number, position, quaternion wxyz, width, height).
 """
 
 import math
@@ -36,17 +37,17 @@ def map_messages(track: TrackMap) -> list[Any]:
     parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
     about = 0, len(data), TRANSFER, 0, len(parts), CHUNK_BYTES, 0  # of no kind defined by MAVLink
     shake = dialect.MAVLink_data_transmission_handshake_message(*about)
-    chunks = [(CHUNK.pack(MAP, n) + part).ljust(DATA_BYTES, b"\0") for n, part in enumerate(parts)]
+    chunks = [(CHUNK.pack(MAP, TRANSFER) + part).ljust(DATA_BYTES, b"\0") for part in parts]
     return [shake, *(dialect.MAVLink_encapsulated_data_message(n, chunk) for n, chunk in enumerate(chunks))]
 
 
 class RaceReader:
     def __init__(self) -> None:
         self._parts: dict[int, bytes] = {}
-        self._expected = self._size = 0
+        self._expected = self._transfer = 0
 
     def handshake(self, message: Any) -> None:
-        self._parts, self._expected, self._size = {}, message.packets, message.size
+        self._parts, self._expected, self._transfer = {}, message.packets, message.width
 
     def read(self, message: Any, t: float) -> RaceStatus | TrackMap | None:
         """Decode ENCAPSULATED_DATA. `t` (s) stamps a map, which has no stamp of its own. None: incomplete or invalid."""
@@ -58,12 +59,12 @@ class RaceReader:
             return RaceStatus(now / 1e3, start_s, _finish(now / 1e3, start_s, finish_s, gate_s), gate, gate_s)
         if data[0] != MAP or not self._expected:
             return None
-        _, number = CHUNK.unpack_from(data)
-        if number < self._expected:
-            self._parts[number] = data[CHUNK.size :]
+        _, transfer = CHUNK.unpack_from(data)
+        if transfer == self._transfer and message.seqnr < self._expected:
+            self._parts[message.seqnr] = data[CHUNK.size :]
         if len(self._parts) < self._expected:
             return None
-        joined = b"".join(self._parts[n] for n in range(self._expected))[: self._size]
+        joined = b"".join(self._parts[n] for n in range(self._expected))
         self._parts, self._expected = {}, 0
         gates = tuple(_gates(joined))
         return TrackMap(t, gates) if gates else None
@@ -79,12 +80,11 @@ def _finish(now: float, start: float | None, finish: float | None, gate_s: float
 
 
 def _gates(data: bytes) -> Iterator[MapGate]:
-    if len(data) < COUNT.size:
-        return
     (count,) = COUNT.unpack_from(data)
-    if len(data) != COUNT.size + count * GATE.size:
+    end = COUNT.size + count * GATE.size
+    if len(data) < end:
         return
-    for number, *values in GATE.iter_unpack(data[COUNT.size :]):
+    for number, *values in GATE.iter_unpack(data[COUNT.size : end]):
         if all(map(math.isfinite, values)):
             x, y, z, qw, qx, qy, qz, width, height = values
             yield MapGate(number, (x, y, z), (qw, qx, qy, qz), width, height)

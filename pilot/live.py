@@ -240,6 +240,8 @@ class LiveDriver:
             pilot.forget_link()
             self._clock, self._timeline = StreamClock.of(self._profile), Timeline()
         self._perception.accept_only(self._client.host)
+        if pilot.phase is Phase.WAIT_LINK and (why := self._client.refused.removeprefix("; ")):
+            self._recorder.note("refused", why)
         if pilot.go_t is None and now - begin > timeout_s:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"

@@ -30,7 +30,7 @@ from gate_racer.sim.physics.plant import UnmodelledAcceleration
 from gate_racer.sim.physics.plants import natural
 from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
-from gate_racer.sim.referee import Referee
+from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.report import SimulatorRecord, report, write_report
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.view.feed import FeedProcess, Outlet, VideoOutlet
@@ -96,7 +96,8 @@ def race_mavlink(
             server = RealTimeServer(race, endpoints, feeds, settings.link.realtime)
         _introduce(settings, race, links)
         alone = partial(Narrator(json), race.simulators[0])
-        _serve(server, feeds, settings.once, alone if n == 1 else MultiVehicleNarrator(race, json))
+        tell = alone if n == 1 else MultiVehicleNarrator(race, json)
+        _serve(server, feeds, settings.once, tell, [simulator.referee for simulator in race.simulators])
         for endpoint in endpoints:
             for host, count in endpoint.foreign_datagrams.items():
                 remark(f"{count} datagrams of {host} were not read: the client is {endpoint.client[0]} (link.client)")
@@ -134,8 +135,12 @@ def _serve(
     feeds: Sequence[FeedProcess],
     once: bool,
     tell: Callable[[float], None],
+    referees: Sequence[Referee],
 ) -> None:
-    """Run a server until it ends, or SIGINT or SIGTERM stops it, by its flag: CasADi swallows a KeyboardInterrupt."""
+    """Run a server until it ends, or SIGINT or SIGTERM stops it, by its flag: CasADi swallows a KeyboardInterrupt.
+
+    Runs that this cuts short are reported as aborted.
+    """
 
     def stop(*_: object) -> None:
         server.stopped = True
@@ -143,6 +148,11 @@ def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     server.run(once, tell)
+    running = [referee for referee in referees if referee.race.status is RunStatus.RUNNING]
+    for referee in running:
+        referee.abort("race-sim was stopped")
+    if running:
+        tell(0.0)
     if not isinstance(server, LockstepServer):
         remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
     for k, feed in enumerate(feeds, 1):
@@ -271,7 +281,8 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
             f" MSP on {line.name} at {profile.baud} baud, video -> {video[0]}:{video[1]}",
             flush=True,
         )
-        _serve(server, [camera], settings.once, partial(Narrator(json), station.simulator))
+        tell = partial(Narrator(json), station.simulator)
+        _serve(server, [camera], settings.once, tell, [station.simulator.referee])
         if sitl is not None and isinstance(station.controller, SitlController):
             if why := station.controller.arming.disarmed_by:
                 remark(f"the firmware disarmed: {why.name}")

@@ -13,6 +13,7 @@ from itertools import product as choices
 from typing import Any
 
 import numpy as np
+from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.field.probe.check import Check, CheckVerdict, Comparison, judged, number, same, unknown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
@@ -57,8 +58,10 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
         ("ODOMETRY, Hz", "odometry_hz", hz.get("ODOMETRY"), RATE_TOLERANCE),
     ):
         compared.number(name, field, value, tolerance * max(float(getattr(profile, field)), 1e-9))
-    answered = any(message.tc1 for _, message in received["TIMESYNC"])  # others are requests of the simulator
-    compared.flag("TIMESYNC answered", "timesync", answered)
+    # Requests of the simulator have one stamp only. Ours in tc1 have odd stamps.
+    odd = {message.ts1 % 2 == 1 for _, message in received["TIMESYNC"] if message.tc1 and message.ts1}
+    compared.flag("TIMESYNC answered", "timesync", bool(odd))
+    compared.flag("TIMESYNC requests in tc1", "timesync_in_tc1", odd.pop() if len(odd) == 1 else None)
     compared.flag("ground station messages", "ground_station", any(received[kind] for kind in GROUND_MESSAGES))
     race_checks, race = _race(received, profile.race)
     rest_checks, signs = _at_rest(received, profile.signs)
@@ -70,6 +73,9 @@ def probe(received: ReceivedMessages, profile: Profile) -> tuple[list[Check], Pr
 
 
 def best(received: ReceivedMessages, profiles: list[Profile]) -> Profile:
+    """Return the profile that differs least; one with PX4's modes for a PX4 only, unless there is no other."""
+    px4 = any(beat.autopilot == dialect.MAV_AUTOPILOT_PX4 for _, beat in received["HEARTBEAT"])
+    profiles = [profile for profile in profiles if px4 or profile.offboard is None] or profiles
     return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(received, p)[0]))
 
 
@@ -83,7 +89,7 @@ def _race(received: ReceivedMessages, expected: RaceSchedule | None) -> tuple[li
     hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
     compared.number("race status, Hz", "status_hz", hz, STATUS_RATE * race.status_hz)
     countdowns = (  # from the first status with a start, if the one before had none
-        status.start - status.t
+        max(status.start - status.t, 0.0)
         for (_, before), (_, status) in pairwise(received.race)
         if before.start is None and status.start is not None
     )

@@ -4,12 +4,12 @@ import math
 import select
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from gate_racer.link.mavlink import CLIENT, Counters, Framing
+from gate_racer.link.mavlink import CLIENT, Counters, Framing, timesync_request
 from gate_racer.link.messages import ARM_COMMAND, RaceStatus, VideoFrame
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
@@ -51,7 +51,7 @@ class ReceivedMessages:
 
 
 class RawLink(Closing):
-    """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it nothing is sent."""
+    """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it only to a peer whose port is named."""
 
     times_images = True  # arrivals show the latency of images
 
@@ -59,8 +59,10 @@ class RawLink(Closing):
         self.framing = Framing(*CLIENT, Counters(), link.key)
         self._race, self._images = RaceReader(), image_reassembler()
         self._peer = Peer(*(link.peer or ("", 0)))
+        self._door = link.peer if link.peer is not None and link.peer[1] else None
         self.target = (1, 0)
         self._heartbeat_t = self._timesync_t = self._arm_t = -math.inf  # s, last of each sent
+        self._in_tc1 = False  # whether the last TIMESYNC request was of this form, which makes its stamp odd
         self._link = UdpEndpoint(*link.mavlink)
         try:
             self._video = UdpEndpoint(*link.video)
@@ -80,6 +82,12 @@ class RawLink(Closing):
     def address(self) -> str:
         return f"{self._link.address[0]}:{self._link.address[1]}"
 
+    def on_its_ports(self, profile: Profile) -> Profile:
+        """Return the profile with the UDP ports of this link."""
+        own, video = self._link.address[1], self._video.address[1]
+        theirs = self.peer[1] if self.peer is not None else profile.simulator_port
+        return replace(profile, mavlink_port=own, simulator_port=theirs, video_port=video)
+
     def now(self) -> float:
         return time.monotonic()
 
@@ -96,11 +104,12 @@ class RawLink(Closing):
             self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
         if now - self._timesync_t > TIMESYNC_S:
             self._timesync_t = now
-            self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+            self._in_tc1 = not self._in_tc1
+            self.send(timesync_request(round(now * 1e9) & ~1 | self._in_tc1, self._in_tc1))
 
     def send(self, message: Any) -> None:
-        if self.peer is not None:
-            self.transmit(self.framing.pack(message), self.peer)
+        if (to := self.peer or self._door) is not None:
+            self.transmit(self.framing.pack(message), to)
 
     def transmit(self, datagram: bytes, peer: Address) -> None:
         self._link.transmit(datagram, peer)
@@ -154,6 +163,7 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
             why = link.framing.why_refused or "is the simulator in a race?"
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: {why}")
         link.poll(received)
+        link.keep_alive(link.now())
     received.images.clear()
     begin = link.now()
     go_t = math.inf

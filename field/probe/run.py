@@ -116,6 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         flown: list[Check] = []
         if settings.fly:
             flown, found, why = fly_probe(link, received, profile, vehicle, found)
+        found = link.on_its_ports(found)
     flown_or_not = flown or unflown()
     repeated = {check.name for check in flown_or_not}
     checks = [*(check for check in checks if check.name not in repeated), *flown_or_not]

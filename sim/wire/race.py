@@ -84,7 +84,7 @@ def track_map(t: float, track: Track, at_foot: bool) -> TrackMap:
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
 DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"
-ALTERED, REFUSED = "not flown as sent", "refused by its signature"
+ALTERED, REFUSED = "not flown as sent", "refused"
 BEATS = 10  # intervals over which the heartbeat rate is averaged (chosen)
 BEAT_SLACK_S = 0.1  # s, tolerance for jitter of the network and of the client's loop (chosen)
 UNAWARE_S = 0.5  # s, grace time after disarming, which a client learns by the heartbeat (chosen)
@@ -102,9 +102,10 @@ class Compliance:
         self._gap_reported = False
         self._armed_t = -math.inf  # s, last time at which the vehicle was armed
         self._received_t = 0.0  # s, time of the last heartbeat or set-point
+        self._disarmed_t = 0.0  # s, last time at which it was not
 
-    def silent_s(self, t: float) -> float:  # since the last heartbeat or set-point
-        return t - self._received_t
+    def silent_s(self, t: float) -> float:  # since the last heartbeat or set-point, at most since arming
+        return t - max(self._received_t, self._disarmed_t)
 
     def heartbeat(self, t: float) -> None:
         """Register a heartbeat received at t. The rate counts from GO."""
@@ -145,6 +146,8 @@ class Compliance:
         """Check for missing heartbeats at t; call at every tick."""
         if armed:
             self._armed_t = t
+        else:
+            self._disarmed_t = t
         race = self._referee.race
         if race.status is not RunStatus.RUNNING or race.go_t is None or self._gap_reported:
             return

@@ -84,6 +84,8 @@ class Station:
             return []
         t, replies = self.simulator.t, list[bytes]()
         received = self._codec.decode(datagram)
+        if received:
+            self.simulator.meet()
         for message in received:
             match message:
                 case messages.TimesyncRequest():
@@ -96,7 +98,7 @@ class Station:
                     self._command(t, message)
         for refusal in self._codec.refusals():
             self._compliance.dropped(t, refusal)
-        self._compliance.lawful(t, REFUSED, self._codec.unsigned())
+        self._compliance.lawful(t, REFUSED, self._codec.refused())
         answers = self._codec.replies()
         if received or answers:
             self._speaker = (sender, now)

@@ -1,6 +1,7 @@
 """Both codecs against each other and against the bits as MAVLink defines them; no bytes whatever upset either."""
 
 import math
+import struct
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link import messages
 from gate_racer.link.client import ClientCodec
-from gate_racer.link.mavlink import Counters
+from gate_racer.link.mavlink import OLD, Counters
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, Heartbeat, Imu, PositionTarget, TargetFrame
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import Fault, ServerCodec
@@ -143,12 +144,28 @@ def test_only_finite_telemetry_passes(value):
     assert codec.counters == Counters(invalid=2)
 
 
+@pytest.mark.parametrize("name", ["spec", "dcl"])
+def test_a_timesync_request_is_answered_by_its_stamp_whichever_field_holds_it(name):
+    profile = load_profile(name)
+    pilot, simulator = ClientCodec(profile), ServerCodec(profile)
+    for _ in range(2):  # `dcl` asks in either form, as which of them a build answers is not known
+        (request,) = simulator.decode(pilot.timesync(3.0))
+        (answer,) = simulator.timesync_reply(request, 1.0)
+        assert pilot.decode(answer) == [messages.TimesyncReply(1.0, 3.0)]
+    for tc1, ts1 in ((0, 77), (77, 0)):
+        assert simulator.decode(packed(dialect.MAVLink_timesync_message(tc1, ts1))) == [messages.TimesyncRequest(77)]
+    assert simulator.decode(packed(dialect.MAVLink_timesync_message(5, 77))) == []  # a reply
+
+
 def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
     codec = server()
     old = dialect.MAVLink_heartbeat_message(6, 8, 0, 0, 4, 3).pack(dialect.MAVLink(None), force_mavlink1=True)
     ping = packed(dialect.MAVLink_ping_message(0, 0, 0, 0))
     assert codec.decode(old) == codec.decode(ping) == []
     assert codec.counters == Counters(malformed=1, unsupported=1)
+    assert codec.refused() == {"MAVLink 1": OLD} and codec.refused() == {}
+    pilot = client()
+    assert pilot.decode(old) == [] and pilot.framing.why_refused == OLD
 
 
 def track_of(gates):
@@ -213,6 +230,27 @@ def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
     shake, *chunks = simulator.encode(track_of(gates))
     received = [message for packet in (shake, *reversed(chunks)) for message in codec.decode(packet)]
     assert received == [track_of(gates)]
+
+
+def test_a_map_is_read_and_sent_as_by_the_organisers_sample_client():
+    """The header of a chunk is type and transfer; its place is its `seqnr`; the last is padded."""
+    gates = track_of(9).gates
+    payload = struct.pack("<H", 9)
+    for gate in gates:
+        payload += struct.pack("<H9f", gate.number, *gate.p_w, *gate.q_wg, gate.width, gate.height)
+    parts, codec = [payload[:250], payload[250:]], client()
+    said_to_us = [dialect.MAVLink_data_transmission_handshake_message(0, 0, 7, 0, 2, 0, 0)]
+    for transfer in (6, 7):
+        chunks = [(struct.pack("<BH", 2, transfer) + part).ljust(253, b"\0") for part in parts]
+        said_to_us += [dialect.MAVLink_encapsulated_data_message(n, chunk) for n, chunk in enumerate(chunks)]
+    received = [message for one in said_to_us for message in codec.decode(packed(one, 1, 200))]
+    assert received == [track_of(9)]
+    reader = dialect.MAVLink(None)
+    shake, *ours = [one for packet in server().encode(track_of(9)) for one in reader.parse_buffer(packet)]
+    assert [(struct.unpack_from("<BH", bytes(one.data)), one.seqnr) for one in ours] == [
+        ((2, shake.width), 0),
+        ((2, shake.width), 1),
+    ]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x02", b"\x02\xff\xff", b"\x02\0\0\xff\xff", b"\x01" + b"\xff" * 36])

@@ -1,5 +1,6 @@
 """The sockets, for real, on loopback, and who is taken for the simulator."""
 
+import contextlib
 import errno
 import math
 import time
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
+from gate_racer.field.probe.links import RawLink
 from gate_racer.link.client import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
 from gate_racer.link.mavlink import UNMEASURED
 from gate_racer.link.messages import Arm, AttitudeTarget, ClientHeartbeat, Heartbeat, Imu, VideoFrame
-from gate_racer.link.options import LinkSettings
+from gate_racer.link.options import Link, LinkSettings
 from gate_racer.link.sockets import SILENCE_S, TIMESTAMPNS, LinkError, Peer, bind_udp, parse_address
 from gate_racer.link.video import chunks
 from tests.link.conftest import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
@@ -232,3 +234,15 @@ def test_a_named_peer_is_the_only_one_heard():
         assert client.receive(PATIENCE_S) == [] and client.counters.foreign == 1 and client.host == "127.0.0.2"
         named.sendto(beat(1, 1), there)
         assert len(client.receive(PATIENCE_S)) == 1 and client.peer == named.getsockname()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_simulator_that_waits_to_be_spoken_to_is_if_its_port_is_named(named):
+    with bind_udp(LOCAL, 0) as simulator:
+        peer = LOCAL, simulator.getsockname()[1] if named else 0
+        simulator.settimeout(0.2)
+        with MavlinkClient(LOCAL, 0, SPEC, peer) as client, RawLink(Link((LOCAL, 0), (LOCAL, 0), peer)) as probe:
+            for link in (client, probe):
+                link.keep_alive(time.monotonic())
+                with contextlib.nullcontext() if named else pytest.raises(TimeoutError):
+                    assert simulator.recvfrom(65535)[1][0] == LOCAL

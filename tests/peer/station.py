@@ -119,8 +119,8 @@ class Station:
     def _hear(self, kind: str, m: Any) -> None:
         if kind in ("SYSTEM_TIME", "SET_ATTITUDE_TARGET"):
             self._answered_ms = max(self._answered_ms, m.time_boot_ms)
-        if kind == "TIMESYNC" and m.tc1 == 0:
-            self._send(self._mav.timesync_encode(int((self._boot_s + self.t) * 1e9), m.ts1))
+        if kind == "TIMESYNC" and 0 in (m.tc1, m.ts1):
+            self._send(self._mav.timesync_encode(int((self._boot_s + self.t) * 1e9), m.ts1 or m.tc1))
         if kind == "COMMAND_LONG" and m.command == mav.MAV_CMD_COMPONENT_ARM_DISARM:
             self._armed = m.param1 == 1
             self._send(self._mav.command_ack_encode(m.command, 0))

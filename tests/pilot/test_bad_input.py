@@ -1,13 +1,16 @@
 """User errors give one clear line and exit code 2."""
 
+import contextlib
 import json
 import shutil
 import socket
+import threading
 from pathlib import Path
 
 import pytest
+from pymavlink.dialects.v20 import common as dialect
 
-from tests.processes import run_here
+from tests.processes import free_port, run, run_here
 
 FREE = ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
 SHORT = ["--set", "link.timeout_s=0.3"]
@@ -90,6 +93,26 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
     assert not list(tmp_path.glob("*.mcap")), "a flight that has not begun"
+
+
+def test_a_simulator_that_speaks_mavlink_1_is_told_of_while_waiting_and_in_the_error(plan_folder, tmp_path):
+    old = dialect.MAVLink_heartbeat_message(2, 0, 0, 0, 4, 3).pack(
+        dialect.MAVLink(None, srcSystem=1), force_mavlink1=True
+    )
+    to, ended = ("127.0.0.1", free_port()), threading.Event()
+
+    def beat():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as simulator, contextlib.suppress(OSError):
+            while not ended.wait(0.05):
+                simulator.sendto(old, to)
+
+    (beating := threading.Thread(target=beat)).start()
+    keys = "--set", f"link.listen={to[0]}:{to[1]}", "link.video=127.0.0.1:0", "link.timeout_s=1"
+    done = run(RUN, plan_folder / "vq1.csv", "--live", *keys, "--log", tmp_path)
+    ended.set()
+    beating.join()
+    said = [line for line in done.stderr.splitlines() if "messages are of MAVLink 1: " in line]
+    assert done.returncode == 2 and [line.split(":")[0] for line in said] == ["warning", "error"], done.stderr
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])

@@ -72,6 +72,7 @@ def test_dcl_signs_stand_on_the_wire_as_observed():
     pad = Attitude(0.0, (math.cos(-0.155), 0.0, math.sin(-0.155), 0.0))  # nose down: reads up
     assert raw(DCL, pad).pitch == pytest.approx(0.31, abs=1e-3)
     told = raw(DCL, Odometry(0.0, (1, 2, 3), (0.5, 0.5, 0.5, 0.5), (4, 5, 6), (1, 1, 1), 3))
+    assert (told.frame_id, told.child_frame_id) == (dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_NED)
     assert told.q == [0.5, -0.5, 0.5, -0.5] and (told.rollspeed, told.pitchspeed, told.yawspeed) == (-1, -1, 1)
 
 
@@ -182,3 +183,17 @@ def test_a_crash_floods_collisions_and_disarms(peer):
     hits = of(Collision, received)
     assert len(hits) >= DCL.collision_copies and hits[0].struck is Struck.ENVIRONMENT and hits[0].impulse > 1
     assert not pilot.simulator.armed
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        dialect.MAVLink_timesync_message(5, 0),
+        dialect.MAVLink_command_long_message(1, 200, dialect.MAV_CMD_SET_MESSAGE_INTERVAL, 0, 30, 1e4, 0, 0, 0, 0, 0),
+    ],
+)
+def test_a_client_s_first_message_schedules_the_race_whatever_it_says(peer, first):
+    pilot = peer()
+    pilot.bytes(first.pack(dialect.MAVLink(None, srcSystem=255)))
+    received = pilot.ticks(DCL.race.lobby_s + DCL.race.countdown_s + 0.5)
+    assert of(TrackMap, received) and of(RaceStatus, received)[-1].go
