@@ -54,6 +54,7 @@ class Afternoon:
     gates: int
     out: Path
     profile: str
+    plant: str  # of the simulator; empty for that of the vehicle
     ports: tuple[int, int, int]
 
     @property
@@ -72,6 +73,7 @@ class Afternoon:
         own, simulator, video = (f"{HOST}:{port}" for port in self.ports)
         told = ["--track", self.course, "--vehicle", self.out / "drawn.yaml", "--seed", self.seed + more_seed]
         wire = f"link.bind={simulator}", f"link.client={own}", f"link.video={video}"
+        wire += (f"plant={self.plant}",) if self.plant else ()
         words = "race-sim", *told, "--profile", self.profile, "--lockstep", "--set", "once=true", *wire
         process = subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.PIPE, text=True)
         try:
@@ -129,10 +131,13 @@ def main() -> None:
     parser.add_argument("--gates", type=int, default=4, help="of the course (default: 4)")
     parser.add_argument("--out", type=Path, default=Path("logs"), help="folder of all that is made (default: logs)")
     parser.add_argument("--profile", default="dcl", help="which the simulator speaks, by name or file (default: dcl)")
+    parser.add_argument(
+        "--plant", default="", help="what flies, such as rotorpy or crazyflow (default: the drawn vehicle)"
+    )
     parser.add_argument("--ports", type=int, nargs=3, default=PORTS, help="of client, simulator and images")
     asked = parser.parse_args()
     out = asked.out / f"unknown-{asked.seed}"
-    afternoon = Afternoon(asked.seed, asked.gates, out, asked.profile, tuple(asked.ports))
+    afternoon = Afternoon(asked.seed, asked.gates, out, asked.profile, asked.plant, tuple(asked.ports))
     write_track(generate_track(asked.seed, asked.gates), out)
     write_vehicle(out / "drawn.yaml", draw_vehicle(asked.seed))
     known = [afternoon.course, "--vehicle", afternoon.out / "drawn.yaml", "--out", afternoon.out, *CAREFUL]

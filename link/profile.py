@@ -158,7 +158,7 @@ class Profile:
     heartbeat_limit_hz: float = 2.0  # least rate of the client: VADR-TS-002, 4.4
     timesync_hz: float = 0.0  # rate of the simulator's own requests
     odometry_child: int = 12  # ODOMETRY's child_frame_id: 12 MAV_FRAME_BODY_FRD, 8 MAV_FRAME_BODY_NED; the axes are FRD
-    timesync_in_tc1: bool = False  # every other request of the client is stamped in tc1, as those of the organisers' sample
+    timesync_in_tc1: bool = False  # every other request of the client has its stamp in tc1, as the organisers' sample
     offboard: OffboardRules | None = None  # rules of PX4's OFFBOARD; None: no such mode
     system: int = SIMULATOR_SYSTEM
     one_clock: bool = True  # stamps of video and telemetry that nearly agree are of one clock

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gate_racer.planner.course import Course
+from gate_racer.planner.models import NODE_S
 from gate_racer.vehicle.rotation import Array
 
-NODE_S = 0.07  # s, spacing of the first mesh (chosen)
 NODES_LEAST = 8  # least number of intervals from one gate to the next
 SLOT_LEAST = 4  # least number of intervals before, and behind, the plane of a slot
 EDGE_S = 1e-3  # s, least distance of an end of the visibility window from a leg's ends to insert a node

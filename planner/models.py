@@ -3,6 +3,7 @@
 The quaternion is normalised after each Runge-Kutta step; otherwise the optimiser increases |q| to gain thrust.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -17,6 +18,11 @@ from gate_racer.vehicle.vehicle import Vehicle
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
 # Torque limits in the controller's own problem instead double its solver's time, and leave a third of the sightings.
 TURNING = 0.5
+STEP_LAGS, SUBSTEPS_MOST = (
+    1.5,
+    16,
+)  # greatest Runge-Kutta step over the shortest lag: stable below 2.8; their greatest number
+NODE_S = 0.07  # s, spacing of the first mesh (chosen)
 P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w have the same indices in both models
 
 
@@ -27,7 +33,7 @@ class Model(ABC):
     x: ClassVar[Layout]
     u: ClassVar[Layout]
     f: ClassVar[Callable[..., Any]]  # dx/dt (x, u, parameters)
-    substeps: ClassVar[int]  # Runge-Kutta steps per interval
+    substeps: int  # Runge-Kutta steps per interval
     jump: ClassVar[float]  # -, change of an input over its range above which both intervals beside it are halved
     nearby: ClassVar[float]  # initial barrier on a finer mesh: larger blurs jumps, smaller takes more iterations
     weight_level: ClassVar[Array]  # (NU,) 1/unit^2, weight of the integral of u^2, which fixes free inputs
@@ -90,13 +96,15 @@ class RatesModel(Model):
     name = "rates"
     x, u = RATES_X, RATES_U
     f = staticmethod(rates)
-    substeps, jump, nearby = 2, 0.6, 3e-5
+    jump, nearby = 0.6, 3e-5
     # Yaw is almost free, so the weight on rates determines it, which costs 1 % of time and halves the yaw rate.
     weight_level, weight_change = np.array([1e-3, 1e-3, 1e-3, 0.0]), np.full(4, 1e-5)
 
     def __init__(self, vehicle: Vehicle, reserve: float = 1.0, speed_m_s: float = np.inf):
         super().__init__(vehicle, reserve, speed_m_s)
         self.parameters, self.slew_max = vehicle.rates_parameters, np.array(vehicle.slew_max)
+        shortest_s = min(vehicle.thrust_lag_s, *vehicle.rate_lag_s)
+        self.substeps = min(max(2, math.ceil(NODE_S / (STEP_LAGS * shortest_s))), SUBSTEPS_MOST)
         self.u_low = np.array([*-self.w_high, vehicle.thrust_min])
         self.u_high = np.array([*self.w_high, reserve * vehicle.thrust_max])
 

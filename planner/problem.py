@@ -288,12 +288,12 @@ def step(model: type[Model], like: Any) -> tuple[Any, Any, Any, Any, Any]:
 def flight_block(model: Model) -> Block:
     """Return (x, u, dt; parameters) -> state at the end of an interval, built once per process for all vehicles."""
     parameters = model.parameters
-    return _flight_block(type(model), shaped(range(len(flat(parameters))), parameters))
+    return _flight_block(type(model), shaped(range(len(flat(parameters))), parameters), model.substeps)
 
 
 @cache
-def _flight_block(model: type[Model], like: Any) -> Block:
-    return Block.integration(f"step_{model.name}", *step(model, like), model.substeps)
+def _flight_block(model: type[Model], like: Any, substeps: int) -> Block:
+    return Block.integration(f"step_{model.name}", *step(model, like), substeps)
 
 
 def _of_legs(rows: list[Rows], X: Any, legs: np.ndarray) -> list[np.ndarray]:

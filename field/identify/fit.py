@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from gate_racer.field.identify import regression
 from gate_racer.field.identify.regression import AXES, AxisRate, BatteryUse, Estimate, Evidence, Prediction, Timing
@@ -35,6 +36,8 @@ RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that i
 INFLOW, INFLOW_GAIN = 3.5, 1.15
 # m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
 IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
+LATE = 2  # samples by which a command may act sooner or later than it is logged: one of 60 Hz (derived)
+ERRS = 0.15  # -, share of its thrust by which a model may err besides, as in the rotors' own flow (chosen)
 USUAL_S = 0.02, 0.04  # s, typical delay and lag
 EXPONENT_SIGMA = 0.15  # -, prior of the battery's exponent about 1 (chosen)
 TELLS = 4.0  # change of twice the log-likelihood over that, from which the logs tell of the exponent
@@ -248,12 +251,16 @@ def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bo
     if all(log.velocity_only for log in logs):
         return logs, []
     fit = _first([battery.seen(log) for log in logs] if battery else logs, linear)
-    residual = np.abs((fit.A @ fit.x - fit.f) * fit.weight).reshape(-1, 3).max(axis=1)
+    model, measured = (fit.A @ fit.x).reshape(-1, 3), fit.f.reshape(-1, 3)
+    residual = np.abs((model - measured) * fit.weight.reshape(-1, 3)).max(axis=1)
     limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
-    own = np.split(residual, np.cumsum([len(log.t) for log in logs])[:-1])
-    kept, cut = list[Signals](), 0
-    for log, r in zip(logs, own, strict=True):
-        struck = log.valid & around(log.valid & (r > limit)) & (not log.velocity_only)
+    kept, cut, own = list[Signals](), 0, np.cumsum([len(log.t) for log in logs])[:-1]
+    for log, expected, force_b in zip(logs, np.split(model, own), np.split(measured, own), strict=True):
+        # A force of the model at a moment nearby is none of an impact.
+        near = sliding_window_view(np.pad(expected, ((LATE, LATE), (0, 0)), mode="edge"), 2 * LATE + 1, axis=0)
+        off = np.maximum(near.min(axis=-1) - force_b, force_b - near.max(axis=-1)).max(axis=1)
+        beyond = off - ERRS * np.linalg.norm(expected, axis=1) > limit
+        struck = log.valid & around(log.valid & beyond) & (not log.velocity_only)
         kept.append(replace(log, valid=log.valid & ~struck))
         cut += int(struck.sum())
     told = f"{STEP_S * cut:.1f} s were cut around contact and impacts, forces that no throttle explains"

@@ -10,7 +10,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
-from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.field.identify.signals import STEP_S, Signals, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
 
@@ -182,3 +182,25 @@ def test_the_curve_that_is_printed_is_the_one_that_is_written(tmp_path, capsys):
     written = identified(found, load_vehicle("dcl"), "found", "a test").throttle
     for u, printed in zip(found.throttle, found.thrust_m_s2, strict=True):
         assert written.thrust(u) == pytest.approx(printed.value, abs=1e-3)
+
+
+def steps_of_rotors(inflow_s_m):
+    """Short steps from hover, of a vehicle whose rotors lose `inflow_s_m` of their thrust per m/s of climb, stamped 10 ms late."""
+    rng, n, every = np.random.default_rng(3), 4000, 100
+    u, v = np.full(n, GRAVITY / 60.0), np.zeros(n)
+    for k, step in enumerate(np.tile([0.05, 0.45, 0.6, 0.8, 1.0], 8)):
+        u[every * k + 20 : every * k + 40] = step
+    thrust, force = lagged(60.0 * u, 0.05, 0.01), np.zeros((n, 3))
+    for k in range(n - 1):
+        force[k, 2] = -thrust[k] * (1 + inflow_s_m * v[k])
+        v[k + 1] = v[k] + (GRAVITY + force[k, 2]) * STEP_S if (k + 1) % every else 0.0
+    force += rng.normal(0, 0.05, (n, 3))
+    unknown, v_b, R_wb = np.full((n, 3), np.nan), np.column_stack([np.zeros((n, 2)), v]), np.tile(np.eye(3), (n, 1, 1))
+    known = np.full(n, np.nan), np.ones(n, bool)
+    return Signals("rotors", np.arange(n) * STEP_S, np.roll(u, 1), unknown, force, unknown, v_b, R_wb, *known)
+
+
+def test_thrust_that_changes_with_the_climb_is_taken_for_no_impact():
+    """Else a curve ends below the throttles of which there are short steps only."""
+    found = identify([steps_of_rotors(0.03)])
+    assert found.throttle[-1] == pytest.approx(1.0) and found.thrust_m_s2[-1].value == pytest.approx(60.0, rel=0.15)
