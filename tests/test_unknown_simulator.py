@@ -30,9 +30,12 @@ SEED, GATES, IMAGES_HZ = "48", "2", 4.0
 
 
 @pytest.mark.soak
-def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(tmp_path):
-    """In real processes, whose wire is unknown as well."""
-    command = [sys.executable, STORY, "--seed", SEED, "--gates", GATES]
+@pytest.mark.parametrize("plant", ["", "rotorpy"])
+def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(plant, tmp_path):
+    """In real processes, whose wire is unknown as well; and on physics of other people's, which no parameters describe."""
+    if plant:
+        pytest.importorskip(plant)
+    command = [sys.executable, STORY, "--seed", SEED, "--gates", GATES, "--plant", plant]
     folders = os.environ["PATH"].split(os.pathsep)
     inactive = {**os.environ, "PATH": os.pathsep.join(one for one in folders if not Path(one, "run-mpc").exists())}
     profile, ports = few_images("dcl", tmp_path, IMAGES_HZ), [str(free_port()) for _ in range(3)]
@@ -45,10 +48,13 @@ def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / f"unknown-{SEED}" / "compared.json").read_text())
-    assert found["signs"] and found["rate_gain"] < 0.03
+    assert found["signs"] and found["margin_m"] > 0.3
+    if plant:
+        return
+    assert found["rate_gain"] < 0.03
     assert found["thrust"] < 0.02 and found["drag"] < 0.05
     assert found["gates_m"] < 0.10 and found["gates_deg"] < 2.5
-    assert found["flown_s"] < 1.08 * found["known_s"] and found["margin_m"] > 0.3
+    assert found["flown_s"] < 1.08 * found["known_s"]
 
 
 def test_an_exploration_alone_leads_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(dcl, tmp_path, undrawn):

@@ -185,7 +185,7 @@ def test_the_curve_that_is_printed_is_the_one_that_is_written(tmp_path, capsys):
 
 
 def steps_of_rotors(inflow_s_m):
-    """Short steps from hover, of a vehicle whose rotors lose `inflow_s_m` of their thrust per m/s of climb, stamped 10 ms late."""
+    """Short steps from hover, with rotors that lose `inflow_s_m` of their thrust per m/s of climb; commands are stamped late."""
     rng, n, every = np.random.default_rng(3), 4000, 100
     u, v = np.full(n, GRAVITY / 60.0), np.zeros(n)
     for k, step in enumerate(np.tile([0.05, 0.45, 0.6, 0.8, 1.0], 8)):
