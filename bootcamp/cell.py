@@ -247,6 +247,7 @@ def _read(pipe: Connection) -> bytes:
 def _confined(main: Connection, trace: Connection, printed: Connection, memory_bytes: int, *arguments: Any) -> None:
     confine(memory_bytes)
     if sys.platform != "win32":
+        os.setpgrp()  # a signal to its own group, such as os.kill(0, 9), reaches no other process
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for descriptor in (1, 2):

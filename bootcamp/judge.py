@@ -91,7 +91,7 @@ class Judge:
 
     def _count(self, warning: str, command: Command | Unreadable | None) -> None:
         """Count warnings of one kind, which differ by numbers only, in all and since the last command that had an effect."""
-        kind = re.sub(r"-?\d[\d.e+-]*", "#", warning)
+        kind = re.sub(r"0x[0-9a-f]+|-?\d[\d.e+-]*", "#", warning)
         if warning:
             self._examples.setdefault(kind, warning)
             self.warnings[self._examples[kind]] += 1
@@ -161,12 +161,14 @@ class Judge:
     def _cause(self, last: Report, mistakes: Counter[str] | None) -> str:
         if last.status is Status.CRASHED:
             return _crash(last)
+        seen = mistakes or Counter[str]()
         landed = last.status is Status.LANDED
-        if landed and not self._commands["Go"]:
+        if landed and not self._commands["Go"] and not +seen:
             return "never flew anywhere: no Go was commanded"
-        mistake = self._mistake(mistakes or Counter(), last)
+        mistake = self._mistake(seen, last)
         if landed:
             return mistake or self._misplaced(last)
+        mistake = mistake or self._unpassed(last)
         return f"{self._motion(last)}: {mistake}" if mistake else self._motion(last)
 
     def _mistake(self, seen: Counter[str], last: Report) -> str:
@@ -187,10 +189,8 @@ class Judge:
         scenario, here = self._scenario, last.position
         if scenario.goal.land == "nearest_pad" and min(map(here.distance, scenario.pads)) < scenario.goal.within_m:
             return "landed on another pad than the one nearest to the waypoint"
-        if last.gates and last.passed < len(last.gates):
-            gate = last.gates[last.passed]
-            centre = f"{_place(gate)}, {gate.height:.1f} m high"
-            return f"gate {last.passed + 1} was not passed in its direction: its centre is at {centre}"
+        if unpassed := self._unpassed(last):
+            return unpassed
         if self._held_off > 10 and scenario.conditions.wind_m_s:
             return "wind holds the drone off its destination: aim upwind by report.position - report.destination"
         if last.route:
@@ -199,11 +199,18 @@ class Judge:
             return "landed before the waypoint was reached: test report.reached, or the distance to it"
         return ""
 
+    def _unpassed(self, last: Report) -> str:
+        if last.passed >= len(last.gates) or not self._commands["Go"]:
+            return ""
+        gate = last.gates[last.passed]
+        centre = f"{_place(gate)}, {gate.height:.1f} m high"
+        return f"gate {last.passed + 1} was not passed in its direction: its centre is at {centre}"
+
     def _motion(self, last: Report) -> str:
         if +self._commands <= Counter(Null=self._commands["Null"]):
             return f"never commanded: `decide` returned Null() {self._commands['Null']} times"
-        off = last.destination.distance(last.position)
-        if last.status is Status.MOVING and last.speed < STILL_M_S and off < HELD_M:
+        off, least_m = last.destination.distance(last.position), self._scenario.world.acceptance_m
+        if last.status is Status.MOVING and last.speed < STILL_M_S and least_m < off < HELD_M:
             why = "wind holds it there" if self._scenario.conditions.wind_m_s else "it hangs there"
             return f"never halted: {off:.2f} m off its destination, {why}; Halt() halts it"
         start, here = self._start or last.position, last.position

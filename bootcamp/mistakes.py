@@ -61,8 +61,10 @@ def advice_on_error(line: str) -> str:
     unknown = re.match(r"AttributeError: 'Report' object has no attribute '(\w+)'", line)
     if unknown:
         names = [field.name for field in fields(Report)]
-        near = difflib.get_close_matches(SYNONYMS.get(unknown[1].lower(), unknown[1]), names, 1)
-        return f"did you mean report.{near[0]}?" if near else f"a report has {', '.join(names)}"
+        words = [unknown[1], *filter(None, [SYNONYMS.get(unknown[1].lower())])]
+        near = dict.fromkeys(name for word in words for name in difflib.get_close_matches(word, names, 1))
+        meant = " or ".join(f"report.{name}" for name in near)
+        return f"did you mean {meant}?" if meant else f"a report has {', '.join(names)}"
     for pattern, advice in ERRORS:
         if found := re.match(pattern, line):
             return advice.format(*found.groups())
@@ -75,6 +77,9 @@ SYNONYMS = {
     "north": "position", "east": "position", "image": "has_image", "attitude": "q_wb", "orientation": "q_wb", "landed": "status",
     "waypoints": "route", "places": "route", "next_gate": "passed", "pads": "position",
 }  # fmt: skip  # words for fields of a report
+
+
+PLAIN = "`{}` must be a plain function with `return`, without `yield` and `async`"
 
 
 def advice_on_answer(returned: Any) -> str:
@@ -91,7 +96,7 @@ def advice_on_answer(returned: Any) -> str:
         return "a command is an object, without quotation marks"
     kind = type(returned).__name__
     if kind in ("generator", "coroutine", "async_generator"):
-        return "`decide` must be a plain function with `return`, without `yield` and `async`"
+        return PLAIN.format("decide")
     if kind in ("list", "tuple", "set") and any(isinstance(one, Go | Halt | Land | Null) for one in returned):
         return "one command per step: remember the others in a `global`"
     if kind in ("list", "tuple", "ndarray") and len(returned) in (2, 3):
@@ -101,7 +106,7 @@ def advice_on_answer(returned: Any) -> str:
 
 Maps = Sequence[tuple[str, Sequence[float]]]
 NEAR_M, APART_M = 0.6, 3.0  # m, within which places agree, and from where a wrong one is told from a right one (chosen)
-SCALES = (2.0, 10.0, 32.0, 100.0, 1000.0)  # of usual confusions of units: m, dm, px, cm, mm
+SCALES = (2.0, 3.28, 10.0, 32.0, 100.0, 1000.0)  # of usual confusions of units: m, feet, dm, px, cm, mm
 
 
 def _explained(
@@ -209,6 +214,8 @@ CHANGES = {  # methods that change an object
     "append", "extend", "add", "update", "insert", "pop", "popleft", "appendleft", "clear", "remove", "setdefault",
 }  # fmt: skip
 FUNCTIONS = ("detect", "locate", "decide")  # of a program; each runs in its own process
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+COMMANDS, STATUSES = ("Go", "Halt", "Land", "Null"), tuple(Status.__members__)
 
 
 class Hint(NamedTuple):
@@ -238,12 +245,23 @@ def blanks(path: Path) -> list[Hint]:
 def hints(path: Path) -> list[Hint]:
     """Return the probable mistakes in a program; none for a file that does not parse, which fails when it is run."""
     tree, _ = _parsed(path)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in tree.body if isinstance(node, Function)}
     endless = "a loop outside of functions runs before the flight; `decide` is called at every step without it"
     found = [Hint(node.lineno, endless) for node in tree.body if isinstance(node, ast.While)]
-    for name in FUNCTIONS:
-        if name in functions and not _ends(functions[name].body):
-            found.append(Hint(functions[name].lineno, f"`{name}` can end without a `return`, which returns None"))
+    for name, function in functions.items():
+        if name in FUNCTIONS and (isinstance(function, ast.AsyncFunctionDef) or _yields(function)):
+            found.append(Hint(function.lineno, PLAIN.format(name)))
+        elif name in FUNCTIONS and not _ends(function.body):
+            found.append(Hint(function.lineno, f"`{name}` can end without a `return`, which returns None"))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name))) if name in COMMANDS:
+                found.append(Hint(node.lineno, f"{name}(...) has no effect without `return`"))
+            case ast.Compare(left=one, comparators=[other]):
+                texts = [side.value for side in (one, other) if isinstance(side, ast.Constant)]
+                found += [
+                    Hint(node.lineno, f"a status is no text: write Status.{text}") for text in texts if text in STATUSES
+                ]
     return sorted([*found, *_shared(tree, functions)])
 
 
@@ -275,6 +293,15 @@ def _parsed(path: Path) -> tuple[ast.Module, list[str]]:
         return ast.Module([], []), []
 
 
+def _yields(node: ast.AST) -> bool:
+    """Check whether a function has a `yield` of its own, not of a function in it."""
+    return any(
+        isinstance(child, ast.Yield | ast.YieldFrom)
+        or (not isinstance(child, Function | ast.Lambda) and _yields(child))
+        for child in ast.iter_child_nodes(node)
+    )
+
+
 def _ends(body: list[ast.stmt]) -> bool:
     """Check whether control never reaches the end of these statements."""
     match body[-1] if body else None:
@@ -296,7 +323,7 @@ def _ends(body: list[ast.stmt]) -> bool:
     return False
 
 
-def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator[Hint]:
+def _shared(tree: ast.Module, functions: dict[str, Function]) -> Iterator[Hint]:
     """Yield hints on globals that one worker changes and another one reads."""
     stored = {
         name.id
@@ -315,7 +342,7 @@ def _shared(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> Iterator
                 yield Hint(line, f"{text}: a value stored by one is not available to the other")
 
 
-def _reached(name: str, functions: dict[str, ast.FunctionDef], seen: set[str]) -> Iterator[ast.AST]:
+def _reached(name: str, functions: dict[str, Function], seen: set[str]) -> Iterator[ast.AST]:
     """Yield the nodes of a function, and of the file's functions that it names."""
     seen.add(name)
     for node in ast.walk(functions[name]):

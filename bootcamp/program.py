@@ -8,6 +8,7 @@ import difflib
 import dis
 import itertools
 import os
+import re
 import runpy
 import sys
 import traceback
@@ -31,6 +32,7 @@ TRACEBACK_MAX = 20_000  # characters kept of a traceback, the last ones (chosen)
 BOXES_MAX = 1000  # greatest number of boxes used of an image
 NUMBER_MAX = 1e6  # greatest coordinate of a box in px or a place in m, beyond drawing and flying
 TOO_LARGE = f"numbers that are not finite, or over {NUMBER_MAX:g}"
+OPENCV = re.compile(r"^OpenCV\(.*?error: | in function 'cv::.*'$", re.MULTILINE)  # of its errors
 ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names that give access to unnamed arguments
 SITES = ("site-packages", "dist-packages")  # folders of installed modules, perhaps beside the program
 
@@ -134,7 +136,7 @@ def shown(value: Any) -> str:
 def error_line(error: BaseException) -> str:
     """Return an exception as one line, even if its own `__str__` fails."""
     try:
-        text = str(error)[:TRACEBACK_MAX]
+        text = OPENCV.sub("", str(error)[:TRACEBACK_MAX])
         return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
     except BaseException:
         return type(error).__name__

@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
     rflysim = "check a running RflySim instead, as `rflysim://HOST:PORT?config=Config.json`"
     doctor.add_argument("server", nargs="?", help=rflysim)
     add_common(doctor, "the findings", within=True)
-    purpose = "copy the example programs to examples/ in this folder, and the lessons of the bootcamp to docs/bootcamp/"
+    purpose = "copy the example programs to examples/ in this folder, and the lessons of the bootcamp and the pages on settings"
+    purpose += " and on RflySim to docs/"
     add_common(what.add_parser("examples", help=purpose), "the files", within=True)
     purpose = "print a shell script that completes commands, options and names, to be sourced or installed"
     what.add_parser("completion", help=purpose).add_argument("shell", choices=SHELLS)

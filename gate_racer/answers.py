@@ -24,7 +24,7 @@ from gate_racer.tracks.track import FOLDER as TRACKS
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 
 EXAMPLES = TRACKS.parent / "examples"
-PAGES = TRACKS.parent / "docs/bootcamp"
+PAGES = TRACKS.parent / "docs"
 EXAMPLE_BYTES = 1 << 20  # largest example
 
 FOLDERS = {  # folder of the named files, by kind and option
@@ -97,15 +97,17 @@ def completion(shell: str, commands: Mapping[str, str]) -> str:
 
 
 def _copy_examples(json: Path | None) -> int:
-    """Copy the examples and the bootcamp's pages to the working directory; files that exist there are kept."""
-    kinds = (EXAMPLES, "*.py"), (EXAMPLES, "*.json"), (EXAMPLES / "ros", "*.*"), (PAGES, "*.md"), (PAGES, "*.png")
+    """Copy the examples, the bootcamp's pages and those that `--help` names to the working directory; existing files are kept."""
+    lessons = PAGES / "bootcamp"
+    kinds = [(EXAMPLES, "*.py"), (EXAMPLES, "*.json"), (EXAMPLES / "ros", "*.*"), (lessons, "*.md"), (lessons, "*.png")]
+    kinds += [(PAGES, "settings.md"), (PAGES, "rflysim.md")]
     paths = [path for folder, pattern in kinds for path in sorted(folder.rglob(pattern))]
     files = {Path(path.relative_to(EXAMPLES.parent)): path for path in paths}
     absent = [file for file in files if not file.exists()]
     for file in absent:
         write_file(file, read_bytes(files[file], EXAMPLE_BYTES))
     kept = len(files) - len(absent)
-    folders = f"{EXAMPLES.name}/ and {PAGES.relative_to(EXAMPLES.parent).as_posix()}/"
-    say(f"{len(absent)} files written to {folders}" + (f", {kept} that exist are kept" if kept else ""))
+    also = f", {kept} that exist are kept" if kept else ""
+    say(f"{len(absent)} files written to {EXAMPLES.name}/ and {PAGES.name}/{also}")
     write_json(json, {"written": absent, "kept": kept})
     return 0

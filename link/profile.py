@@ -34,8 +34,9 @@ class RateDivider:
     def __init__(self, hz: float, clock_hz: float):
         self._beats, self._steps = Fraction(hz / clock_hz).limit_denominator(LONGEST_PERIOD).as_integer_ratio()
 
-    def __call__(self, n: int) -> bool:
-        return n * self._beats // self._steps > (n - 1) * self._beats // self._steps
+    def __call__(self, n: int, ticks: int = 1) -> bool:
+        """Check whether a beat falls on tick n, or on one of the ticks before it that were left out, `ticks` in all."""
+        return n * self._beats // self._steps > (n - ticks) * self._beats // self._steps
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ from gate_racer.tracks.plausible import remarks
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
-IMU_OPTION, MASKS_OPTION = "imu", "masks"  # options of the RflySim protocol
+IMU_OPTION, MASKS_OPTION, COPTER_OPTION = "imu", "masks", "copter"
+DESK_OPTIONS = IMU_OPTION, MASKS_OPTION, COPTER_OPTION  # of the RflySim protocol
 
 
 # Keys of the link that have a meaning by MAVLink only, and by MSP only.
@@ -62,6 +63,7 @@ def race_mavlink(
 ) -> int:
     """Run the race, of one vehicle or several, until stopped, and return the exit code. Raises UserError."""
     n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
+    profile = _of_copter(settings.link, profile)
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
@@ -198,11 +200,22 @@ def _cameras(
     return asked, imu, f"sensors to be asked for on {desk[0]}:{desk[1]}"
 
 
+def _of_copter(link: ServedLinkSettings, profile: Profile) -> Profile:
+    """Return the profile of the copter that the URL of the vision protocol names, if it does. Raises UserError."""
+    if link.vision_protocol == VADR:
+        return profile
+    _, options = parse_server(link.vision_protocol, *DESK_OPTIONS)
+    number = options.get(COPTER_OPTION, "1")
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise UserError(f"{link.vision_protocol}: {COPTER_OPTION}: must be the number of a copter, found {number!r}")
+    return profile.of_copter(int(number)) if COPTER_OPTION in options else profile
+
+
 def _desk(link: ServedLinkSettings, profile: Profile) -> tuple[Address, GimbalMasks, CopterSimImu | None]:
     """Return the requests' address, the numbering of gimbals' commands, and the IMU. Raises UserError."""
     if link.video:
         raise UserError("link.video: in the RflySim protocol the client's requests say where frames go")
-    desk, options = parse_server(link.vision_protocol, IMU_OPTION, MASKS_OPTION)
+    desk, options = parse_server(link.vision_protocol, *DESK_OPTIONS)
     if (masks := options.get(MASKS_OPTION, DOCUMENTED)) not in MASKS:
         raise UserError(f"{link.vision_protocol}: {MASKS_OPTION}: must be one of {', '.join(MASKS)}")
     imu = f"{desk[0]}:{options.get(IMU_OPTION, imu_port(profile.system))}"

@@ -172,7 +172,7 @@ def guarded_server(name: str, address: Address) -> tuple[Any, Any, int]:
     try:
         import foxglove
     except ImportError:
-        raise UserError("--view: needs Foxglove's SDK: pip install foxglove-sdk") from None
+        raise UserError("a live view needs Foxglove's SDK: pip install foxglove-sdk") from None
     try:
         host = _random_loopback()
         server = foxglove.start_server(name=name, host=host, port=0)

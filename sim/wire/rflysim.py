@@ -56,6 +56,11 @@ class RequestPort(UdpEndpoint):
                 topic = str(error).partition(", found")[0]  # other values of the same field are no other topic
                 self._say(topic, f"refused a request from {sender[0]}:{sender[1]}: {error}")
 
+    def _tell_of_another(self, address: tuple[int, ...], sender: str, where: str) -> None:
+        """Report that data will not go to the address in a request, but to its sender."""
+        if (host := reply_host(address, sender)) != sender:
+            self._say(where, f"{where}: data go to {sender}, which requests them, not to {host}")
+
     def _expired(self, host: str, requested: float, what: str) -> bool:
         """Check whether the lease of a host has ended, and report it."""
         ended = not self.address[0].startswith("127.") and self._clock() - requested > LEASE_S
@@ -99,7 +104,7 @@ class CopterSimImu(RequestPort):
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
         request = ImuRequest.decode(datagram)
-        _require_own(request.address, sender[0], "address")
+        self._tell_of_another(request.address, sender[0], "address")
         if request.sensor_type != 0 or not request.rate_hz or not request.port:
             raise UserError(f"sensor type must be 0, the IMU, and rate and port at least 1, found {request}")
         target = sender[0], request.port
@@ -110,13 +115,6 @@ class CopterSimImu(RequestPort):
             self._say(f"rate {request.rate_hz}", f"{request.rate_hz} Hz were requested, limited to {self._hz:g} Hz")
         beat, sent = RateDivider(min(request.rate_hz, self._hz), self._hz), known.sent if known is not None else 0
         self._subscriptions[target] = _Subscription(beat, self._clock(), sent)
-
-
-def _require_own(address: tuple[int, ...], sender: str, where: str) -> None:
-    """Check that the address in a request is its sender's. Raises UserError."""
-    if (host := reply_host(address, sender)) != sender:
-        why = "data go to whoever requests them"
-        raise UserError(f"{where}: must be 0.0.0.0 or that of the sender, {sender}, found {host}: {why}")
 
 
 def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
@@ -150,9 +148,12 @@ class Sensor:
     sent: int  # frames
     carrier: "Sensor | None" = None  # sensor that it is mounted on
 
-    def datagrams(self, exposure: Exposure, epoch_s: float) -> list[tuple[bytes, Address]]:
-        """Return the datagrams of an exposure if the sensor is due. `epoch_s`: the frames' clock at simulator time 0, s."""
-        if not self.beat(exposure.id):
+    def datagrams(self, exposure: Exposure, ticks: int, epoch_s: float) -> list[tuple[bytes, Address]]:
+        """Return the datagrams of an exposure if the sensor is due.
+
+        `ticks`: exposures since the last one that was rendered. `epoch_s`: the frames' clock at simulator time 0, s.
+        """
+        if not self.beat(exposure.id, ticks):
             return []
         number = (self.sent + 0x80000000) % 0x100000000 - 0x80000000
         self.sent += 1
@@ -192,7 +193,7 @@ class RflySimOutlet(RequestPort):
         self._copter, self._epoch_s, self._masks = copter, epoch_s, masks
         self._objects, self._answers = dict[int, desk.SceneObject](), list[tuple[bytes, Address]]()
         self._start: float | None = None  # s since 1970, zero of the frames' clock
-        self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
+        self._beat, self._beats, self._last_id = RateDivider(HEARTBEAT_HZ, video_hz), 0, 0
         self._sensors = dict[Address, Sensor]()  # by target address of their frames
         super().__init__(own, clock)
 
@@ -202,9 +203,12 @@ class RflySimOutlet(RequestPort):
         for sensor in list(self._sensors.values()):
             if self._expired(sensor.target[0], sensor.requested, f"sensor {sensor.request.seq_id}"):
                 self._drop(sensor)
-        packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
+        ticks, self._last_id = max(exposure.id - self._last_id, 1), exposure.id  # a slow machine leaves some out
+        packets = [
+            packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, ticks, self._epoch_s)
+        ]
         answers, self._answers = self._answers, []
-        return packets + answers + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
+        return packets + answers + (self._heartbeats(exposure) if self._beat(exposure.id, ticks) else [])
 
     def _heartbeats(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         """Return a heartbeat for each sensor's host with the absolute start time of the simulation, as CopterSim sends it."""
@@ -250,7 +254,7 @@ class RflySimOutlet(RequestPort):
         if request.mask is not None:
             self._order(request)
             return
-        _require_own(request.send[1:5], sender[0], f"{where}: SendProtocol: its address")
+        self._tell_of_another(request.send[1:5], sender[0], f"{where}: SendProtocol")
         target = sender[0], request.port
         same = (s for s in self._sensors.values() if (s.request.seq_id, s.client) == (request.seq_id, sender))
         known = self._sensors.get(target) or next(same, None)  # the latter moves to another port

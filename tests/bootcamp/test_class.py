@@ -42,6 +42,7 @@ PROGRAMS = {  # text, and what its row says
     "bombs": (BOMB, "a program may have at most 32 processes at a time"),
     "forges": (FORGES, "the program sent what is no answer"),
     "kills": ("def decide(r, p): os.kill(os.getppid(), 9)\n", "not done"),
+    "signals": ("def decide(r, p): return os.kill(0, 15) if os.getpgrp() == os.getpid() else None\n", "(SIGTERM)"),
     "fails": ("1 / 0\n", "fails.py:4: ZeroDivisionError: division by zero"),
     "raises": ("def decide(r, p): raise KeyError('<b>')\n", "not landed (KeyError: '<b>' (in `decide` at raises.py:4))"),
 }  # fmt: skip

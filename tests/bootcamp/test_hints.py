@@ -9,8 +9,13 @@ from tests.conftest import ROOT
 
 HEAD = "from gate_racer.bootcamp.api import Go, Null\n"
 CASES = {  # text, line, and what is told
-    "no return": ("def decide(r, p):\n    Null()\n", 2, "`decide` can end without a `return`"),
+    "no return": ("def decide(r, p):\n    pass\n", 2, "`decide` can end without a `return`"),
     "a return in one branch": ("def decide(r, p):\n    if r:\n        return Null()\n", 2, "without a `return`"),
+    "a command without return": (
+        "def decide(r, p):\n    if r:\n        Null()\n    return Null()\n", 4, "Null(...) has no effect without `return`"),
+    "a status as text": ("def decide(r, p):\n    return Go(r.status == 'HALTED', 0)\n", 3, "write Status.HALTED"),
+    "a yield": ("def detect(i):\n    yield 1\ndef decide(r, p): return Null()\n", 2, "`detect` must be a plain function"),
+    "async": ("async def decide(r, p):\n    return Null()\n", 2, "without `yield` and `async`"),
     "a loop at module level": ("while True:\n    pass\ndef decide(r, p): return Null()\n", 2, "a loop outside of functions"),
     "a global between workers": (
         "seen = []\ndef detect(i):\n    seen.append(i)\n    return []\ndef decide(r, p): return Go(len(seen), 0)\n",

@@ -31,6 +31,10 @@ PROGRAMS = [  # name, scenario, text, sentence
     ("Land with a place", "hear", D + "return Land(report.waypoint)\n", "the commands are Go(north, east), Halt(), Land()"),
     ("endless recursion", "hear", "def f(): return f()\n" + D + "return f()\n", "a function calls itself without end"),
     ("an exit", "hear", "import sys\n" + D + "sys.exit()\n", "SystemExit; Land() ends a flight, not an exit (in `decide`"),
+    ("a field of another form", "hear", D + "return Go(report.waypoints.north, 0)\n",
+     "did you mean report.waypoint or report.route?"),
+    ("an error of OpenCV", "hear", "import cv2, numpy\n" + D + "cv2.cvtColor(numpy.zeros((3, 3), numpy.uint8), 6)\n",
+     "error: (-15:Bad number of channels) > Invalid number of channels in input image"),
     ("an exception that cannot be shown", "hear",
      "class E(Exception):\n    def __str__(self): raise self\n" + D + "raise E\n", "E (in `decide` at mine.py:6)"),
     # values that are no commands
@@ -39,6 +43,7 @@ PROGRAMS = [  # name, scenario, text, sentence
     ("a place", "hear", D + "return report.waypoint\n", "Go takes the difference to report.position"),
     ("two commands", "hear", D + "return [Go(10, 0), Land()]\n", "one command per step"),
     ("a yield", "hear", D + "yield Go(10, 0)\n", "without `yield` and `async`"),
+    ("a yield for ever", "waypoint", D + "yield Go(10, 0)\n", "ignored 300 times: <generator object decide"),
     ("words for numbers", "hear", D + "return Go('10', '0')\n", "north, east and up must be numbers"),
     ("not a number", "hear", D + "return Go(float('nan'), 0)\n", "must be finite numbers"),
     # commands at the wrong time, or none
@@ -62,6 +67,12 @@ PROGRAMS = [  # name, scenario, text, sentence
      "boxes: 60 dropped: x1 < x0, did you pass x, y, w, h?"),
     ("nothing detected", "distractors", "def detect(image):\n    return []\n" + TO_PAD, "images that show a pad"),
     ("no place returned", "locate", "def locate(box, report):\n    pass\n" + TO_PAD, "locate returned None"),
+    ("no place returned, and a landing", "locate", "def locate(box, report):\n    pass\n"
+     + HALTED + "return Go(1, 0) if pads else Land()\n", "locate returned None"),
+    ("feet", "waypoint", HALTED + "w, h = report.waypoint, report.position\n"
+     "    return Go((w.north - h.north) * 3.28, (w.east - h.east) * 3.28)\n", "the unit is not m: it is 3.28 times too long"),
+    ("kilometres", "waypoint", HALTED + "w, h = report.waypoint, report.position\n"
+     "    return Go((w.north - h.north) / 1e3, (w.east - h.east) / 1e3)\n", "for 400 steps, and Land() was never commanded"),
     ("relative places", "pads", "def locate(box, report):\n    scale = report.camera.fx_px / report.height\n"
      "    return (239.5 - (box.top + box.bottom) / 2) / scale, ((box.left + box.right) / 2 - 319.5) / scale\n"
      + HALTED + "h, w = report.position, report.waypoint\n"
@@ -84,5 +95,7 @@ CHANGES = [  # name, lesson, changes, sentence
     ("no Halt in wind", "5_wind", [("return Halt()", "return Null()")], "Halt() halts it"),
     ("no aim upwind", "5_wind", [("NEAR_M = 0.05, 2.0, 0.15", "NEAR_M = 0.05, 2.0, 3.0")], "aim upwind"),
     ("places unvisited", "7_route", [("if not report.route", "if len(report.route) < 3")], "landed before 2 places were visited"),
+    ("in front of the gate", "8_gates", [("BEHIND_M if lined_up == report.passed else -BEFORE_M", "-BEFORE_M")],
+     "gate 1 was not passed in its direction"),
     ("beside the gate", "8_gates", [("gate.height\n", "gate.height + 1\n")], "gate 1 (the next one)"),
 ]  # fmt: skip

@@ -104,7 +104,7 @@ def test_a_shell_completes_options_and_names(shell):
 
 def test_examples_are_copied_once_and_kept_as_edited(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for told in ("written to examples/ and docs/bootcamp/\n", "0 files written to examples/ and docs/bootcamp/, "):
+    for told in ("written to examples/ and docs/\n", "0 files written to examples/ and docs/, "):
         assert answers.run(about.parser().parse_args(["examples"])) == 0 and told in capsys.readouterr().out
         (tmp_path / "examples/waypoint.py").write_text("mine")
     here, source = tmp_path / "examples", ROOT / "examples"

@@ -67,6 +67,8 @@ WRONG = [
     (SIM, ["--set", "shot.file=shot.png", "shot.pose=1,2"], "six numbers"),
     (SIM, ["--set", "link.bind=127.0.0.1:TAKEN"], "in use"),
     (SIM, ["--set", "link.vision_protocol=airsim"], "expected something like rflysim://"),
+    (SIM, ["--set", "link.vision_protocol=rflysim://?copter=one"], "must be the number of a copter, found 'one'"),
+    (SIM, ["--set", "link.vision_protocol=rflysim://?copter=0"], "copter 0: must lie between 1 and 250"),
     (SIM, ["--set", "link.vision_protocol=rflysim", "link.video=127.0.0.1:5600"], "link.video: in"),
     (RUN, ["--set", "link.vision=rflysim://h?config=examples/rflysim.json"], "needs --live"),
     (RUN, ["--live", "--set", "link.vision=rflysim://h?config=docs/none.json"], "docs/none.json: cannot be read"),
