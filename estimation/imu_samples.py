@@ -7,7 +7,7 @@ Repeats: the real builds send 120 samples a second, of which 76 are fresh. A rep
 from the last two fresh ones replaces it provisionally. Equal values for longer are true: a vehicle at rest.
 
 Spikes: rates and forces follow commands with first-order lags, so from one sample to the next they change by no more than
-(greatest value / lag) dt and some noise. One that changes by more is held back, and the last one is used in its place. If the
+(range of values / lag) dt and some noise. One that changes by more is held back, and the last one is used in its place. If the
 next one agrees with the one held back, the change was true and both are used; otherwise it was a fault, and is rejected.
 
 In either case the next measurement is integrated again from the last one.
@@ -88,8 +88,8 @@ class Agility:
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "Agility":
-        """Return the rates that the vehicle's limits and lags allow."""
-        x, y, z = (rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
+        """Return the rates that the vehicle's limits and lags allow: body rates may be reversed, from limit to limit."""
+        x, y, z = (2 * rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
         return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
 
     def allows(self, a: ImuReading, b: ImuReading) -> bool:

@@ -151,7 +151,8 @@ class Bag(Sink):
         try:
             self._writer = closing.enter_context(Writer(folder, version=8, storage_plugin=StoragePlugin.MCAP))
         except (WriterError, OSError) as error:
-            raise UserError(f"{folder}: {error}; expected a new folder, `{ROS}` or `{VIEW}`") from None
+            why = str(error).rstrip(".")
+            raise UserError(f"{why}; expected a new folder, `{ROS}` or `{VIEW}`") from None
 
     def publish(self, message: Message) -> None:
         if message.topic not in self._connections:

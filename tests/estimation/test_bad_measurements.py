@@ -5,10 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gate_racer.common.config import names
+from gate_racer.estimation.imu_samples import Agility
 from gate_racer.estimation.registry import ESTIMATORS
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.model.imu import REPEATS_S, StandingImu
+from gate_racer.model.imu import REPEATS_S, ImuReading, StandingImu
 from gate_racer.perception.detection import Detection
+from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
 
 REST, STILL = (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)
@@ -117,3 +121,13 @@ def test_values_still_for_longer_than_the_link_repeats_are_refused():
     assert not standing.stands(Imu(0.06, values[1], (0.0, 0.0, 0.0))), "a fresh one"
     assert not standing.stands(Imu(0.08, values[1], (0.0, 0.0, 0.0)))
     assert not standing.stands(Imu(-3.0, values[1], (0.0, 0.0, 0.0))), "a clock set back"
+
+
+@pytest.mark.parametrize("name", names(VEHICLES))
+def test_body_rates_that_are_reversed_from_limit_to_limit_are_no_spike(name):
+    """As commanded in a quick turn to and fro: else the attitude is lost there."""
+    vehicle, dt = load_vehicle(name), 1 / 120
+    most, lag = np.array(vehicle.rate_max_rad_s), np.array(vehicle.rate_lag_s)
+    before = ImuReading(1.0, np.array([0.0, 0.0, -9.81]), -most)
+    after = ImuReading(1.0 + dt, before.accel, most - 2 * most * np.exp(-dt / lag))
+    assert Agility.of(vehicle).allows(before, after)
