@@ -88,9 +88,9 @@ class Agility:
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "Agility":
-        """Return the rates that the vehicle's limits and lags allow: body rates may be reversed, from limit to limit."""
-        x, y, z = (2 * rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
-        return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
+        """Return the rates that the vehicle's limits and lags allow: of roll and pitch also in a turn from limit to limit."""
+        x, y, z = (rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
+        return cls((2 * x, 2 * y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
 
     def allows(self, a: ImuReading, b: ImuReading) -> bool:
         """Check whether the change from reading a to b is within the vehicle's dynamics."""
@@ -119,12 +119,12 @@ class ImuSamples:
         if _equal(reading, last):
             self._refuse()
             return [self._going_on(reading)], now
-        if self._agility is None or self._agility.allows(self._standing, reading):
-            self._refuse()
-            return [self._measured(reading)], last.t if now - last.t <= REPEATS_S else now
         if held_back is not None and self._confirmed(held_back, reading):
             self._held_back = None
             return [self._measured(held_back), self._measured(reading)], last.t
+        if self._agility is None or self._agility.allows(self._standing, reading):
+            self._refuse()
+            return [self._measured(reading)], last.t if now - last.t <= REPEATS_S else now
         if held_back is None or not _equal(reading, held_back):
             self._refuse()
             self._held_back = reading
@@ -135,7 +135,8 @@ class ImuSamples:
         assert self._agility is not None
         if _equal(reading, held_back):
             return reading.t - held_back.t > REPEATS_S
-        return self._agility.allows(held_back, reading)
+        nearer = _apart(held_back, reading) < _apart(self._standing, reading)
+        return nearer and self._agility.allows(held_back, reading)
 
     def _refuse(self) -> None:
         self.spikes += self._held_back is not None
@@ -153,6 +154,12 @@ class ImuSamples:
             return reading
         # Extrapolated by at most the interval between the two.
         return replace(before.until(last, min(reading.t, last.t + apart)), t=reading.t)
+
+
+def _apart(a: ImuReading, b: ImuReading) -> float:
+    """Return the difference of two readings, over noise and vibration."""
+    turned, pushed = np.linalg.norm(a.gyro - b.gyro), np.linalg.norm(a.accel - b.accel)
+    return float(turned / NOISE_GYRO + pushed / NOISE_ACCEL)
 
 
 def _equal(a: ImuReading, b: ImuReading) -> bool:
