@@ -438,6 +438,12 @@ class Course:
         return np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
 
     @property
+    def blind(self) -> "Course":
+        """The course without gates that have to be in view."""
+        task = replace(self.task, options=replace(self.task.options, see=0.0, see_by_gate=None, sight_s=0.0))
+        return replace(self, legs=tuple(replace(leg, see=0.0) for leg in self.legs), task=task)
+
+    @property
     def longest_section_m(self) -> float:
         """Length of the longest section, m, in straight lines between the ends of its legs."""
         return max(float(self.lengths_m[parts].sum()) for parts in self.sections)

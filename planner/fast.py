@@ -282,17 +282,19 @@ def _timed(path: Array, course: Course, most: float) -> tuple[Array, Array]:
     return np.append(0.0, np.cumsum(2 * ds / (speed[1:] + speed[:-1]))), ahead * speed[:, None]
 
 
-ITERATIONS, PASSES = 80, 3  # most iterations; most solutions, each with the views and solids of the one before
+ITERATIONS, PER_GATE = 80, 4  # most iterations, and for each gate of a longer course (chosen)
+PASSES = 3  # most solutions, each with the views and solids of the one before
 PROMISING = 1.1  # -, times of a guess over that of the best up to which it is solved
 
 
 def improved(course: Course, mesh: Mesh, point: Point, mu: float, strayed: np.ndarray) -> Solved:
     """Return the solution from a point, with the barrier's first parameter mu, s; `strayed` as of `rows`."""
     parts = np.clip(np.ceil(intervals(mesh, point.durations) / PART_S), 1, ip.PARTS).astype(int)
-    x, u, durations = np.ascontiguousarray(point.x.T), np.ascontiguousarray(point.u.T), point.durations.copy()
+    x, u, durations = (np.array(one, order="C") for one in (point.x.T, point.u.T, point.durations))  # which it changes
     par, table = np.array(flat(course.task.model.parameters)), rows(course, mesh, point, parts, strayed)
     steps = leg_numbers(mesh), np.concatenate(mesh), parts
-    done, count = ip.minimise(x, u, durations, *steps, par, *table, mu, ITERATIONS)  # type: ignore[no-untyped-call]
+    most = max(ITERATIONS, PER_GATE * len(course.sections))
+    done, count = ip.minimise(x, u, durations, *steps, par, *table, mu, most)  # type: ignore[no-untyped-call]
     status = "Solve_Succeeded" if done else "Maximum_Iterations_Exceeded"
     return Solved(mesh, Point(x.T, u.T, durations), done, status, count)
 
@@ -327,7 +329,16 @@ def solution(course: Course) -> Solved:
         return found[time_s].cost
 
     try_sides(course, found[first.t[-1]].cost, solve)
-    return min(found.values(), key=lambda one: one.cost)
+    best = min(found.values(), key=lambda one: one.cost)
+    if best.success and any(map(course.looks, course.sections)):
+        best = min(best, _reconsidered(course, best), key=lambda one: one.cost)
+    return best
+
+
+def _reconsidered(course: Course, seeing: Solved) -> Solved:
+    """Return the solution whose views are imposed on the best flight without any, which may turn to the gates at other times."""
+    blind = settled(course.blind, seeing.mesh, seeing.point)
+    return settled(course, seeing.mesh, blind.point, ip.MU_NEARBY) if blind.success else blind
 
 
 def fast_plans(course: Course) -> Iterator[tuple[Plan, SolverStatistics]]:

@@ -6,19 +6,22 @@ Their frames, world z up and body FLU, are converted to NED and FRD; row k's rot
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from gate_racer.common.config import ConfigError, load
+from gate_racer.common.command import remark
+from gate_racer.common.config import ConfigError, from_dict, read_fields
 from gate_racer.common.files import FileError, read_csv
 from gate_racer.planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, numbers
 from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Crossing, Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.dynamics import GRAVITY, ROTORS_X, drag
-from gate_racer.vehicle.rotation import Array, Quaternion, Vector, exp, matrix, product, to_euler
+from gate_racer.vehicle.rotation import Array, Quaternion, Vector, exp, from_euler, matrix, product, to_euler
 from gate_racer.vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
+T = TypeVar("T")
 AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0)
 IMPORTED = SolverStatistics("imported", True, 0, 0.0, 0.0, None, {})
 HALF_TURN = np.array([1.0, -1.0, -1.0])  # half turn about x: FLU to FRD, and z up to z down
@@ -92,6 +95,7 @@ def _gate_nodes(p: Array, v: Array, course: tuple[Gate, ...], path: Path) -> lis
     """Return the row at which each gate is passed, in order. Raises PlanError for one that is not passed."""
     nodes, k = [], 0
     for i, gate in enumerate(course):
+        begun = k
         for j in range(k, len(p) - 1):
             crossing = gate.crossing(p[j], p[j + 1], v[j], v[j + 1])
             if crossing is None and gate.is_ball and j + 2 == len(p):  # a flight may end before it is nearest
@@ -100,12 +104,17 @@ def _gate_nodes(p: Array, v: Array, course: tuple[Gate, ...], path: Path) -> lis
                 k = max(j + (crossing.s > 0.5), 1)
                 break
         else:
-            raise PlanError(f"{path}: gates[{i}] is not passed after the gates before it")
+            off_m = np.linalg.norm(p[begun:] - gate.p_wg, axis=1).min()
+            after = "after the gates before it" if i else "at all"
+            raise PlanError(
+                f"{path}: gates[{i}] is not passed {after}: no row is closer to its centre than {off_m:.2f} m"
+            )
         nodes.append(k)
     return nodes
 
 
-REACH_M = 100.0  # m, free space around the course, since the files give the floor only (chosen)
+REACH_M = 100.0  # m, free space around the course, since the files give the floor at most (chosen)
+FLOOR_M = 0.5  # m, height of the floor without `z_min`, as in CPC's code, or of the lowest point of the course if that is less
 GRAVITY_TOLERANCE = 0.02  # m/s^2, between published values of the earth's
 
 
@@ -130,14 +139,15 @@ class _Gate:
     width: float | None = None
     height: float | None = None
     margin: float | None = None
+    radius: float | None = None  # m, of a ball
 
 
 @dataclass(frozen=True)
 class _Problem:
     name: str
     start: _Start
-    end: _End
     gates: tuple[_Gate, ...]
+    end: _End | None = None  # else it ends in the last gate
     pass_tolerance: float | None = None  # m, radius within which each position is passed, whatever the gate's size
 
 
@@ -154,52 +164,221 @@ class _Quad:
     omega_max_z: float
     drag: Vector
     gravity: float
-    z_min: float
+    z_min: float | None = None  # m, height of the floor
+
+
+@dataclass(frozen=True)
+class _CpcStart:
+    position: Vector
+    attitude: Quaternion = (1.0, 0.0, 0.0, 0.0)
+    velocity: Vector = (0.0, 0.0, 0.0)
+    omega: Vector = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class _CpcEnd:
+    position: Vector  # m; without more it is one more waypoint
+
+
+@dataclass(frozen=True)
+class _CpcTrack:
+    """`track.yaml` of rpg_time_optimal; waypoints are passed within `CPC_TOLERANCE_M`."""
+
+    gates: tuple[Vector, ...]
+    initial: _CpcStart
+    end: _CpcEnd | None = None
+
+
+@dataclass(frozen=True)
+class _CpcQuad:
+    """`quad.yaml` of rpg_time_optimal."""
+
+    mass: float
+    arm_length: float  # m, taken as moment arm by its code
+    inertia: tuple[Vector, Vector, Vector]
+    torque_coeff: float
+    omega_max_xy: float
+    omega_max_z: float
+    thrust_min: float
+    TWR_max: float
+    rampup_dist: float = 0.0
+    TWR_ramp_start: float | None = None
+    omega_ramp_start: float | None = None
+
+
+@dataclass(frozen=True)
+class _TogtState:
+    pos: Vector
+    vel: Vector
+    cthrustmass: float
+    euler: Vector  # deg, roll, pitch and yaw
+    acc: Vector | None = None  # not read by TOGT, like the following
+    jer: Vector | None = None
+    rot: Quaternion | None = None
+
+
+@dataclass(frozen=True)
+class _TogtGate:
+    type: str
+    position: Vector
+    name: str = ""
+    stationary: bool = True
+    radius: float = 0.0
+    margin: float = 0.0
+    rpy: Vector = (0.0, 0.0, 0.0)  # deg; the axis of a prism is its z
+    width: float = 0.0
+    height: float = 0.0
+    marginW: float = 0.0  # noqa: N815
+    marginH: float = 0.0  # noqa: N815
+    length: float = 0.0
+    midpoints: int = 0
+    side: float = 0.0
+
+
+@dataclass(frozen=True)
+class _TogtQuad:
+    mass: float
+    gravity: float
+    inertia: Vector
+    armLength: float  # noqa: N815
+    beta: float  # deg, angle of the arms from the body's x
+    torCoeff: float  # noqa: N815
+    thrust_min: float
+    thrust_max: float
+    omega_max: Vector
+
+
+CPC_TOLERANCE_M = 0.3  # default of rpg_time_optimal
+CPC_GRAVITY = 9.81  # m/s^2, of its ratio of thrust to weight
+DIAGONAL_DEG = 45.0  # of the arms
+NO_DRAG = (0.0, 0.0, 0.0)
+
+
+def _read_course(path: Path) -> _Problem:
+    fields, where = read_fields(path), str(path)
+    if "initial" in fields:
+        cpc = from_dict(fields, _CpcTrack, where)
+        begin, points = cpc.initial, [*cpc.gates, *([cpc.end.position] if cpc.end is not None else [])]
+        start = _Start(begin.position, begin.velocity, begin.attitude, begin.omega)
+        return _Problem(path.stem, start, tuple(_Gate(p) for p in points), pass_tolerance=CPC_TOLERANCE_M)
+    if "initState" in fields:
+        return _of_togt(fields, path)
+    return from_dict(fields, _Problem, where)
+
+
+def _part(fields: dict[str, Any], name: str, cls: type[T], path: Path) -> T:
+    if name not in fields:
+        raise ConfigError(f"{path}: {name}: missing")
+    return from_dict(fields[name], cls, f"{path}: {name}")
+
+
+def _of_togt(fields: dict[str, Any], path: Path) -> _Problem:
+    first, last = (_part(fields, name, _TogtState, path) for name in ("initState", "endState"))
+    if any(last.vel) or any(last.euler[:2]) or abs(last.cthrustmass - GRAVITY) > GRAVITY_TOLERANCE:
+        raise ConfigError(f"{path}: endState: must be a hover: vel, roll and pitch of 0, cthrustmass of {GRAVITY:g}")
+    orders = fields.get("orders")
+    if not isinstance(orders, list):
+        raise ConfigError(f"{path}: orders: must list the names of the gates in order of flight")
+    named = [(f"{path}: {name}", _part(fields, name, _TogtGate, path)) for name in orders]
+    places = np.array([first.pos, *(gate.position for _, gate in named), last.pos])
+    legs = zip(named, places[2:] - places[:-2], strict=True)
+    gates = tuple(_togt_gate(gate, along, where) for (where, gate), along in legs)
+    roll, pitch, yaw = np.radians(first.euler)
+    w, x, y, z = from_euler(roll, pitch, yaw).tolist()
+    start = _Start(first.pos, first.vel, (w, x, y, z), (0.0, 0.0, 0.0))
+    return _Problem(path.stem, start, gates, _End(last.pos, "hover"))
+
+
+def _togt_gate(gate: _TogtGate, along: Array, where: str) -> _Gate:
+    """Return a gate; TOGT passes it either way, here it faces along (3,), m, from the place before it to the one after it."""
+    if gate.type == "SingleBall":
+        return _Gate(gate.position, radius=gate.radius - gate.margin / 2)
+    roll, pitch, yaw = gate.rpy
+    if gate.type != "RectanglePrisma" or gate.length or roll or abs(pitch) != 90.0:  # a quarter turn: the axis is level
+        raise ConfigError(
+            f"{where}: only SingleBall, and RectanglePrisma with a length of 0 and rpy [0, -90, yaw], are supported"
+        )
+    back = math.cos(math.radians(yaw)) * along[0] + math.sin(math.radians(yaw)) * along[1] < 0
+    margin = min(gate.marginW, gate.marginH)
+    size = gate.width - gate.marginW + margin, gate.height - gate.marginH + margin
+    return _Gate(gate.position, yaw + 180.0 * back, *size, margin)
+
+
+def _read_quad(path: Path) -> _Quad:
+    fields, where = read_fields(path), str(path)
+    if "TWR_max" in fields:
+        cpc = from_dict(fields, _CpcQuad, where)
+        if cpc.rampup_dist > 0:
+            remark(f"{path}: rampup_dist: is left out, the limits hold from the start")
+        inertia, least = np.diag(cpc.inertia).tolist(), cpc.thrust_min
+        if not np.array_equal(np.diag(inertia), cpc.inertia):
+            raise ConfigError(f"{path}: inertia: must be diagonal, kg m^2")
+        rates, most = (cpc.omega_max_xy, cpc.omega_max_z), cpc.TWR_max * CPC_GRAVITY * cpc.mass / 4
+        arms = cpc.arm_length, cpc.arm_length, cpc.torque_coeff
+        return _Quad(cpc.mass, tuple(inertia), *arms, least, most, *rates, NO_DRAG, GRAVITY)
+    if "armLength" in fields:
+        togt = from_dict(fields, _TogtQuad, where)
+        if togt.beta != DIAGONAL_DEG or togt.omega_max[0] != togt.omega_max[1]:
+            raise ConfigError(f"{path}: only a beta of {DIAGONAL_DEG:g} and equal omega_max of x and y are supported")
+        arms = togt.armLength, togt.armLength * math.sqrt(0.5), togt.torCoeff
+        thrusts, rates = (togt.thrust_min, togt.thrust_max), togt.omega_max[1:]
+        return _Quad(togt.mass, togt.inertia, *arms, *thrusts, *rates, NO_DRAG, togt.gravity)
+    return from_dict(fields, _Quad, where)
 
 
 def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
-    """Read a planning problem and the quadrotor in the `quad_*.yaml` beside it, with hover at the end. Raises ConfigError.
+    """Read a planning problem and the one `*quad*.yaml` beside it, also those of CPC and TOGT. Raises ConfigError.
 
-    Gates are balls of the radius `pass_tolerance`, or rectangles of whose edges the vehicle's centre keeps half the `margin`.
+    It ends in hover, or in its last gate. Gates are balls, or rectangles of whose edges the vehicle's centre keeps half the
+    `margin`.
     """
-    problem = load(path, _Problem)
-    quads = sorted(Path(path).parent.glob("quad_*.yaml"))
+    problem = _read_course(Path(path))
+    quads = sorted(set(Path(path).parent.glob("*quad*.yaml")) - {Path(path)})
     if len(quads) != 1:
-        raise ConfigError(f"{path}: needs one quad_*.yaml beside it, found {len(quads)}")
-    quad = load(quads[0], _Quad)
-    if not problem.end.condition.lower().startswith("hover"):
+        raise ConfigError(f"{path}: needs its quadrotor, one *quad*.yaml, beside it, found {len(quads)}")
+    quad = _read_quad(quads[0])
+    if problem.end is not None and not problem.end.condition.lower().startswith("hover"):
         raise ConfigError(f"{path}: end.condition: {problem.end.condition!r} is not supported, only hover is")
     if abs(quad.gravity - GRAVITY) > GRAVITY_TOLERANCE:
         raise ConfigError(f"{quads[0]}: gravity: {quad.gravity:g} m/s^2 is not supported, only {GRAVITY:g} is")
     if problem.pass_tolerance is not None and not problem.pass_tolerance > 0:
         raise ConfigError(f"{path}: pass_tolerance: {problem.pass_tolerance:g}: must be positive, in m")
+    if not problem.gates:
+        raise ConfigError(f"{path}: gates: must have at least one gate")
     if not math.hypot(*problem.start.attitude) > 0:
         raise ConfigError(f"{path}: start.attitude: must be a quaternion, wxyz, found {problem.start.attitude}")
     gates = tuple(_gate(one, problem.pass_tolerance, f"{path}: gates[{i}]") for i, one in enumerate(problem.gates))
     begin, (q_w, q_x, q_y, q_z) = problem.start, problem.start.attitude
     roll, pitch, yaw = (math.degrees(angle) for angle in to_euler((q_w, q_x, -q_y, -q_z)))
     start = Initial(_ned(begin.position), _ned(begin.velocity), roll, pitch, yaw, _ned(begin.omega))
-    pad, end = Start(start.position_m, yaw, pitch), _ned(problem.end.position)
-    points = np.array([start.position_m, end, *(gate.centre_m for gate in gates)])
+    pad, end = Start(start.position_m, yaw, pitch), _ned(problem.end.position) if problem.end is not None else None
+    points = np.array([start.position_m, *([end] if end else []), *(gate.centre_m for gate in gates)])
     low, high = points.min(axis=0) - REACH_M, points.max(axis=0) + REACH_M
-    bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], -quad.z_min))
+    floor = -quad.z_min if quad.z_min is not None else max(-FLOOR_M, points[:, 2].max())
+    bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], floor))
     track = Track(problem.name, pad, bounds, gates, False, end, str(Path(path).resolve()))
     try:
         vehicle = _vehicle(quad, quads[0].stem)
     except ValueError as error:
         raise ConfigError(f"{quads[0]}: {error}") from None
     options = replace(AS_PUBLISHED, bounds_clear=False, start=start, guesses=1)  # the floor is one for the centre
-    if problem.pass_tolerance is None:
+    if not all(gate.is_ball for gate in gates):
         margins = tuple(((one.margin or 0.0) / 2 - vehicle.radius_m,) * 4 for one in problem.gates)
         options = replace(options, edge_margins_m=margins)
     return track, vehicle, options
 
 
-def _gate(gate: _Gate, radius_m: float | None, where: str) -> Gate:
+def _gate(gate: _Gate, tolerance_m: float | None, where: str) -> Gate:
+    radius_m = tolerance_m or gate.radius
     if radius_m is not None:
+        if not radius_m > 0:
+            raise ConfigError(f"{where}: radius: {radius_m:g}: must be positive, in m")
         return Gate(_ned(gate.position), radius_m=radius_m, visible=False)
     if gate.yaw_deg is None or gate.width is None or gate.height is None:
-        raise ConfigError(f"{where}: needs yaw_deg, width and height, or the problem pass_tolerance")
+        raise ConfigError(f"{where}: needs yaw_deg, width and height, or a radius, or the problem pass_tolerance")
+    if not min(gate.width, gate.height) > (gate.margin or 0.0):
+        size = f"{gate.width:g} x {gate.height:g} m"
+        raise ConfigError(f"{where}: width, height: {size}: must exceed the margin of {gate.margin or 0.0:g} m")
     y, z = gate.width / 2, gate.height / 2
     return Gate(_ned(gate.position), -gate.yaw_deg, visible=False, polygon_m=((-y, -z), (y, -z), (y, z), (-y, z)))
 

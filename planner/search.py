@@ -149,9 +149,7 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point) -> Solved:
     course, options = problem.course, problem.course.task.options
     if not options.gates_in_view or (course.longest_section_m <= FAR_M and not course.has_slots):
         return problem.solve(mesh, start, FIRST)
-    legs = tuple(replace(leg, see=0.0) for leg in course.legs)
-    blind = replace(course, legs=legs, task=replace(course.task, options=replace(options, see=0.0, sight_s=0.0)))
-    unseen = TimeOptimalProblem(blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
+    unseen = TimeOptimalProblem(course.blind, problem.deadline, problem.progress).solve(mesh, start, FIRST)
     start = replace(unseen.point, duals=None) if unseen.success else start
     soft = problem.solve(mesh, start, FIRST, LOOKING_AWAY_S)
     done = problem.solve(mesh, soft.point, WARM) if soft.success else problem.solve(mesh, start, FIRST)

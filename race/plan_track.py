@@ -25,7 +25,8 @@ OPTIONS = {
 class PlanSettings(PlanOptions):
     vehicle: str = key("dcl", "name or YAML file", "NAME")
     problem: Path | None = key(
-        None, "YAML file of a published planning problem in place of a track, with its quad_*.yaml in the same folder"
+        None,
+        "YAML file of a planning problem, of ours, CPC or TOGT, in place of a track, with its *quad*.yaml beside it",
     )
     warm: Path | None = key(None, "plan of a similar course, from which the search starts")
     import_csv: Path | None = key(None, "trajectory of CPC, TOGT or Agilicious to certify, instead of planning")

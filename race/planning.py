@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out {settings.out}: must be a folder; the files in it are named after track and vehicle")
     if settings.problem is not None:
         if "vehicle" in given:
-            raise UserError(f"vehicle: is that of the problem, in the quad_*.yaml beside {settings.problem}")
+            raise UserError(f"vehicle: is that of the problem, in the *quad*.yaml beside {settings.problem}")
         track, vehicle, options = read_problem(settings.problem)
         own = {one.name: getattr(settings, one.name) for one in fields(PlanOptions) if one.name in given}
         options = replace(options, **own)
