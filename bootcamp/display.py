@@ -49,7 +49,10 @@ class BrowserView:
     def __init__(self, address: str, film: Path):
         """Start the server; the flight leaves its film. Raises UserError if the address is invalid or in use."""
         host, port = parse_address(address, PORT)
-        self._film, self._page = film, PAGE.substitute(title=html.escape(film.stem)).encode()
+        self._film, self._page = (
+            film,
+            PAGE.substitute(title=html.escape(film.stem), film=html.escape(film.name)).encode(),
+        )
         self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf
         self._flown = False  # whether the film is complete
         self._kept, self._every, self._shown = list[bytes](), 1, 0  # frames to repeat, each how-manieth, and all
@@ -109,7 +112,6 @@ class BrowserView:
         with contextlib.suppress(OSError):  # the client has disconnected
             if request.path == "/film" and self._flown and self._film.is_file():
                 kind, content = "video/webm", self._film.read_bytes()
-                heads["Content-Disposition"] = f'attachment; filename="{self._film.name}"'
             elif request.path not in ("/", "/live"):
                 request.send_error(404)
                 return

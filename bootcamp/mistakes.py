@@ -257,7 +257,7 @@ def hints(path: Path) -> list[Hint]:
         match node:
             case ast.Expr(value=ast.Call(func=ast.Name(id=name))) if name in COMMANDS:
                 found.append(Hint(node.lineno, f"{name}(...) has no effect without `return`"))
-            case ast.Compare(left=one, comparators=[other]):
+            case ast.Compare(left=ast.Attribute(attr="status") as one, comparators=[other]):
                 texts = [side.value for side in (one, other) if isinstance(side, ast.Constant)]
                 found += [
                     Hint(node.lineno, f"a status is no text: write Status.{text}") for text in texts if text in STATUSES

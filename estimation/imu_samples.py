@@ -7,8 +7,9 @@ Repeats: the real builds send 120 samples a second, of which 76 are fresh. A rep
 from the last two fresh ones replaces it provisionally. Equal values for longer are true: a vehicle at rest.
 
 Spikes: rates and forces follow commands with first-order lags, so from one sample to the next they change by no more than
-(range of values / lag) dt and some noise. One that changes by more is held back, and the last one is used in its place. If the
-next one agrees with the one held back, the change was true and both are used; otherwise it was a fault, and is rejected.
+(greatest value / lag) dt and some noise, roll and pitch rates by twice that in a turn to and fro, which yaw never makes. One that
+changes by more is held back, and the last one is used in its place. If the next one agrees with the one held back, more than with
+the last, the change was true and both are used; otherwise it was a fault, and is rejected.
 
 In either case the next measurement is integrated again from the last one.
 """

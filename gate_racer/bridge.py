@@ -9,7 +9,7 @@ import argparse
 import importlib
 import math
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -39,6 +39,7 @@ POLL_S = 0.1  # s, greatest wait for a sample
 QUEUE = 5  # depth of ROS queues
 IMU_HZ = 200  # requested rate of the IMU
 ROS, VIEW = "ros", "view"  # outputs beside folders of bags
+KEPT_S = 1.0  # s, after which viewers are told it again
 KEPT = "/tf_static"  # topic whose last message late subscribers get as well
 
 
@@ -77,7 +78,7 @@ def read_url(url: str) -> tuple[Address, BridgeSettings]:
     return server, settings
 
 
-class Sink:
+class Sink(ABC):
     """What messages are passed on to."""
 
     @abstractmethod
@@ -180,6 +181,8 @@ class Viewer(Sink):
         self._foxglove, server, port = guarded_server("rflysim-bridge", address)
         closing.callback(server.stop)
         self._encoder, self._channels = Encoder(), dict[str, Any]()
+        self._kept: Message | None = None  # which viewers that come later get as well
+        self._kept_t = -math.inf
         remark(f"live view: https://app.foxglove.dev, Foxglove WebSocket, ws://{address[0]}:{port}")
 
     def publish(self, message: Message) -> None:
@@ -190,6 +193,12 @@ class Viewer(Sink):
             )
             self._channels[message.topic] = self._foxglove.Channel(message.topic, schema=schema, message_encoding="cdr")
         self._channels[message.topic].log(self._encoder.encode(message), log_time=time.time_ns())
+        if message.topic == KEPT:
+            self._kept, self._kept_t = message, time.monotonic()
+
+    def turn(self) -> None:
+        if self._kept is not None and time.monotonic() - self._kept_t > KEPT_S:
+            self.publish(self._kept)
 
 
 class Clock:
@@ -239,26 +248,30 @@ def run_bridge(arguments: argparse.Namespace) -> int:
         if arguments.outputs and any(sensor.type_id == GIMBAL for sensor in sensors):
             client = GimbalClient(sensors, server, desk.MASKS[settings.masks], settings.state_port)
             gimbals = closing.enter_context(client)
+        receiver = closing.enter_context(SensorReceiver(sensors, server))
+        if settings.imu:
+            host, port = parse_address(settings.imu, imu_port(settings.copter))
+            imus.append(closing.enter_context(ImuReceiver(host, IMU_HZ, settings.copter, port)))
         clock, sinks = Clock(settings, server, closing), list[Sink]()
-        for output in arguments.outputs:
+        for output in sorted(
+            arguments.outputs, key=lambda o: o not in (ROS, VIEW)
+        ):  # bags last: no bag of what is refused
             if output == ROS:
                 sinks.append(RosNode(settings.gimbal_messages, gimbals, messages, closing))
             elif output == VIEW:
                 sinks.append(Viewer(parse_address(settings.view, VIEW_PORT), closing))
             else:
                 sinks.append(Bag(Path(output), closing))
-        receiver = closing.enter_context(SensorReceiver(sensors, server))
-        if settings.imu:
-            host, port = parse_address(settings.imu, imu_port(settings.copter))
-            imus.append(closing.enter_context(ImuReceiver(host, IMU_HZ, settings.copter, port)))
         _pass(sinks, [messages.fixed(sensors, settings.copter)])
         begin = reported = time.monotonic()
-        while (now := time.monotonic()) - begin < settings.seconds:
-            _pass(sinks, _received(receiver, imus, gimbals, messages, clock))
-            if now - reported > REPORT_S:
-                reported = now
-                _report(receiver, imus)
-        write_json(arguments.json, _report(receiver, imus))
+        try:
+            while (now := time.monotonic()) - begin < settings.seconds:
+                _pass(sinks, _received(receiver, imus, gimbals, messages, clock))
+                if now - reported > REPORT_S:
+                    reported = now
+                    _report(receiver, imus)
+        finally:
+            write_json(arguments.json, _report(receiver, imus))
     return 0
 
 
@@ -270,10 +283,11 @@ def _received(
     for sample, _ in receiver.receive(POLL_S):
         newest = sample.t
         yield from messages.sample(sample, clock.start(sample.t))
-    for state in gimbals.states() if gimbals is not None else ():
-        if gimbals is not None and (gimbal := gimbals.gimbals.get(state.seq_id)):
-            now = nanoseconds(clock.now(newest))
-            yield from messages.gimbal(state, now, gimbal, receiver.health(state.seq_id), PACKAGE)
+    if gimbals is not None:
+        for state in gimbals.states():
+            if gimbal := gimbals.gimbals.get(state.seq_id):
+                now = nanoseconds(clock.now(newest))
+                yield from messages.gimbal(state, now, gimbal, receiver.health(state.seq_id), PACKAGE)
     for imu in imus:
         for felt in imu.samples():
             yield messages.imu(felt, clock.start(felt.t))

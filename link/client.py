@@ -74,10 +74,10 @@ class ClientCodec:
                 text = self._texts.read(packet)
                 self._last_text = text or self._last_text
                 return messages.StatusText(self._t, packet.severity, text) if text is not None else None
-            case dialect.MAVLink_timesync_message() if packet.tc1 != 0:
+            case dialect.MAVLink_timesync_message() if packet.tc1 != 0 and packet.ts1 != 0:
                 return messages.TimesyncReply(packet.tc1 / 1e9, packet.ts1 / 1e9)
             case dialect.MAVLink_timesync_message():
-                self._timesync_requests.append(packet.ts1)
+                self._timesync_requests.append(packet.ts1 or packet.tc1)
                 return None
             case dialect.MAVLink_local_position_ned_message():
                 p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)

@@ -72,7 +72,9 @@ class RaceReader:
 
 def _finish(now: float, start: float | None, finish: float | None, gate_s: float | None) -> float | None:
     """Return the finish, s, simulator clock, sent as such or since GO: the possible one that is nearer to the last gate."""
-    if finish is None or start is None:
+    if finish is None or finish <= 0:  # some senders have 0 for none
+        return None
+    if start is None:
         return finish
     last = start + (gate_s or 0.0)
     possible = [t for t in (finish, start + finish) if last - ROUNDED_S <= t <= now + ROUNDED_S]

@@ -277,7 +277,7 @@ def _of_togt(fields: dict[str, Any], path: Path) -> _Problem:
     if any(last.vel) or any(last.euler[:2]) or abs(last.cthrustmass - GRAVITY) > GRAVITY_TOLERANCE:
         raise ConfigError(f"{path}: endState: must be a hover: vel, roll and pitch of 0, cthrustmass of {GRAVITY:g}")
     orders = fields.get("orders")
-    if not isinstance(orders, list):
+    if not (isinstance(orders, list) and all(isinstance(name, str) for name in orders)):
         raise ConfigError(f"{path}: orders: must list the names of the gates in order of flight")
     named = [(f"{path}: {name}", _part(fields, name, _TogtGate, path)) for name in orders]
     places = np.array([first.pos, *(gate.position for _, gate in named), last.pos])

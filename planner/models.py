@@ -18,10 +18,8 @@ from gate_racer.vehicle.vehicle import Vehicle
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
 # Torque limits in the controller's own problem instead double its solver's time, and leave a third of the sightings.
 TURNING = 0.5
-STEP_LAGS, SUBSTEPS_MOST = (
-    1.5,
-    16,
-)  # greatest Runge-Kutta step over the shortest lag: stable below 2.8; their greatest number
+STEP_LAGS = 1.5  # greatest Runge-Kutta step over the shortest lag: stable below 2.8
+SUBSTEPS_MOST = 16  # greatest number of steps in an interval: for lags from 3 ms on
 NODE_S = 0.07  # s, spacing of the first mesh (chosen)
 P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w have the same indices in both models
 

@@ -298,7 +298,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
         _serve(server, [camera], settings.once, tell, [station.simulator.referee])
         if sitl is not None and isinstance(station.controller, SitlController):
             if why := station.controller.arming.disarmed_by:
-                remark(f"the firmware disarmed: {why.name}")
+                remark(f"the firmware disarmed: {', '.join(str(one.name) for one in type(why) if one in why)}")
             if not sitl.alive:
                 remark("the firmware has died")
     return 0

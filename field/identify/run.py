@@ -1,6 +1,7 @@
 """`identify-vehicle`: from flight logs to a vehicle file."""
 
 import argparse
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from gate_racer.field.identify.cli import IdentificationSettings
 from gate_racer.field.identify.fit import Fit, identify
 from gate_racer.field.identify.regression import AXES
 from gate_racer.field.identify.signals import STEP_S, read_signals
+from gate_racer.link.logs.samples import SignalError
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import FOLDER, Vehicle, load_vehicle
 
@@ -34,8 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         for note in (*log.notes, *used):
             remark(f"{log.source}: {note}")
     fit = identify(logs, settings.linear_drag)
+    other = fit
     if not settings.linear_drag and fit.predicted.velocity_m_s > UNEXPLAINED_M_S:
-        other = identify(logs, True)
+        with contextlib.suppress(SignalError):
+            other = identify(logs, True)
         if other.predicted.velocity_m_s < BETTER * fit.predicted.velocity_m_s:
             fit = other
             remark("drag proportional to the speed explains the motion much better, and is fitted too")

@@ -157,6 +157,7 @@ class RequestSocket(UdpEndpoint):
 
 
 STATE_PORT = 20006  # UDP port of the gimbals' states
+ZOOM_MOST = 1000.0  # greatest zoom by doubling, as the document bounds its base
 PIXEL_BOX = 2  # GimbalOrder.box: the object at `pixel`
 
 
@@ -308,17 +309,18 @@ class GimbalClient(RequestSocket):
     ):
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port, group=GROUP)
-        self._masks, self._zoom = masks, dict.fromkeys(self.gimbals, 1.0)
+        self._masks, self._zoom = masks, {one.seq_id: max(one.other[4], 1.0) for one in self.gimbals.values()}
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Send a command, with attitude, field of view and size of the last one. Raises ValueError for an impossible one."""
         before = self.gimbals[seq_id]
         if order.zoom_by is not None:
-            order = replace(order, zoom=max(self._zoom[seq_id] * order.zoom_by, 1.0), zoom_by=None)
+            zoom = min(max(self._zoom[seq_id] * order.zoom_by, 1.0), ZOOM_MOST)
+            order = replace(order, zoom=zoom, zoom_by=None)
         request = gimbal_request(before, order, self._masks)
         self.send(request.encode())
         self.gimbals[seq_id] = replace(request, mask=before.mask, other=before.other)
-        self._zoom[seq_id] = self._zoom[seq_id] if order.zoom is None else order.zoom
+        self._zoom[seq_id] = self._zoom[seq_id] if order.zoom is None else max(order.zoom, 1.0)
 
     def states(self) -> Iterator[GimbalState]:
         return (state for state, _, _ in self.messages(decode_state))

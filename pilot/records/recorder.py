@@ -51,7 +51,7 @@ class ReportedRace:
         if status.finish is not None and not self.finished:
             self.finished = True
             finish_s = status.finish - self.start
-            if max(self._beside) - SAME_TIME_S <= finish_s <= now_s + SAME_TIME_S:
+            if finish_s > SAME_TIME_S and max(self._beside) - SAME_TIME_S <= finish_s <= now_s + SAME_TIME_S:
                 self.finish_s = finish_s
 
     def gate_times_s(self, total: int) -> list[float | None]:

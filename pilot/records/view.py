@@ -178,7 +178,7 @@ def guarded_server(name: str, address: Address) -> tuple[Any, Any, int]:
         server = foxglove.start_server(name=name, host=host, port=0)
         return foxglove, server, OriginGuard(address, (host, server.port)).port
     except Exception as error:  # the SDK has no exception class of its own
-        raise UserError(f"--view {address[0]}:{address[1]}: cannot be served ({error})") from None
+        raise UserError(f"live view on {address[0]}:{address[1]}: cannot be served ({error})") from None
 
 
 def _random_loopback() -> str:

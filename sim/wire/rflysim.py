@@ -146,18 +146,17 @@ class Sensor:
     target: Address
     requested: float  # s, time of the last request of its client
     sent: int  # frames
-    carrier: "Sensor | None" = None  # sensor that it is mounted on
 
-    def datagrams(self, exposure: Exposure, ticks: int, epoch_s: float) -> list[tuple[bytes, Address]]:
+    def datagrams(self, exposure: Exposure, at: Exposure, ticks: int, epoch_s: float) -> list[tuple[bytes, Address]]:
         """Return the datagrams of an exposure if the sensor is due.
 
-        `ticks`: exposures since the last one that was rendered. `epoch_s`: the frames' clock at simulator time 0, s.
+        `at`: the exposure with the pose of the sensor's carrier. `ticks`: exposures since the last one that was rendered.
+        `epoch_s`: the frames' clock at simulator time 0, s.
         """
         if not self.beat(exposure.id, ticks):
             return []
         number = (self.sent + 0x80000000) % 0x100000000 - 0x80000000
         self.sent += 1
-        at = exposure if self.carrier is None else self.carrier.sense.pose(exposure)
         payload = Payload(epoch_s + exposure.stamp, number, self.sense.payload(at))
         chunk = min(max(self.request.send[6], LEAST_CHUNK), MOST_CHUNK) if self.request.send[6] else CHUNK_BYTES
         sent = [(datagram, self.target) for datagram in fragments(payload, chunk)]
@@ -204,9 +203,13 @@ class RflySimOutlet(RequestPort):
             if self._expired(sensor.target[0], sensor.requested, f"sensor {sensor.request.seq_id}"):
                 self._drop(sensor)
         ticks, self._last_id = max(exposure.id - self._last_id, 1), exposure.id  # a slow machine leaves some out
-        packets = [
-            packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, ticks, self._epoch_s)
-        ]
+        packets = list[tuple[bytes, Address]]()
+        for sensor in self._sensors.values():
+            carried = sensor.request.mount_type == ON_SENSOR
+            carrier = self._carrier(sensor.request, sensor.client) if carried else None
+            if carrier or not carried:  # else the carrier was released
+                at = carrier.sense.pose(exposure) if carrier else exposure
+                packets += sensor.datagrams(exposure, at, ticks, self._epoch_s)
         answers, self._answers = self._answers, []
         return packets + answers + (self._heartbeats(exposure) if self._beat(exposure.id, ticks) else [])
 
@@ -263,22 +266,22 @@ class RflySimOutlet(RequestPort):
             return
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"{where}: at most {MOST_SENSORS} sensors are possible")
-        carrier = self._carrier(request, sender) if request.mount_type == ON_SENSOR else None
+        if request.mount_type == ON_SENSOR and self._carrier(request, sender) is None:
+            raise UserError(f"{where}: mounted on sensor {request.copter}, which has to be requested before")
         sense = open_sense(request, self._around)
         if known is not None:
             self._drop(known)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
         sent = known.sent if known is not None else 0  # frame numbers continue, or the client would discard them as old
-        self._sensors[target] = Sensor(request, request, sense, beat, sender, target, self._clock(), sent, carrier)
+        self._sensors[target] = Sensor(request, request, sense, beat, sender, target, self._clock(), sent)
 
-    def _carrier(self, request: SensorRequest, client: Address) -> Sensor:
-        """Return the sensor of the client's host that another one is mounted on, itself not on a sensor. Raises UserError."""
+    def _carrier(self, request: SensorRequest, client: Address) -> Sensor | None:
+        """Return the sensor of the client's host that another one is mounted on, itself not on a sensor."""
         for sensor in self._sensors.values():
-            if (sensor.client[0], sensor.request.seq_id, sensor.carrier) == (client[0], request.copter, None):
+            known = sensor.client[0], sensor.request.seq_id
+            if known == (client[0], request.copter) and sensor.request.mount_type != ON_SENSOR:
                 return sensor
-        raise UserError(
-            f"sensor {request.seq_id}: mounted on sensor {request.copter}, which has to be requested before"
-        )
+        return None
 
     def _order(self, request: SensorRequest) -> None:
         """Forward a command to every gimbal with its SeqID. Raises UserError where it cannot be executed."""

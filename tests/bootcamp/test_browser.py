@@ -5,6 +5,7 @@ import hashlib
 import re
 import socket
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -77,9 +78,10 @@ def test_the_film_of_a_flight_is_had_from_the_page_once_it_is_complete(view, tmp
     with pytest.raises(urllib.error.HTTPError):
         asked(view, "film")
     threading.Thread(target=view.play, args=(0.01,), daemon=True).start()
+    end = time.monotonic() + 30
     while offered() == "0":
-        pass
-    assert asked(view, "film") == b"film"
+        assert time.monotonic() < end
+    assert asked(view, "film") == b"film" and b'download="a &lt;b&gt; flight.webm"' in asked(view, "")
 
 
 def test_an_address_that_is_taken_is_told_in_one_line(view):

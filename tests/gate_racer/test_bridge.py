@@ -181,6 +181,7 @@ def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge, ros):
 
 def test_a_bag_holds_what_ros_would_get_and_viewers_are_served(bridge, tmp_path):
     """Without ROS; with the stamps of the frames to the nanosecond."""
+    pytest.importorskip("foxglove")
     lidar, camera = sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
     gimbal, states, port = sensor_entry(3, 9), free_port(), free_port()
     keys = {"view": f"127.0.0.1:{port}", "stamps": "simulation", "state_port": states}

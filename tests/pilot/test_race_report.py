@@ -30,6 +30,7 @@ class Sender:
     duration: bool = False  # the finish as time since GO instead of on the clock
     finish_lag_s: float = 0.0
     finish: bool = True
+    none_ns: int = -1  # sent as the finish before it
     lost: tuple[float, float] = (0.0, 0.0)  # s since GO, statuses that are lost
     repeats: int = 1
     shuffled: bool = False
@@ -52,7 +53,7 @@ class Sender:
         finished = self.finish and now_s - self.finish_lag_s >= PASSED_S[-1]
         finish_s = PASSED_S[-1] + (0.0 if self.duration else START_S)
         return STATUS_LAYOUT.pack(
-            1, round(1e3 * (START_S + now_s)), round(1e3 * START_S), round(1e9 * finish_s) if finished else -1, counted,
+            1, round(1e3 * (START_S + now_s)), round(1e3 * START_S), round(1e9 * finish_s) if finished else self.none_ns, counted,
             round(1e9 * passed[-1]) if passed and self.gate_time else -1,
         )  # fmt: skip
 
@@ -76,6 +77,7 @@ EXACT = [
     ("the finish as time since GO", Sender(duration=True)),
     ("the finish as time since GO, without the last gate", Sender(duration=True, counts_last=False, count_lag_s=0.6)),
     ("the finish two seconds after the count", Sender(finish_lag_s=1.5)),
+    ("zero for a finish that is still to come", Sender(none_ns=0)),
     ("each status three times", Sender(repeats=3, count_lag_s=0.4)),
 ]
 
@@ -182,7 +184,7 @@ def test_errors_end_at_the_finish(plan, vq1, dcl):
     assert 0.01 < by_status.tracking_rmse_m < 0.06 and by_status.estimate_rmse_m is None
 
 
-@pytest.mark.parametrize("finish_ns", [0, 1, 5 * 10**9, 10**18])
+@pytest.mark.parametrize("finish_ns", [1, 5 * 10**9, 10**18])
 def test_an_impossible_finish_is_a_finish_at_the_last_gates_time(finish_ns):
     sender = Sender()
     packets = [STATUS_LAYOUT.unpack(packet) for packet in sender.packets()]

@@ -332,6 +332,11 @@ def test_a_rangefinder_on_a_gimbal_looks_where_the_gimbal_does(operator, around)
     (distance,), _ = cast(around.solids, exposure.p_wb, down[None], 100.0)
     assert hit.distance_m == pytest.approx(distance, rel=1e-4) and operator.outlet.refused == 1
     assert hit.origin_w == pytest.approx(tuple(exposure.p_wb), abs=1e-4)
+    again = replace(operator.gimbal, fov_deg=60.0)  # a new gimbal in the place of the old one, level
+    operator.wire.sendto(again.encode(), operator.outlet.address)
+    (level,) = measured()
+    (distance,), _ = cast(around.solids, exposure.p_wb, matrix(exposure.q_wb)[:, :1].T, 100.0)
+    assert level.distance_m == pytest.approx(min(distance, 100.0), rel=1e-4)
 
 
 def test_a_quaternion_mounts_and_turns_a_gimbal_and_a_rangefinder(vq1, around):
