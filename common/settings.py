@@ -68,7 +68,7 @@ class Key(NamedTuple):
         if not isinstance(text, str):
             return text
         if self.listed:
-            return text.split()
+            return parse_value(text, where) if text.startswith("[") else text.split()
         return text if {str, Path} & {self.kind, *get_args(self.kind)} else parse_value(text, where)
 
 

@@ -11,6 +11,7 @@ from gate_racer.common.command import plain
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, settings_of
 from gate_racer.race import run_mpc
+from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.settings import RACE, RunSettings
 from tests.processes import run_here
 
@@ -34,10 +35,10 @@ def test_options_do_not_grow_in_number():
     assert all(counts[name] <= most for name, most in MOST.items()) and sum(counts.values()) <= MOST_OF_ALL, counts
 
 
-def settings(*typed):
+def settings(*typed, cls=RunSettings, options=RACE):
     parser = argparse.ArgumentParser()
-    add_settings(parser, RunSettings(), RACE)
-    return settings_of(parser.parse_args(typed), RunSettings)
+    add_settings(parser, cls(), options)
+    return settings_of(parser.parse_args(typed), cls)
 
 
 def test_options_take_precedence_over_set_and_set_over_the_file(tmp_path):
@@ -47,6 +48,11 @@ def test_options_take_precedence_over_set_and_set_over_the_file(tmp_path):
     assert found.guidance.retry and not found.link.check and found.link.timeout_s == 7.0
     assert settings("--seed", "7", "--set", "world.seed=8").world.seed == 7
     assert settings() == RunSettings()
+
+
+@pytest.mark.parametrize("text", ["archer cpc", "[archer, cpc]"])
+def test_a_list_is_typed_as_words_or_as_in_a_file(text):
+    assert settings("--set", f"vehicles={text}", cls=BenchSettings, options={}).vehicles == ("archer", "cpc")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,11 @@ def test_a_key_spelled_as_an_option_is_answered_by_what_sets_it(line):
 
 def test_a_course_by_place_is_not_dropped_for_one_by_option():
     done = run_here(COMMANDS["race-bench"], "vq2", "--tracks", "vq1")
-    assert done.returncode == 2 and "argument COMMAND: invalid choice: 'vq2'" in done.stderr
+    assert (
+        done.returncode == 2
+        and "invalid choice: 'vq2'" in done.stderr
+        and "courses are given by --tracks" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
