@@ -216,13 +216,13 @@ def test_another_gate_in_its_place_is_not_the_missing_one(vq1, dcl):
     assert sight.relocated([step_g] * 6)[0] is None
 
 
-def two_gates(track, camera, rotation_rad, steps_w, rng):
-    """Return the gates relocated by six images of two gates 8 and 28 m away, displaced by steps_w (2, 3) m, world NED.
+def relocated_of(track, camera, rotation_rad, steps_w, rng):
+    """Return the gates relocated by six images of gates 8 and 28 m away, displaced by steps_w (1 or 2, 3) m, world NED.
 
     The estimated attitude is off by rotation_rad (3,), body FRD, with a standard deviation of 1 deg about each axis.
     """
     near, sigma = track.gates[0], np.radians(1.0)
-    gates = near, displaced(near, near.R_wg @ [20.0, 3.0, 0.0])
+    gates = (near, displaced(near, near.R_wg @ [20.0, 3.0, 0.0]))[: len(steps_w)]
     associator, relocator, x = Associator(gates, camera, FLAT), GateRelocator(), before_gate(near, rng)
     p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
     q_wb = np.array(product(x.q_wb, exp(rotation_rad)))
@@ -234,21 +234,29 @@ def two_gates(track, camera, rotation_rad, steps_w, rng):
         px = [camera.project((w - p_wc) @ R_wc) + rng.normal(0, PX, (4, 2)) for w in corners]
         shown = [Detection.whole(one, PX, 1.0) for one in px]
         found = Localised(at=ExposureState(t, state, camera))
-        moved.append(relocator.look(found, shown, [0, 1], associator))
+        moved.append(relocator.look(found, shown, range(len(gates)), associator))
     return {one.gate for one in moved if one is not None}
 
 
 @pytest.mark.parametrize("pitch_deg", [-4.0, 4.0])
 def test_an_error_of_attitude_displaces_no_gate(pitch_deg, vq1, dcl):
     turned = np.radians([0.0, pitch_deg, 0.0])
-    assert two_gates(vq1, dcl.camera, turned, np.zeros((2, 3)), np.random.default_rng(4)) == set()
+    assert relocated_of(vq1, dcl.camera, turned, np.zeros((2, 3)), np.random.default_rng(4)) == set()
+
+
+@pytest.mark.parametrize("down_m", [-1.0, 1.0])
+def test_a_gate_seen_alone_is_not_displaced_by_errors_twice_as_large_as_assumed(down_m, vq1, dcl):
+    """Attitude, map and position err by three sigma each, all in one direction, by a metre in sum."""
+    turned = np.radians([0.0, -3.0 * down_m, 0.0])
+    steps_w = [[0.0, 0.0, down_m * 3 * (USUAL_M + SIGMA_M)]]
+    assert relocated_of(vq1, dcl.camera, turned, steps_w, np.random.default_rng(4)) == set()
 
 
 @pytest.mark.parametrize("gate", [0, 1])
 def test_of_two_gates_the_displaced_one_is_moved(gate, vq1, dcl):
     steps_w = np.zeros((2, 3))
     steps_w[gate] = [0.0, 0.0, 2.5]
-    assert two_gates(vq1, dcl.camera, np.zeros(3), steps_w, np.random.default_rng(4)) == {gate}
+    assert relocated_of(vq1, dcl.camera, np.zeros(3), steps_w, np.random.default_rng(4)) == {gate}
 
 
 def test_no_more_gates_than_stated_are_falsely_moved(vq1, dcl, monkeypatch):
