@@ -267,7 +267,7 @@ class ErrorStateEstimator(MapEstimator):
         return self._exposed(stamp, replace(self._on_map(), t=stamp))
 
     def _exposed(self, stamp: float, on_map: State) -> ExposureState:
-        return ExposureState(stamp, on_map, reprojection.calibrated(self._camera, self.delayed.x), self.delayed.x.p_wb)
+        return ExposureState(stamp, on_map, reprojection.calibrated(self._camera, self.delayed.x))
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self.delayed.reading.t != exposure.state.t:  # the filter has moved on since the prediction

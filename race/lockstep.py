@@ -17,7 +17,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.video import datagrams, image_reassembler
-from gate_racer.perception.detection import Detection, RivalDetection, decode
+from gate_racer.perception.detection import Detection, decode
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage
@@ -32,7 +32,7 @@ from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.report import report
 from gate_racer.sim.simulator import USUAL, Exposure, RunSetup, Simulator
 from gate_racer.sim.view.feed import Feed
-from gate_racer.sim.view.projected import ProjectedCamera, RivalOutlines, SeenGate
+from gate_racer.sim.view.projected import ProjectedCamera, SeenGate
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.world import AS_BELIEVED, World
@@ -108,19 +108,16 @@ class ProjectedPerception(LockstepPerception):
         self._camera = ProjectedCamera(
             world.track, world.vehicle.camera, world.seen(load_style(style)), seed, off=world.deviations.camera
         )
-        self._outlines = RivalOutlines(world.track, world.vehicle.camera, seed)
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         pose = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b
         seen = detections(self._camera.see(*pose, exposure.rivals))
-        outlines = self._outlines.see(exposure.p_wb, exposure.q_wb, exposure.rivals)
-        others = [RivalDetection(one.box_px, one.sigma_px, one.cut, one.score) for one in outlines]
         if self.clock is None:
-            return [DetectedImage(exposure.t, exposure.id, seen, rivals=others)]
+            return [DetectedImage(exposure.t, exposure.id, seen)]
         stamp = self._stamped(self._profile.video_stamp(exposure.stamp) * 1e-9, t, exposure.late_s)
         if stamp is None:
             return []
-        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._sigma_s, rivals=others)]
+        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._sigma_s)]
 
 
 def detections(seen: list[SeenGate]) -> list[Detection]:
