@@ -19,8 +19,7 @@ import numpy as np
 
 from gate_racer.estimation.estimator import INFLATION, ExposureState, MapEstimator, State
 from gate_racer.estimation.odometry import InertialOdometry, Pose, estimated
-from gate_racer.model.kalman import joseph
-from gate_racer.model.measurements import POSITION_SIGMA_M
+from gate_racer.model.kalman import POSITION_SIGMA_M, joseph
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.perception.pose import gate_pose
 from gate_racer.tracks.track import Start

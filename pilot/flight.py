@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gate_racer.pilot.handshake import Preflight
     from gate_racer.pilot.replanning import Replanning
 
+SAME_START_S = 1.0  # s, largest difference between starts, or a start and GO, of one race; clock corrections are less
+
 
 class Phase(StrEnum):
     """Phase of a flight; all but the last two follow in this order."""

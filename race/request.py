@@ -29,8 +29,7 @@ from gate_racer.race.settings import FlownPlanSettings, RunSettings
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.gate import has_slot
-from gate_racer.tracks.plausible import remarks
-from gate_racer.tracks.track import Track, load_track, parse_place, place
+from gate_racer.tracks.track import Track, load_track, parse_place, place, remarks
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:

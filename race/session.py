@@ -33,7 +33,6 @@ from gate_racer.link.sockets import LOOPBACK, parse_address
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import PilotModels, RacingPilot, build_exciter, build_explorer, build_free, build_racer
 from gate_racer.pilot.flight import EndReason, FlightOptions, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.explorer import NAME, OPEN, parse_room
@@ -42,10 +41,17 @@ from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
 from gate_racer.pilot.lockstep import LockstepFlight, UdpLink, fly_lockstep_live
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
-from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.records.console import Console, StatusLine
+from gate_racer.pilot.pilot import (
+    AnyPilot,
+    PilotModels,
+    RacingPilot,
+    build_exciter,
+    build_explorer,
+    build_free,
+    build_racer,
+)
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
-from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.recorder import Console, Recorder, StatusLine
 from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict, world_name
 from gate_racer.pilot.records.view import LiveView
 from gate_racer.pilot.replanning import InlinePlanner, PlannerProcess, RemainderPlanner, Replanning

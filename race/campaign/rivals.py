@@ -19,9 +19,9 @@ from gate_racer.common.config import load_named
 from gate_racer.common.errors import UserError
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.flight import FlightOptions
 from gate_racer.pilot.guidance.rivals import StartGrid
+from gate_racer.pilot.pilot import PilotModels, build_racer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare

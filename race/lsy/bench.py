@@ -16,9 +16,8 @@ import numpy as np
 from gate_racer.common.command import markdown_table, remark, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign.cli import OFFICIAL
-from gate_racer.race.lsy.arena import Arena, Observation
 from gate_racer.race.lsy.flyer import Flyer
-from gate_racer.race.lsy.level import Places, draw, rotation, rules
+from gate_racer.race.lsy.level import Arena, Observation, Places, draw, rotation, rules
 from gate_racer.race.lsy.model import Solver
 
 FINISHED = "finished"

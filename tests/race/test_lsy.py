@@ -10,10 +10,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy import bench
-from gate_racer.race.lsy.arena import Observation
 from gate_racer.race.lsy.bench import missing, observed
 from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, legs_left
-from gate_racer.race.lsy.level import boxes_of, draw, rules, support
+from gate_racer.race.lsy.level import Observation, boxes_of, draw, rules, support
 from gate_racer.race.lsy.model import (
     ARENA_M,
     FC,
