@@ -58,8 +58,7 @@ from gate_racer.pilot.replanning import InlinePlanner, PlannerProcess, Remainder
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.replanning import Remainder
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.embedded import EmbeddedSimulator
-from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
+from gate_racer.race.lockstep import EmbeddedSimulator, Entry, fly_lockstep, open_perception
 from gate_racer.race.settings import RunSettings
 from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.sim.simulator import RunSetup
