@@ -58,22 +58,18 @@ class ReceivedRivals:
     def __init__(self, place: int):
         """Ignore the states of `place`, the own one on the start grid, from 1."""
         self._place = place
-        self._known: dict[int, RivalEstimate] = {}
+        self.known: dict[int, RivalEstimate] = {}  # newest state of each, by its place
 
     def receive(self, rival: RivalState) -> None:
         """Store a received state; ignore copies, states older than the known one, and places outside the start grid."""
         if rival.place == self._place or not 1 <= rival.place <= MOST:
             return
-        v_w, a_w, last = np.array(rival.v_w), np.zeros(3), self._known.get(rival.place)
+        v_w, a_w, last = np.array(rival.v_w), np.zeros(3), self.known.get(rival.place)
         if last is not None and (dt := rival.t - last.t) >= -RESTART_S:
             if dt <= 0:
                 return
             a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
-        self._known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w)
-
-    def estimates(self) -> list[RivalEstimate]:
-        """Return the newest state of each known rival."""
-        return list(self._known.values())
+        self.known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +420,7 @@ class RivalWatch:
             for place, p_w in self._grid.others_w.items():
                 off = p_w - line.sample(np.zeros(1))[0, P]
                 self._known[place] = RivalTrack(state.t, PathState(0.0, 1.0, off, np.zeros(3)))
-        for one in self.received.estimates():
+        for one in self.received.known.values():
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
                 rival = locate(line, one.p_w, one.v_w, theta)

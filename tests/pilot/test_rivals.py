@@ -218,7 +218,7 @@ def test_a_reported_rivals_acceleration_follows_from_velocities():
     told = ReceivedRivals(2)
     for k in range(20):
         told.receive(accelerating(k / 40))
-    (one,) = told.estimates()
+    (one,) = told.known.values()
     assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1)
 
 
@@ -233,7 +233,7 @@ def test_a_state_that_is_not_newer_changes_nothing(late_s, times):
             tracker.receive(accelerating(k / 40))
         for _ in range(times):
             doubled.receive(accelerating(k / 40 - late_s))
-    (one,), (other,) = told.estimates(), doubled.estimates()
+    (one,), (other,) = told.known.values(), doubled.known.values()
     assert other.t == one.t and np.array_equal(other.v_w, one.v_w) and np.array_equal(other.a_w, one.a_w)
 
 
@@ -241,7 +241,7 @@ def test_a_rival_in_a_restarted_race_begins_anew():
     told = ReceivedRivals(2)
     for t in (100.0, 100.1, 3.0):
         told.receive(accelerating(t))
-    (one,) = told.estimates()
+    (one,) = told.known.values()
     assert one.t == 3.0 and one.p_w == pytest.approx(accelerating(3.0).p_w) and not one.a_w.any()
 
 
