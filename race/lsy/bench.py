@@ -1,7 +1,6 @@
 """`race-bench lsy LEVEL`: the levels of the open leaderboard lsy_drone_racing, in crazyflow."""
 
 import argparse
-import importlib.util
 import os
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +15,7 @@ from gate_racer.race.campaign.cli import OFFICIAL
 from gate_racer.race.lsy.flyer import Flyer
 from gate_racer.race.lsy.level import Arena, draw, rules
 from gate_racer.race.lsy.model import Solver
+from gate_racer.sim.physics.registry import missing
 
 FINISHED = "finished"
 
@@ -29,17 +29,11 @@ class Result:
     clearance_m: float  # least distance of the body to frames, stands and poles
 
 
-def missing() -> str:
-    """Return why crazyflow cannot be used here, or ""."""
-    absent = [name for name in ("crazyflow", "jax", "mujoco") if importlib.util.find_spec(name) is None]
-    return f"{', '.join(absent)} not installed: pip install 'gate-racer[sims]'" if absent else ""
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Fly, print the table and write the JSON file. Raises UserError: crazyflow is missing."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
-    if why := missing():
+    if why := missing("crazyflow"):
         raise UserError(why)
     seeds = list(range(arguments.seeds))
     workers = min(os.cpu_count() or 1, len(seeds))
