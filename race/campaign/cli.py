@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     open_board = commands.add_parser("lsy", help="fly the levels of the open leaderboard lsy_drone_racing in crazyflow")
     open_board.add_argument("level", type=int, choices=range(4))
     open_board.add_argument("--seeds", type=int, default=OFFICIAL, metavar="N", help="number of races, from seed 0")
+    open_board.add_argument("checkout", type=Path, nargs="?", help="fly in the environment of this checkout instead")
     about = "fly the fixed levels of race/campaign/board.yaml by some configurations, and compare them"
     add_settings(commands.add_parser("board", help=about), BoardSettings(), BOARD_OPTIONS, file=False)
     again = commands.add_parser("report", help="rewrite tables and report of a campaign")

@@ -6,6 +6,7 @@ flown in `crazyflow` (PyPI), many in one batch: physics, on-board attitude contr
 World z up, metres, radians; this room keeps the published frame, since only states and gates cross its border.
 """
 
+import inspect
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -355,7 +356,8 @@ class Arena:
         self.referees = [Referee(race) for race in races]
         self._rules = r = rules()
         rates = {"freq": r.physics_hz, "attitude_freq": r.physics_hz, "state_freq": r.control_hz}
-        self._sim: Any = Sim(n_worlds=len(races), n_drones=1, control="attitude", drone_model=r.drone, **rates)
+        drone = "drone" if "drone" in inspect.signature(Sim).parameters else "drone_model"  # as of 0.3; before
+        self._sim: Any = Sim(n_worlds=len(races), n_drones=1, control="attitude", **rates, **{drone: r.drone})
         self._parts = r.physics_hz // r.control_hz
         self._rngs = [np.random.default_rng([race.seed, 1]) for race in races]
         data, params = self._sim.data, self._sim.data.params

@@ -10,6 +10,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy import bench
+from gate_racer.race.lsy.bench import observed
 from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, legs_left
 from gate_racer.race.lsy.level import Observation, boxes_of, draw, rules, support
 from gate_racer.race.lsy.model import (
@@ -151,6 +152,15 @@ def test_a_flight_towards_a_wall_turns_before_it():
     flyer.step(told)
     reached = flyer.planned.x[:, P].max(axis=0)
     assert reached[0] > 2.25 and np.all(reached < np.array(rules().high_m) - ARENA_M + 0.02)
+
+
+def test_a_published_observation_is_read_as_ours():
+    told = {"pos": [0, 0, 1], "quat": [0, 0, 0, 1], "vel": [1, 0, 0], "ang_vel": [0, 0, 0], "target_gate": 2}
+    told |= {"gates_pos": np.zeros((4, 3)), "gates_quat": np.tile([0, 0, 1, 0], (4, 1)), "gates_visited": [True] * 4}
+    told |= {"obstacles_pos": np.zeros((4, 3)), "obstacles_visited": [False] * 4}
+    ours = observed(told, 0.5, known=False)
+    assert ours.target == 2 and np.allclose(ours.rotation, np.eye(3)) and ours.gates_seen.all()
+    assert np.allclose(ours.places.rotations[0], np.diag([-1, -1, 1]))
 
 
 def test_the_score_is_the_mean_of_the_finished_if_half_finish():
