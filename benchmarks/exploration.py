@@ -21,9 +21,9 @@ from gate_racer.field.mapping.bundle import MappedGate, map_gates, passed_in_ord
 from gate_racer.field.mapping.flight import read_flight
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.model.rims import GateAppearance
-from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
 from gate_racer.pilot.guidance.explorer import ExplorerStage
+from gate_racer.pilot.pilot import build_explorer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception

@@ -36,10 +36,9 @@ from gate_racer.link.profile import load_profile
 from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.roi import SearchWindow
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.lockstep import LockstepFlight
-from gate_racer.pilot.pilot import AnyPilot
+from gate_racer.pilot.pilot import AnyPilot, PilotModels, build_racer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan

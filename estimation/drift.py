@@ -2,7 +2,7 @@
 
 State x = (p_d, v_d): position and velocity errors of the odometry. Estimate = odometry - drift. A gate sighting measures
 p_d = p_odometry - p_fix at the time of exposure, with H = [I 0]. Every image is a prediction, with or without gates; images
-whose gates are used are updates as well. As released: Zenodo 7955278.
+whose gates are used are updates as well.
 
 Position fix of the vehicle from a gate's pose, by IPPE with a covariance from perturbed corners:
 
@@ -19,8 +19,7 @@ import numpy as np
 
 from gate_racer.estimation.estimator import INFLATION, ExposureState, MapEstimator, State
 from gate_racer.estimation.odometry import InertialOdometry, Pose, estimated
-from gate_racer.model.kalman import joseph
-from gate_racer.model.measurements import POSITION_SIGMA_M
+from gate_racer.model.kalman import POSITION_SIGMA_M, joseph
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.perception.pose import gate_pose
 from gate_racer.tracks.track import Start
@@ -31,7 +30,7 @@ from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 
 @dataclass(frozen=True)
 class PoseFix:
-    """Position fixes by gates with four visible corners; others give none, as in the released code."""
+    """Position fixes by gates with four visible corners; others give none, as in the released code (Zenodo 7955278)."""
 
     camera: Camera
     rng: np.random.Generator  # of the perturbations of corners
@@ -62,24 +61,18 @@ class DriftNoise:
     position_step: float = 0.0  # m^2 added per prediction, regardless of its length
     velocity_step: float = 0.0  # (m/s)^2 added per prediction
     acceleration_psd: float = 0.0  # m^2/s^3, white drift acceleration
-    acceleration_step: float = 0.0  # (m/s^2)^2, drift acceleration, constant over a prediction
     first_p: float = 0.03  # m, standard deviation at the start: position of the pad
     first_v: float = 0.02  # m/s, likewise
-    longest: float = np.inf  # s, limit on the length of a prediction; the rest of a longer gap adds nothing
 
     def covariance(self, dt: float) -> Array:
         """Return Q (6, 6) over dt (s)."""
-        q, r = self.acceleration_psd, self.acceleration_step
-        p = self.position_step + q * dt**3 / 3 + r * dt**4 / 4
-        pv = q * dt**2 / 2 + r * dt**3 / 2
-        v = self.velocity_step + q * dt + r * dt**2
+        q = self.acceleration_psd
+        p, pv, v = self.position_step + q * dt**3 / 3, q * dt**2 / 2, self.velocity_step + q * dt
         return np.kron(np.array([[p, pv], [pv, v]]), np.eye(3))
 
 
 # The paper's constants, per camera frame (30 Hz): for visual-inertial odometry, whose position jumps.
 SWIFT_NOISE = DriftNoise(0.05, 0.1, first_p=0.0, first_v=0.0)
-# The released pseudocode: P0 = I, Q = 50 [dt^4/4, dt^3/2; dt^3/2, dt^2], predictions of at most half a second.
-RELEASED_NOISE = DriftNoise(acceleration_step=50.0, first_p=1.0, first_v=1.0, longest=0.5)
 # Strap-down integration drifts smoothly: an attitude error of 0.3 deg at 50 m/s^2 of thrust gives 0.2 m/s^2, here for 1 s.
 STRAPDOWN_NOISE = DriftNoise(acceleration_psd=0.04)
 
@@ -112,7 +105,7 @@ class DriftFilter:
     def predict(self, t: float) -> None:
         """Predict to the exposure of an image at t (s); do nothing if that is not later than the last one."""
         if self.t is not None and t > self.t:
-            self.x, self.P = self._grown(min(t - self.t, self._noise.longest), self._noise)
+            self.x, self.P = self._grown(t - self.t, self._noise)
         self.t = t if self.t is None else max(t, self.t)
 
     def update(self, t: float, drifts: Array, covariances: Array) -> None:

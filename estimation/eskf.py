@@ -14,17 +14,16 @@ from itertools import pairwise
 import numpy as np
 
 from gate_racer.estimation.estimator import AHEAD_S, INFLATION, ExposureState, Health, MapEstimator, State
-from gate_racer.estimation.gyro_walk import CONTRADICTED, GyroWalk, accumulated
 from gate_racer.estimation.imu_samples import Agility, ImuSamples, Rest, levelled
 from gate_racer.estimation.widths import COURSE, MOUNT, PriorWidths
 from gate_racer.link.messages import Attitude, Imu
-from gate_racer.model import measurements, reprojection, states
+from gate_racer.model import kalman, reprojection, states
 from gate_racer.model.gate_offsets import GateOffsets
 from gate_racer.model.imu import LONGEST_STEP_S, ImuReading, plausible
 from gate_racer.model.kalman import FilterState, MeasurementModel, inflate_covariance, propagate, update
-from gate_racer.model.reprojection import CameraContext, GateSighting
+from gate_racer.model.reprojection import CameraContext, GateSighting, Measured
 from gate_racer.model.rims import GateAppearance
-from gate_racer.model.states import DELAY, EYE3, FOCAL, POSE, READOUT, THETA, Noise, Nominal, P, V
+from gate_racer.model.states import DELAY, EYE3, FOCAL, POSE, READOUT, THETA, Noise, Nominal, P, V, cross
 from gate_racer.model.strapdown import integrated
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.camera import Camera
@@ -178,7 +177,7 @@ class ErrorStateEstimator(MapEstimator):
             return
         self.propagator.noise = replace(self.noise, imu=self._rest.noise(self.noise.imu))
         self._level()
-        self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self.noise.imu))
+        self._update(*kalman.at_rest(*self._rest.mean, self._rest.samples, self.noise.imu))
         if self._attitudes:
             self._correct_attitude(self._attitudes[-1])
         self._attitudes.clear()
@@ -267,7 +266,7 @@ class ErrorStateEstimator(MapEstimator):
         return self._exposed(stamp, replace(self._on_map(), t=stamp))
 
     def _exposed(self, stamp: float, on_map: State) -> ExposureState:
-        return ExposureState(stamp, on_map, reprojection.calibrated(self._camera, self.delayed.x), self.delayed.x.p_wb)
+        return ExposureState(stamp, on_map, reprojection.calibrated(self._camera, self.delayed.x))
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self.delayed.reading.t != exposure.state.t:  # the filter has moved on since the prediction
@@ -330,7 +329,7 @@ class ErrorStateEstimator(MapEstimator):
             t, p_wb, v_w = self._positions.popleft()
             x, reading = self.delayed.x, self.delayed.reading
             a_w = matrix(x.q_wb) @ x.force(reading) + [0.0, 0.0, GRAVITY]
-            self._update(*measurements.position(p_wb, v_w, x.t - t, a_w))
+            self._update(*kalman.position(p_wb, v_w, x.t - t, a_w))
         return True
 
     def _on_map(self) -> State:
@@ -398,7 +397,7 @@ class ErrorStateEstimator(MapEstimator):
     def _correct_attitude(self, sample: Attitude) -> bool:
         """Correct by an attitude measured just before the state's time; return whether it was used."""
         x, reading = self.delayed.x, self.delayed.reading
-        measure, R = measurements.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
+        measure, R = kalman.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
         try:
             likely = mahalanobis2(measure(x)[0], self.delayed.cov[THETA, THETA] + R) < ATTITUDE_LIMIT
         except np.linalg.LinAlgError:
@@ -407,7 +406,7 @@ class ErrorStateEstimator(MapEstimator):
         if not likely:
             self.health.samples_refused += 1
             # A single one is an outlier; repeated ones are right.
-            self.propagator.correct(inflate_covariance(self.delayed, THETA, measurements.ATTITUDE_SIGMA))
+            self.propagator.correct(inflate_covariance(self.delayed, THETA, kalman.ATTITUDE_SIGMA))
             return False
         return self._update(measure, R)
 
@@ -418,3 +417,75 @@ class ErrorStateEstimator(MapEstimator):
             self.health.singular += 1
             return False
         return True
+
+
+DENSITIES = np.array([0.0, 0.01, 0.03, 0.1])  # rad/s^0.5
+CONTRADICTED = 0.03  # rad/s^0.5, least density while images contradict the filter: NanoBench's gyros have 0.02 to 0.05
+MEMORY_S = 4.0  # s, tau; with 1 s errors after a second without gates are greater (NanoBench)
+MOST, ODDS = 3.0, 10.0  # nats, of an image and of a change: at least four images
+
+
+class GyroWalk:
+    """Random walk of the attitude, estimated in flight by the likelihood of the images: its density beyond the vehicle's file.
+
+    A gyro that loses samples errs by more than its data sheet says: the filter stays sure of an attitude that turns away,
+    rejects the gates that contradict it, and is lost. Candidates g_j of the density are compared by the likelihood of the
+    residual r of each image's nearest gate (Magill 1965),
+
+        L_j <- exp(-T / tau) L_j + log p(r; S_j),   S_j = S + (g_j^2 - g^2) H G H'
+
+    where g is the density in the covariance so far, and G that of position, velocity and attitude which a walk of density 1 has
+    accumulated in the time T since the last correction. p is a mixture with gross errors, as in `tempered`, and no candidate
+    loses more than `MOST` by one image, so that a few false detections change nothing. Another density is taken when it is
+    likelier by `ODDS`; a greater one counts since the last correction, P <- P + (g_j^2 - g^2) G.
+    """
+
+    def __init__(self) -> None:
+        self.density = 0.0
+        self._likelihood = np.zeros(len(DENSITIES))
+
+    def likeliest(self, cov: Array, G: Array, T: float, nearest: Measured, share: float, gross_px: float) -> float:
+        """Return the density to take after an image of a gate.
+
+        Args:
+            cov: (N, N), predicted covariance.
+            G: (9, 9), of the pose by a walk of density 1 over T (s).
+            share, gross_px: of gross errors, as in `tempered`.
+        """
+        H = nearest.H[:, POSE]
+        S = nearest.H @ cov @ nearest.H.T + nearest.R
+        S_j = S + (DENSITIES**2 - self.density**2)[:, None, None] * (H @ G @ H.T)
+        gross = gross_px**2 * np.eye(len(S))
+        if not np.isfinite(S_j).all():  # of a filter that has failed, or after hours without gates
+            return self.density
+        try:
+            usual, wide = _log_normal(nearest.r, S_j), _log_normal(nearest.r, S_j + gross)
+        except np.linalg.LinAlgError:
+            return self.density
+        likelihood = np.logaddexp(math.log(1 - share) + usual, math.log(share) + wide)
+        self._likelihood *= math.exp(-T / MEMORY_S)
+        self._likelihood += np.maximum(likelihood - likelihood.max(), -MOST)
+        best, present = np.argmax(self._likelihood), np.argmax(self.density <= DENSITIES)
+        surely = self._likelihood[best] - self._likelihood[present] > ODDS
+        return float(DENSITIES[best]) if surely else self.density
+
+
+def accumulated(state: FilterState, T: float) -> Array:
+    """Return the covariance (9, 9) of the pose after a time T (s) by a walk of the attitude of density 1.
+
+    The specific force is taken as that at the end: v' = C theta_w with C = -[f_w]x.
+    """
+    x, R_wb = state.x, matrix(state.x.q_wb)
+    C = -cross(R_wb @ x.force(state.reading))
+    G = np.zeros((9, 9))
+    G[P, P], G[P, V], G[V, V] = T**5 / 20 * C @ C.T, T**4 / 8 * C @ C.T, T**3 / 3 * C @ C.T
+    G[P, THETA], G[V, THETA], G[THETA, THETA] = T**3 / 6 * C @ R_wb, T**2 / 2 * C @ R_wb, T * EYE3
+    G[V, P], G[THETA, P], G[THETA, V] = G[P, V].T, G[P, THETA].T, G[V, THETA].T
+    return G
+
+
+def _log_normal(r: Array, S: Array) -> Array:
+    """Return the log densities (J,) of N(0, S_j) at r (M,), for S (J, M, M), up to a constant."""
+    L = np.linalg.cholesky(S)
+    white = np.linalg.solve(L, np.broadcast_to(r, S.shape[:-1])[..., None])[..., 0]
+    return -0.5 * (white**2).sum(-1) - np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(-1)

@@ -117,7 +117,6 @@ class ExposureState:
     stamp: float  # s, of the image
     state: State  # at the exposure, in the map frame: relative to the gate used last, at its place on the map
     camera: Camera | None = None  # as calibrated in flight; None to use the vehicle's
-    p_wb: Array | None = None  # (3,) m, world NED, as in `Estimator.state`; None if equal to `state.p_wb`
 
 
 class Estimator(Protocol):

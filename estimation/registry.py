@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gate_racer.tracks.track import Start
     from gate_racer.vehicle.vehicle import Vehicle
 
-PUBLISHED = ("drift-swift", "drift-released")  # estimators with position fixes by IPPE and perturbed corners
-ESTIMATORS = ("eskf", "drift", *PUBLISHED)
+PUBLISHED = "drift-swift"  # estimator with position fixes by IPPE and perturbed corners
+ESTIMATORS = ("eskf", "drift", PUBLISHED)
 DEFAULT = "eskf"
 IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axis (chosen)
 
@@ -61,11 +61,7 @@ def make_estimator(
 
     from gate_racer.estimation import drift
 
-    noises = {
-        "drift": drift.STRAPDOWN_NOISE,
-        "drift-swift": drift.SWIFT_NOISE,
-        "drift-released": drift.RELEASED_NOISE,
-    }
+    if name != PUBLISHED:
+        return drift.DriftEstimator(start, drift.STRAPDOWN_NOISE)
     fixed_seed = np.random.default_rng(0)  # a replay draws the same
-    fix = drift.PoseFix(vehicle.camera, fixed_seed) if name in PUBLISHED else None
-    return drift.DriftEstimator(start, noises[name], fix)
+    return drift.DriftEstimator(start, drift.SWIFT_NOISE, drift.PoseFix(vehicle.camera, fixed_seed))

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gate_racer.mpc import geometric
 from gate_racer.mpc.adaptation import DisturbanceEstimator, ResponseEstimator, load_adaptation
 from gate_racer.mpc.avoidance import AvoidanceTube, displace
-from gate_racer.mpc.control import Control, EstimatedParameters, Source
+from gate_racer.mpc.control import SLOW, SLOWING_S, Control, EstimatedParameters, Source, brake, follow
 from gate_racer.mpc.model import PARAMETERS, Allocation, Predictor, unpack
 from gate_racer.mpc.problem import Problem, Solution, Solver
 from gate_racer.mpc.reference import PACE, TARGET_PACE, PlanProgress, Reference
@@ -164,8 +163,8 @@ class PlanController:
         u, q_wb = self._command(t, source, solution, ahead)
         row = self._parameters[0]
         if source is Source.GEOMETRIC:
-            slow = min(geometric.SLOW, self.progress.limit)
-            self.progress.pace += (slow - self.progress.pace) * dt / geometric.SLOWING_S
+            slow = min(SLOW, self.progress.limit)
+            self.progress.pace += (slow - self.progress.pace) * dt / SLOWING_S
         elif solution is not None:
             self._formulation.drive(self.progress, solution, row, ahead[V], dt)
         self.progress.advance(row, ahead[P], dt)
@@ -227,9 +226,9 @@ class PlanController:
             u, q_wb = inputs[k, :NU], states[k, Q]
         elif source is Source.GEOMETRIC:
             row, following = self._parameters[:2]
-            u = geometric.follow(row[:NR], following[:NR], self._step_s, self.progress.pace, ahead, unpack(row[NR:]))
+            u = follow(row[:NR], following[:NR], self._step_s, self.progress.pace, ahead, unpack(row[NR:]))
         else:
-            u = geometric.brake(ahead)
+            u = brake(ahead)
         if source is Source.SOLVED and solution is not None:
             self._last, self._failures, self._warm = (t, solution.x, solution.u), 0, True
         u = self.allocated(u, ahead)

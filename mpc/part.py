@@ -10,8 +10,7 @@ import numpy as np
 
 from gate_racer.common.config import shown
 from gate_racer.common.parts import Part, array_of
-from gate_racer.mpc import geometric
-from gate_racer.mpc.control import Control, unplanned
+from gate_racer.mpc.control import Control, brake, unplanned
 from gate_racer.mpc.controller import PlanController
 from gate_racer.mpc.problem import Solution
 from gate_racer.mpc.terms import NR, REFERENCE
@@ -139,5 +138,5 @@ class FreePart:
     def step(self, t: float, x: Array, gate: Gate) -> Control:
         """Return the part's command for a state x (14,) and the next gate; brake where there is none."""
         u, why = command_of(self.part, GUIDANCE, t, x, gate)
-        u = np.clip(u if u is not None else geometric.brake(x), self._least, self._most)
+        u = np.clip(u if u is not None else brake(x), self._least, self._most)
         return unplanned(x, u, self._attitude_gain, why)

@@ -1,12 +1,5 @@
-"""Interface of the detectors: image in, corners of every opening out, each with its own covariance; other vehicles as boxes.
+"""Interface of the detectors: image in, corners of every opening out, each with its own covariance."""
 
-A box gives a rival's direction, and by its size the range. The apparent size depends on the body's attitude, which is unknown;
-the longer side of the box depends on it least. If the image border cuts a box, the side along that border gives the range, and
-the opposite edge the direction.
-"""
-
-import itertools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +15,7 @@ from gate_racer.common.parts import Part, array_of
 from gate_racer.model.quadrilateral import corner_covariance_px2
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, Mask, Vector, exp, matrix, product
+from gate_racer.vehicle.rotation import Array, Mask
 
 BORDER_PX = 2.0  # a corner nearer to the image border may be cut (derived: half a JPEG chroma block)
 
@@ -131,70 +124,6 @@ def overlap(a: Array, b: Array) -> float:
 def decode(data: bytes, camera: Camera) -> Image | None:
     """Decode an image (H, W, 3) BGR; None if the bytes are not an image of the camera's size."""
     return decode_image(data, (camera.width_px, camera.height_px))
-
-
-STEEPEST_RAD = math.radians(80)  # rad, greatest tilt of a racing quadrotor (chosen)
-TURNS, TILTS = 12, 6  # numbers of yaw angles, of tilt directions as well, and of tilts sampled
-
-
-@dataclass(frozen=True, slots=True)
-class RivalDetection:
-    """Detection of another vehicle."""
-
-    box_px: Array  # (4,) left, top, right and bottom of its outline within the image
-    sigma_px: float  # standard deviation of each side
-    cut: tuple[bool, bool, bool, bool]  # which of the four the image border cuts: more than one gives no position
-    score: float  # 0..1, confidence
-
-
-class RivalRanging:
-    """Monocular ranging of vehicles of known size."""
-
-    def __init__(self, camera: Camera, body_m: Vector):
-        """Average the apparent size over attitudes; `body_m`: length, width and height of the rivals' bodies."""
-        self._camera = camera
-        sides_m = _sides(np.array(body_m))
-        # Mean and relative spread of the longer side, and of any side.
-        self._longer, self._side = ((float(x.mean()), float(x.std() / x.mean())) for x in (sides_m.max(1), sides_m))
-
-    def place(self, seen: RivalDetection) -> tuple[Array, Array] | None:
-        """Return the position (3,) m in camera axes RDF and its covariance (3, 3) m^2; None if more than one side is cut.
-
-        With the ray r = (x, y, 1) of the box's centre, its longer side s on the plane z = 1, and the mean length l of that side:
-
-            p = z r,   z = l / s,   cov p = z^2 diag(sigma_x^2, sigma_y^2, 0) + sigma_z^2 r r',
-            (sigma_z / z)^2 = spread^2 + 2 (sigma / s)^2
-
-        a converted measurement (Lerro and Bar-Shalom, 1993), whose bias is small at these angles.
-        """
-        if sum(seen.cut) > 1:
-            return None
-        low, high = self._camera.rays(seen.box_px.reshape(2, 2))
-        sigma = seen.sigma_px / self._camera.fx_px
-        sides = np.maximum(high - low, sigma)
-        middle, sigma_xy = (low + high) / 2, np.full(2, sigma / math.sqrt(2))
-        (length_m, spread), side = self._longer, float(sides.max())
-        if any(seen.cut):
-            edge = seen.cut.index(True)
-            axis, before = edge % 2, edge < 2  # True if the low side is cut
-            (length_m, spread), side = self._side, float(sides[1 - axis])
-            middle[axis] = high[axis] - side / 2 if before else low[axis] + side / 2
-            sigma_xy[axis] = math.hypot(sigma, math.sqrt(2) * spread * side / 2)
-        ray, z = np.array([*middle, 1.0]), length_m / side
-        sigma_z = z * math.hypot(spread, math.sqrt(2) * sigma / side)
-        return z * ray, z**2 * np.diag([*sigma_xy**2, 0.0]) + sigma_z**2 * np.outer(ray, ray)
-
-
-def _sides(body_m: Array) -> Array:
-    """Return the sides (N, 2) m of the box around a body's outline, over all sampled attitudes."""
-    corners = body_m / 2 * np.array(list(itertools.product((-1, 1), repeat=3)))
-    angles, tilts = np.linspace(0, 2 * math.pi, TURNS, endpoint=False), np.linspace(0, STEEPEST_RAD, TILTS)
-    sides = []
-    for turn, azimuth, tilt in itertools.product(angles, angles, tilts):
-        tilted = exp(tilt * np.array([math.cos(azimuth), math.sin(azimuth), 0.0]))
-        R = matrix(product(tilted, exp(np.array([0.0, 0.0, turn]))))
-        sides.append(np.ptp(corners @ R.T, axis=0)[1:])
-    return np.array(sides)
 
 
 NEEDED = ("detect",)

@@ -8,7 +8,7 @@ from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.mpc.control import Control
-from gate_racer.perception.detection import Detection, RivalDetection
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gate_racer.pilot.guidance.rivals import StartGrid
     from gate_racer.pilot.handshake import Preflight
     from gate_racer.pilot.replanning import Replanning
+
+SAME_START_S = 1.0  # s, largest difference between starts, or a start and GO, of one race; clock corrections are less
 
 
 class Phase(StrEnum):
@@ -57,7 +59,7 @@ class FlightOptions:
     by_rates: bool = True  # command body rates instead of attitudes
     retry: bool = True  # fly missed gates again
     lands: bool = False  # land after the end of the flight
-    grid: "StartGrid | None" = None  # place in a race of several; rivals are given way to where they are known
+    grid: "StartGrid | None" = None  # place in a race of several whose rivals are given way to
     shadow: bool = False  # a person flies: no gate is flown again, and nothing is learned from commands not sent
     replanning: "Replanning | None" = None  # replaces the plan in flight where that saves time
     patience_s: float = PATIENCE_S  # s, longest step of a user's class
@@ -82,7 +84,6 @@ class DetectedImage:
     jpeg: bytes = b""
     clock_sigma: float = 0.0  # s, standard deviation of the clock offset, common to all images
     window: SearchWindow | None = None  # region searched for gates; None: no search, corners were projected
-    rivals: list[RivalDetection] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

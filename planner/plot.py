@@ -52,20 +52,24 @@ def draw_course(axes: Axes, track: Track, i: int, j: int) -> None:
         axes.annotate(str(number), at, textcoords="offset points", xytext=(6, 6), color="tab:red")
 
 
-def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollection:
-    """Draw a path p (M, 3), m, on world axes i and j, coloured by speed (M,), m/s."""
-    points = p[:, [i, j]]
-    lines = LineCollection(np.stack([points[:-1], points[1:]], 1), cmap="viridis", linewidth=2.5)
-    lines.set_array(speed[:-1])
-    axes.add_collection(lines)
-    axes.autoscale()
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.grid(alpha=0.3)
-    return lines
-
-
-def add_speed_bar(axes: Axes, lines: LineCollection) -> None:
-    axes.figure.colorbar(lines, cax=axes.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
+def draw_views(axes: Sequence[Axes], track: Track, p: Array, speed: Array, planned: Array | None = None) -> None:
+    """Draw top and side view of a course and a path p (M, 3), m, coloured by speed (M,), m/s, and a planned one (N, 3) dashed."""
+    for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
+        if planned is not None:  # above the path flown
+            axis.plot(planned[:, i], planned[:, j], "k--", linewidth=0.8, zorder=3, label="planned")
+        points = p[:, [i, j]]
+        lines = LineCollection(np.stack([points[:-1], points[1:]], 1), cmap="viridis", linewidth=2.5)
+        lines.set_array(speed[:-1])
+        axis.add_collection(lines)
+        axis.autoscale()
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.grid(alpha=0.3)
+        draw_course(axis, track, i, j)
+        axis.set(xlabel=x_label, ylabel=y_label)
+        axis.invert_yaxis()
+        if planned is not None:
+            axis.legend(loc="upper right")
+        axis.figure.colorbar(lines, cax=axis.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
 
 
 def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radius_m: float) -> None:
@@ -117,12 +121,7 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: Flig
     figure.subplots_adjust(**MARGINS)
     if risk is not None and high > 0:
         draw_tube(parts[1], plan, gates, risk, vehicle.contact_radius_m)
-    for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
-        lines = draw_path(axis, x[:, RATES_X["p"].at], speed, i, j)
-        draw_course(axis, track, i, j)
-        axis.set(xlabel=x_label, ylabel=y_label)
-        axis.invert_yaxis()
-        add_speed_bar(axis, lines)
+    draw_views(axes, track, x[:, RATES_X["p"].at], speed)
     axes[2].plot(t, speed)
     axes[2].set(ylabel="speed [m/s]")
     axes[3].plot(t, u[:, 3], drawstyle="steps-post", label="commanded" if lagging else "thrust")

@@ -23,4 +23,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     found = explore(session)
     say(summary(found))
-    return 0 if found.status == "explored" else exit_code_of(found.cause) or 1
+    return 0 if found["status"] == "explored" else exit_code_of(found["cause"]) or 1

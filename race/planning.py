@@ -21,8 +21,7 @@ from gate_racer.planner.plan import Plan, read_plan, write_plan
 from gate_racer.planner.planning import make_plan, plan_path
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.race.plan_track import PlanSettings
-from gate_racer.tracks.plausible import remarks
-from gate_racer.tracks.track import Track, load_track
+from gate_racer.tracks.track import Track, load_track, remarks
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 

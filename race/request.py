@@ -20,7 +20,7 @@ from gate_racer.mpc.names import CONTOURING
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
-from gate_racer.pilot.guidance.rivals import Known, StartGrid
+from gate_racer.pilot.guidance.rivals import StartGrid
 from gate_racer.planner.plan import Plan, read_plan, require_certified
 from gate_racer.planner.planning import find_or_make_plan, options_of, plan_path
 from gate_racer.planner.task import PlanOptions
@@ -29,8 +29,7 @@ from gate_racer.race.settings import FlownPlanSettings, RunSettings
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.gate import has_slot
-from gate_racer.tracks.plausible import remarks
-from gate_racer.tracks.track import Track, load_track, parse_place, place
+from gate_racer.tracks.track import Track, load_track, parse_place, place, remarks
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
@@ -177,12 +176,12 @@ def _plausible(track: Track, vehicle: Vehicle, settings: RunSettings) -> Track:
 
 
 def _placed(settings: RunSettings, track: Track) -> tuple[Track, StartGrid | None]:
-    """Return the track with the start at its place on the grid, and the grid; None without one."""
+    """Return the track with the start at its place on the grid, and the grid; None if the rivals stay unknown."""
     if not settings.race.grid:
         return track, None
     number, of, spacing_m = parse_place(settings.race.grid)
     others = {k: place(track, k, of, spacing_m).start.position_m for k in range(1, of + 1) if k != number}
-    grid = StartGrid(number, Known(settings.race.rivals), others)
+    grid = StartGrid(number, others) if settings.race.rivals == "told" else None
     return place(track, number, of, spacing_m), grid
 
 

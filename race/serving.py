@@ -41,8 +41,7 @@ from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
-from gate_racer.tracks.plausible import remarks
-from gate_racer.tracks.track import load_track
+from gate_racer.tracks.track import load_track, remarks
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 IMU_OPTION, MASKS_OPTION, COPTER_OPTION = "imu", "masks", "copter"

@@ -33,7 +33,6 @@ from gate_racer.link.sockets import LOOPBACK, parse_address
 from gate_racer.mpc.names import AUTO
 from gate_racer.mpc.registry import make_controller
 from gate_racer.perception.registry import open_detector
-from gate_racer.pilot.build import PilotModels, RacingPilot, build_exciter, build_explorer, build_free, build_racer
 from gate_racer.pilot.flight import EndReason, FlightOptions, Phase
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.explorer import NAME, OPEN, parse_room
@@ -42,18 +41,24 @@ from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
 from gate_racer.pilot.lockstep import LockstepFlight, UdpLink, fly_lockstep_live
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
-from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.records.console import Console, StatusLine
+from gate_racer.pilot.pilot import (
+    AnyPilot,
+    PilotModels,
+    RacingPilot,
+    build_exciter,
+    build_explorer,
+    build_free,
+    build_racer,
+)
 from gate_racer.pilot.records.flight_log import SCHEMAS, FlightLog
-from gate_racer.pilot.records.recorder import Recorder
+from gate_racer.pilot.records.recorder import Console, Recorder, StatusLine
 from gate_racer.pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict, world_name
 from gate_racer.pilot.records.view import LiveView
 from gate_racer.pilot.replanning import InlinePlanner, PlannerProcess, RemainderPlanner, Replanning
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.replanning import Remainder
 from gate_racer.planner.task import PlanOptions
-from gate_racer.race.embedded import EmbeddedSimulator
-from gate_racer.race.lockstep import Entry, fly_lockstep, open_perception
+from gate_racer.race.lockstep import EmbeddedSimulator, Entry, fly_lockstep, open_perception
 from gate_racer.race.settings import RunSettings
 from gate_racer.sim.physics.registry import plant_setting
 from gate_racer.sim.simulator import RunSetup
@@ -351,32 +356,8 @@ def excite(session: Session) -> tuple[Path, str]:
     return recorder.log.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
-@dataclass(frozen=True)
-class FoundGate:
-    """One gate that was passed, as estimated in flight."""
-
-    position_m: list[float]  # m from the pad, world NED
-    yaw_deg: float
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """Stable keys of the JSON."""
-
-    status: str
-    cause: str
-    gates_passed: int
-    gates_seen: int
-    time_s: float | None
-    gates: list[FoundGate]
-    world: dict[str, Any] | None  # None where it is unknown
-    settings: dict[str, Any]
-    log: str
-    troubles: dict[str, str]
-
-
-def explore(session: Session) -> Exploration:
-    """Fly by sight and return the gates found; raises as `fly`."""
+def explore(session: Session) -> dict[str, Any]:
+    """Fly by sight; return the JSON: the gates passed, as estimated in flight, m from the pad, world NED. Raises as `fly`."""
     # Only the simulator gets the track; logs do not name it, since the pilot has none.
     session = replace(session, track=replace(session.track, name=NAME))
     settings = session.settings
@@ -392,32 +373,35 @@ def explore(session: Session) -> Exploration:
             log_verdict(recorder.log, verdict or live_verdict(pilot, recorder.scoreboard))
         gates = {gate.number: gate for gate in pilot.estimator.landmarks}
         found = [gates[number] for number in explorer.passed if number in gates]
-        outcome = Exploration(
-            status="explored" if pilot.phase is Phase.FINISHED and explorer.passed else "aborted",
-            cause=pilot.cause,
-            gates_passed=len(explorer.passed),
-            gates_seen=len(gates),
-            time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
-            gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
-            world=session.described["world"],
-            settings=session.described["settings"],
-            log=str(recorder.log.path),
-            troubles=recorder.troubles,
-        )
-        _keep(session, asdict(outcome))
+        outcome = {
+            "status": "explored" if pilot.phase is Phase.FINISHED and explorer.passed else "aborted",
+            "cause": pilot.cause,
+            "gates_passed": len(explorer.passed),
+            "gates_seen": len(gates),
+            "time_s": pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
+            "gates": [
+                {"position_m": np.round(g.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(g.yaw)), 2)}
+                for g in found
+            ],
+            "world": session.described["world"],  # None where it is unknown
+            "settings": session.described["settings"],
+            "log": str(recorder.log.path),
+            "troubles": recorder.troubles,
+        }
+        _keep(session, outcome)
     return outcome
 
 
-def summary(outcome: Exploration) -> str:
+def summary(outcome: dict[str, Any]) -> str:
     lines = [
-        f"{outcome.status}: {outcome.cause}; world {world_name(outcome.world)}",
-        f"passed {outcome.gates_passed} of {outcome.gates_seen} gates seen",
+        f"{outcome['status']}: {outcome['cause']}; world {world_name(outcome['world'])}",
+        f"passed {outcome['gates_passed']} of {outcome['gates_seen']} gates seen",
     ]
-    for i, gate in enumerate(outcome.gates):
-        place = ", ".join(f"{x:.1f}" for x in gate.position_m)
-        lines.append(f"  gate {i}: about ({place}) m from the pad, yaw {gate.yaw_deg:.0f} deg")
-    lines += [f"trouble: {sentence}" for sentence in outcome.troubles.values()]
-    return "\n".join([*lines, f"log {outcome.log}"])
+    for i, gate in enumerate(outcome["gates"]):
+        place = ", ".join(f"{x:.1f}" for x in gate["position_m"])
+        lines.append(f"  gate {i}: about ({place}) m from the pad, yaw {gate['yaw_deg']:.0f} deg")
+    lines += [f"trouble: {sentence}" for sentence in outcome["troubles"].values()]
+    return "\n".join([*lines, f"log {outcome['log']}"])
 
 
 def _remove_unbegun(pilot: AnyPilot, log: Path) -> None:

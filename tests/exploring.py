@@ -4,10 +4,9 @@ from pathlib import Path
 
 from gate_racer.estimation.estimator import Mapper
 from gate_racer.link.profile import Profile
-from gate_racer.pilot.build import build_explorer
 from gate_racer.pilot.guidance.exciter import Manoeuvres
 from gate_racer.pilot.guidance.explorer import Explorer
-from gate_racer.pilot.pilot import Pilot
+from gate_racer.pilot.pilot import Pilot, build_explorer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict

@@ -2,8 +2,8 @@
 
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, RacingPilot, build_racer
 from gate_racer.pilot.flight import FlightOptions
+from gate_racer.pilot.pilot import PilotModels, RacingPilot, build_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict
 from gate_racer.planner.plan import Plan

@@ -8,8 +8,8 @@ from pathlib import Path
 from gate_racer.common.compiled import CompiledFunction
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.flight import FlightOptions
+from gate_racer.pilot.pilot import PilotModels, build_racer
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.flight import NoLog

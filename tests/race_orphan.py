@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from gate_racer.race.embedded import EmbeddedSimulator
+from gate_racer.race.lockstep import EmbeddedSimulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

@@ -28,7 +28,7 @@ from gate_racer.estimation.imu_samples import Rest, levelled
 from gate_racer.estimation.landmarks import LandmarkEstimator
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.link.record import Losses
-from gate_racer.model import measurements
+from gate_racer.model import kalman
 from gate_racer.model import states as error
 from gate_racer.model.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
 from gate_racer.model.rims import GateAppearance
@@ -268,7 +268,7 @@ class StateChain:
         W = np.diag(sigma**-2.0)
         D[0] += W
         b[0] -= W @ x.minus(pad)[:N]
-        rest, R = measurements.at_rest(accel, gyro, self.flight.rest.samples, noise.imu)
+        rest, R = kalman.at_rest(accel, gyro, self.flight.rest.samples, noise.imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
         D[0] += H[:, :N].T @ weighted
@@ -284,8 +284,8 @@ class StateChain:
         received = self.flight.attitude_before(x.t)
         if received is None or x.t - received.t > FRESH_S:
             return
-        r, H = measurements.attitude(np.array(received.q_wb), x.t - received.t, omega)[0](x)
-        w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
+        r, H = kalman.attitude(np.array(received.q_wb), x.t - received.t, omega)[0](x)
+        w = 1 / (ATTITUDE_SIGMA**2 + kalman.STAMP_SIGMA_S**2 * float(omega @ omega))
         by_theta = H[:, THETA]
         normal.D[k][THETA, THETA] += w * by_theta.T @ by_theta
         normal.b[k][THETA] += w * by_theta.T @ r

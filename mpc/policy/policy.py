@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from gate_racer.common.config import from_dict, shown
 from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import parse_json, read_bytes, reading
-from gate_racer.mpc import geometric
-from gate_racer.mpc.control import Control, unplanned
+from gate_racer.mpc.control import Control, brake, unplanned
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track
@@ -213,7 +212,7 @@ class PolicyController:
         """Compute the command for a state x (14,), RATES_X, and the next gate, in the map frame; hover if x is not finite."""
         begin = time.perf_counter()
         if not np.isfinite(x).all():
-            return unplanned(x, geometric.brake(x), self._attitude_gain, "the state is not finite")
+            return unplanned(x, brake(x), self._attitude_gain, "the state is not finite")
         scaling = self._policy.scaling
         self._action = self._policy.act(scaling.observation(x, gate.corners(), self._action))
         return unplanned(x, scaling.input(self._action), self._attitude_gain, step_s=time.perf_counter() - begin)

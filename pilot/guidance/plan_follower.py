@@ -13,7 +13,6 @@ import numpy as np
 
 from gate_racer.estimation.estimator import MapEstimator, State
 from gate_racer.estimation.localisation import Localised, displaced
-from gate_racer.estimation.rivals import ReceivedRivals, SeenRivals
 from gate_racer.link.messages import Imu, RaceStatus, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
 from gate_racer.mpc.controller import STALE_S, PlanController
@@ -24,7 +23,7 @@ from gate_racer.pilot.flight import DetectedImage, End, EndReason, FlightOptions
 from gate_racer.pilot.guidance.evasion import FrameEvasion
 from gate_racer.pilot.guidance.protocol import FlightGuidance, GateObserver, state_vector
 from gate_racer.pilot.guidance.recovery import GateRetries, missed_margin, room_in
-from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch
+from gate_racer.pilot.guidance.rivals import PassingRoom, RivalWatch
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.gate import Crossing, Gate, has_slot, sigma_across
 from gate_racer.tracks.track import Track
@@ -147,10 +146,9 @@ class PlanFollower(CourseFollower):
         self._retries = GateRetries(track, self.course, controller, vehicle, searches)
         self._evasion = FrameEvasion(controller, vehicle, radius_m, track.bounds) if searches else None
         self._rivals: RivalWatch | None = None  # without it none is given way
-        if (grid := options.grid) is not None and grid.known is not Known.UNKNOWN:
-            body_m, seen = vehicle.half_diagonal, grid.known is Known.SEEN
-            tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
-            self._rivals = RivalWatch(grid, body_m, PassingRoom(track, body_m), tracker)
+        if options.grid is not None:
+            body_m = vehicle.half_diagonal
+            self._rivals = RivalWatch(options.grid, body_m, PassingRoom(track, body_m))
         self._replanning = options.replanning
         if options.replanning is not None:
             self.passages.replans = options.replanning.made
@@ -179,9 +177,6 @@ class PlanFollower(CourseFollower):
         if step_w.any():
             self._previous_p = self._previous_p - step_w  # displacing a gate is not motion of the vehicle
             self._offsets[self._next] = self._gate_offset(self._next, estimator)
-        if self._rivals is not None and found.at is not None:
-            at = found.at.state
-            self._rivals.tracker.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if any(sighting.gate == landmark for sighting in found.sightings):
             self._retries.record_sighting(image.t)
         return found
@@ -193,7 +188,7 @@ class PlanFollower(CourseFollower):
 
     def process_rival(self, rival: RivalState) -> None:
         if self._rivals is not None:
-            self._rivals.tracker.receive(rival)
+            self._rivals.received.receive(rival)
 
     def process_human_input(self, t: float, u: Array) -> None:
         self.controller.predictor.sent(t, u)

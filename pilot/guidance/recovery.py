@@ -29,12 +29,10 @@ import numpy as np
 from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
-from gate_racer.mpc.control import Control
+from gate_racer.mpc.control import Control, limited
 from gate_racer.mpc.controller import PlanController
-from gate_racer.mpc.geometric import limited
-from gate_racer.pilot.flight import End, EndReason, Passages, Retry
+from gate_racer.pilot.flight import SAME_START_S, End, EndReason, Passages, Retry
 from gate_racer.pilot.guidance.velocity import Aim, P, VelocityController, control
-from gate_racer.pilot.records.recorder import SAME_START_S
 from gate_racer.tracks.gate import Gate, sigma_across
 from gate_racer.tracks.track import Track, gate_solids, of_obstacle
 from gate_racer.vehicle.rotation import Array

@@ -1,6 +1,6 @@
 """Racing against others: keep clear of the leader, and overtake where both have room.
 
-Rivals are reported or seen (`estimation.rivals`), and predicted along the own plan at their last pace and offset. The leader
+Rivals are reported, and predicted along the own plan at their last pace and offset. The leader
 flies as if alone, and keeps its line until the other is clear ahead; side by side at the start, the one farther right yields.
 
 Whether and on which of four sides to overtake is the best response to that prediction (the prediction-only baseline of Spica et
@@ -18,18 +18,17 @@ aborted while braking suffices to be behind at the next opening; later it is com
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
-from gate_racer.estimation.rivals import RivalEstimate, RivalTracker
+from gate_racer.link.clock import APART_S
+from gate_racer.link.messages import RivalState
 from gate_racer.mpc import avoidance
 from gate_racer.mpc.avoidance import AvoidanceTube, P, V, transported
 from gate_racer.mpc.reference import OPEN_M, Reference
 from gate_racer.mpc.terms import REFERENCE
-from gate_racer.tracks.track import Track, gate_solids, of_obstacle
+from gate_racer.tracks.track import MOST, Track, gate_solids, of_obstacle
 from gate_racer.vehicle.dynamics import G_W
 from gate_racer.vehicle.rotation import DOWN_W, Array, Vector, rotate
 
@@ -37,6 +36,40 @@ SPEED_FLOOR = 3.0  # m/s, speed below which a ratio of speeds is not meaningful
 SEARCH_S = 1.0  # s of plan time before and behind the own position, in which a rival is located
 DRIFT_S = 0.3  # s for which a motion across the line is extrapolated
 RETURN_S = 1.0  # s, time constant with which a rival returns to the line
+
+ACCELERATION_S = 0.05  # s, time constant of the acceleration differentiated from received velocities (chosen)
+RESTART_S = 2 * APART_S  # s by which stamps fall back in a new race only: a late one is admitted up to APART_S from now
+
+
+@dataclass(frozen=True, slots=True)
+class RivalEstimate:
+    """Estimated state of a rival at t; world NED."""
+
+    number: int  # its place on the start grid, from 1
+    t: float  # s
+    p_w: Array  # (3,) m
+    v_w: Array  # (3,) m/s
+    a_w: Array  # (3,) m/s^2
+
+
+class ReceivedRivals:
+    """Rivals' states as received, taken as exact."""
+
+    def __init__(self, place: int):
+        """Ignore the states of `place`, the own one on the start grid, from 1."""
+        self._place = place
+        self.known: dict[int, RivalEstimate] = {}  # newest state of each, by its place
+
+    def receive(self, rival: RivalState) -> None:
+        """Store a received state; ignore copies, states older than the known one, and places outside the start grid."""
+        if rival.place == self._place or not 1 <= rival.place <= MOST:
+            return
+        v_w, a_w, last = np.array(rival.v_w), np.zeros(3), self.known.get(rival.place)
+        if last is not None and (dt := rival.t - last.t) >= -RESTART_S:
+            if dt <= 0:
+                return
+            a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
+        self.known[rival.place] = RivalEstimate(rival.place, rival.t, np.array(rival.p_w), v_w, a_w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +165,6 @@ class Pursuit:
     attainable: float  # pace without rivals
     rival: PathState
     path_w: Array  # (K, 3) m, predicted positions of the rival over the horizon
-    sigma_m: float  # standard deviation of the rival's position across the line
     lead_m: float  # of the rival along the line
     others_w: Sequence[Array] = ()  # (K, 3) m each, predicted positions of rivals ahead of it
 
@@ -180,28 +212,27 @@ class Overtaking:
         for side in sides:
             one = self._predict(side, at, rows, frames)
             cost_m = max(one.lead_m, -2 * self._reach_m) + one.aside_m
-            if cost_m < least_m and self._fits(one, at, 0.0) and self._room.free(one.open_w):
+            if cost_m < least_m and self._fits(one, 0.0) and self._room.free(one.open_w):
                 best, least_m = one, cost_m
         return best
 
     def _go_on(self, side: Array, at: Pursuit, rows: Array, frames: Array) -> Prediction | None:
         """Continue on a side (3,), unless this is infeasible and falling back leaves enough distance, or more."""
         one = self._predict(side / max(float(np.linalg.norm(side)), 1e-6), at, rows, frames)
-        if self._fits(one, at, SPARE_M):
+        if self._fits(one, SPARE_M):
             return one
         speed = float(np.linalg.norm(rows[0, V]))
         back_m = fallen_back_m(at.lead_m, (at.pace - at.rival.pace) * speed, opening_s(rows))
-        return None if back_m > min(self._row_m + at.sigma_m, one.apart_m) else one
+        return None if back_m > min(self._row_m, one.apart_m) else one
 
-    def _fits(self, one: Prediction, at: Pursuit, spare_m: float) -> bool:
-        return one.lead_m < -self._reach_m and one.apart_m > self._row_m + at.sigma_m - spare_m
+    def _fits(self, one: Prediction, spare_m: float) -> bool:
+        return one.lead_m < -self._reach_m and one.apart_m > self._row_m - spare_m
 
     def _predict(self, side_w: Array, at: Pursuit, rows: Array, frames: Array) -> Prediction:
         """Predict overtaking on a side (3,) from the own state; rows (K, NR) and frames (K, 3, 3) on the line itself."""
         own, path_w = at.own, at.path_w
         gained_m = max(at.attainable - at.rival.pace, 0.0) * float(np.linalg.norm(rows[0, V])) * LENGTHEN_S
-        reach_m = self._reach_m + at.sigma_m
-        tube = AvoidanceTube(HORIZON, path_w, reach_m, 2 * reach_m + gained_m, side_w, self._room.box_w)
+        tube = AvoidanceTube(HORIZON, path_w, self._reach_m, 2 * self._reach_m + gained_m, side_w, self._room.box_w)
         rows = driven(at.line, own.theta, at.pace, paces(rows, led(rows, frames, own, tube), at.attainable))
         steps = led(rows, frames, own, tube)
         led_w = rows[:, P] + steps
@@ -277,24 +308,12 @@ BRAKE_S = 1.0  # s, look-ahead within which the gap for a slower section is made
 BRAKING_M = 0.45  # m between the bodies' spheres within that time: a rival brakes before its pace shows it
 FRESH_S = 0.2  # s, age up to which a rival is predicted by its own measured motion
 OLD_S = 1.5  # s, age beyond which a rival is dropped: overtaking manoeuvres and climbs take about that long
-DOUBT_M = 2.5  # m, bound on the standard deviation of a rival's position: an unbounded one would be avoided without end
-SAME_M = 3.0  # m between a predicted and a detected position within which they are of one rival
 BELIEVED_S = 0.5  # s for which a measured acceleration is extrapolated; then the velocity is constant
-PACES = 0.1  # -, standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
-
-
-class Known(StrEnum):
-    """Information about rivals that a pilot has."""
-
-    UNKNOWN = "unknown"  # nothing
-    TOLD = "told"  # where they are
-    SEEN = "seen"  # what its camera shows of them
 
 
 @dataclass(frozen=True)
 class StartGrid:
     place: int  # its own, from 1
-    known: Known
     others_w: Mapping[int, Vector]  # m, world, of the rivals, by their places
 
 
@@ -310,25 +329,12 @@ class RivalTrack:
     rival: PathState
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
 
-    def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
-        """Return the standard deviations (m) of its position, `age` s later, along a direction (3,) and across it.
-
-        The deviation across does not grow, since a rival returns to the line.
-        """
-        if self.estimate is None:
-            return 0.0, 0.0
-        cov = self.estimate.cov[:3, :3] + DRIFT_S**2 * self.estimate.cov[3:, 3:]
-        far = float(along @ cov @ along)
-        later = age * math.sqrt(max(float(along @ self.estimate.cov[3:, 3:] @ along), 0.0))
-        across = math.sqrt(max((float(np.trace(cov)) - far) / 2, 0.0))
-        return min(math.sqrt(max(far, 0.0)) + later, DOUBT_M), min(across, DOUBT_M)
-
 
 class RivalWatch:
-    """Record of each rival's position, by its `tracker`, and of overtaking in progress."""
+    """Record of each rival's position, as received, and of overtaking in progress."""
 
-    def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
-        self._grid, self._room, self.tracker = grid, room, tracker
+    def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom):
+        self._grid, self._room, self.received = grid, room, ReceivedRivals(grid.place)
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._known: dict[int, RivalTrack] = {}
         self._set_off = False
@@ -354,21 +360,20 @@ class RivalWatch:
         place = 0  # number of rivals with right of way
         for number, (rival, path_w, lead) in sorted(near.items(), key=lambda one: one[1][2]):
             known = self._known[number]
-            along_m, across_m = known.sigmas_m(v / speed, max(state.t - known.t, 0.0))
             others = [other_w for _, other_w, beyond in near.values() if beyond > lead]
-            pursuit = Pursuit(line, own, pace, attainable, rival, path_w, across_m, lead, others)
+            pursuit = Pursuit(line, own, pace, attainable, rival, path_w, lead, others)
             passing = self._overtaking.tube(number, pursuit)
             if passing is not None:
                 tubes.append(replace(passing, times=state.t + HORIZON))
             elif self._yields(number, lead):
                 place += 1
-                tube, pace_most = self._give_way(known, state, pursuit, v / speed, speed, along_m, place)
+                tube, pace_most = self._give_way(known, state, pursuit, v / speed, speed, place)
                 tubes.append(tube)
                 most = min(most, pace_most)
         return RivalConstraints(tubes, most)
 
     def _give_way(
-        self, known: RivalTrack, state: State, at: Pursuit, along: Array, speed: float, along_m: float, place: int
+        self, known: RivalTrack, state: State, at: Pursuit, along: Array, speed: float, place: int
     ) -> tuple[AvoidanceTube, float]:
         """Return the tube that leaves a rival its line, and the greatest pace beside or behind it.
 
@@ -379,17 +384,16 @@ class RivalWatch:
         across = off @ along * along - off
         apart_m = float(np.linalg.norm(across))
         path_w = at.path_w if known.estimate is None or age >= FRESH_S else _flown_on(known.estimate, age)
-        beside = not at.setting_off and apart_m > self._row_m + at.sigma_m and at.lead_m < self._reach_m
-        reach_m = self._reach_m + at.sigma_m
-        length_m = (LANE if beside else ROW) * reach_m + along_m
+        beside = not at.setting_off and apart_m > self._row_m and at.lead_m < self._reach_m
+        length_m = (LANE if beside else ROW) * self._reach_m
         side_w = across / max(apart_m, 1e-6)
-        tube = AvoidanceTube(state.t + HORIZON, path_w, reach_m, length_m, side_w, self._room.box_w)
+        tube = AvoidanceTube(state.t + HORIZON, path_w, self._reach_m, length_m, side_w, self._room.box_w)
         lurks = not at.setting_off and at.rival.pace < at.attainable - SLOWER
-        room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
+        room_m = self._row_m + LURK_M if lurks else ROOM_M
         paces = [LEAST, at.rival.pace + self._surplus(at.line, at.own.theta, at.rival.pace, at.lead_m, room_m)]
         if known.estimate is not None and beside:
             rows = driven(at.line, at.own.theta, at.pace, np.full(len(HORIZON), at.attainable))
-            closing_m_s = most_closing_m_s(at.lead_m, place * self._row_m + along_m, opening_s(rows))
+            closing_m_s = most_closing_m_s(at.lead_m, place * self._row_m, opening_s(rows))
             paces.append((float(known.estimate.v_w @ along) + closing_m_s) / speed)
         return tube, max(paces)
 
@@ -416,10 +420,7 @@ class RivalWatch:
             for place, p_w in self._grid.others_w.items():
                 off = p_w - line.sample(np.zeros(1))[0, P]
                 self._known[place] = RivalTrack(state.t, PathState(0.0, 1.0, off, np.zeros(3)))
-        estimates = self.tracker.estimates()
-        for one in estimates:
-            if one.number not in self._known:
-                self._recognise(one, line, {other.number for other in estimates})
+        for one in self.received.known.values():
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
                 rival = locate(line, one.p_w, one.v_w, theta)
@@ -427,27 +428,12 @@ class RivalWatch:
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
         self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
 
-    def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
-        """Match a rival that comes into sight with the nearest of those that went out of it."""
-        best, least_m = None, SAME_M
-        for number, known in self._known.items():
-            there = known.rival.at(line, np.array([max(one.t - known.t, 0.0)]))[0]
-            if number not in present and (off := float(np.linalg.norm(there - one.p_w))) < least_m:
-                best, least_m = number, off
-        if best is not None:
-            records: list[dict[int, Any]] = [self._known, self._overtaking.sides, self._ahead]
-            for record in records:
-                if best in record:
-                    record[one.number] = record.pop(best)
-
 
 def _steady(rival: PathState, last: RivalTrack | None, one: RivalEstimate) -> PathState:
-    """Return the rival with a low-pass filtered pace, regularised towards the plan's by the covariance of its velocity."""
+    """Return the rival with a low-pass filtered pace."""
     before, share = 1.0, 1.0
     if last is not None and last.estimate is not None:
         before, share = last.rival.pace, min((one.t - last.t) / PACE_S, 1.0)
-    doubt = float(np.trace(one.cov[3:, 3:])) / 3 / (float(one.v_w @ one.v_w) + SPEED_FLOOR**2)
-    share *= PACES**2 / (PACES**2 + doubt)
     return replace(rival, pace=before + share * (rival.pace - before))
 
 

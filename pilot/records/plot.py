@@ -10,7 +10,7 @@ from gate_racer.mpc.reference import Reference
 from gate_racer.pilot.records.recorder import FlightRows
 from gate_racer.pilot.records.result import Verdict, off_path, true_positions
 from gate_racer.planner.plan import Plan
-from gate_racer.planner.plot import MARGINS, VIEWS, add_speed_bar, draw_course, draw_path, view_heights
+from gate_racer.planner.plot import MARGINS, draw_views, view_heights
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -27,15 +27,7 @@ def draw_flight(
     axes = figure.subplots(5, 1, height_ratios=[*view_heights(track), 1, 1, 1])
     figure.subplots_adjust(**MARGINS)
     planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
-    for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
-        line = {"color": "black", "linewidth": 0.8, "linestyle": "--", "zorder": 3}  # above the path flown
-        axis.plot(planned[:, i], planned[:, j], label="planned", **line)
-        lines = draw_path(axis, flown, np.linalg.norm(v, axis=1), i, j)
-        draw_course(axis, track, i, j)
-        axis.set(xlabel=x_label, ylabel=y_label)
-        axis.invert_yaxis()
-        axis.legend(loc="upper right")
-        add_speed_bar(axis, lines)
+    draw_views(axes, track, flown, np.linalg.norm(v, axis=1), planned)
     if reference is not None:
         axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
     axes[2].set(ylabel="distance from plan [m]")

@@ -9,9 +9,9 @@ import numpy as np
 from gate_racer.link.messages import FINISHED, RaceStatus
 from gate_racer.mpc.control import EstimatedParameters
 from gate_racer.mpc.reference import Reference
-from gate_racer.pilot.flight import Phase, Replan, Retry
+from gate_racer.pilot.flight import SAME_START_S, Phase, Replan, Retry
 from gate_racer.pilot.pilot import AnyPilot
-from gate_racer.pilot.records.recorder import SAME_START_S, Recorder, Scoreboard
+from gate_racer.pilot.records.recorder import Recorder, Scoreboard
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.track import Track
 from gate_racer.vehicle.camera import Camera

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gate_racer.model import measurements, states
+from gate_racer.model import kalman, states
 from gate_racer.model.gate_offsets import GateSlots, block
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import joseph
@@ -235,7 +235,7 @@ def on_the_pad(motion: Motion, noise: Noise, known: Doubt) -> Array:
     """Return the covariance (SIZE, SIZE) after alignment at rest: gravity and zero rates measure tilt and biases jointly."""
     x, cov = motion.nominal(0), np.zeros((SIZE, SIZE))
     cov[:N, :N] = states.prior(noise, GateAppearance(edge_offset_px=known.edge_px), x.q_wb)
-    measure, R = measurements.at_rest(np.zeros(3), np.zeros(3), REST_SAMPLES, noise.imu)
+    measure, R = kalman.at_rest(np.zeros(3), np.zeros(3), REST_SAMPLES, noise.imu)
     return _corrected(cov, np.pad(measure(x)[1], ((0, 0), (0, SIZE - N))), R)
 
 

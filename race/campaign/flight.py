@@ -17,8 +17,8 @@ from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller, needs_plan
-from gate_racer.pilot.build import PilotModels, build_free, build_racer
 from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters, FlightOptions, set_point
+from gate_racer.pilot.pilot import PilotModels, build_free, build_racer
 from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions

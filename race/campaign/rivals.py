@@ -19,9 +19,9 @@ from gate_racer.common.config import load_named
 from gate_racer.common.errors import UserError
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.flight import FlightOptions
-from gate_racer.pilot.guidance.rivals import Known, StartGrid
+from gate_racer.pilot.guidance.rivals import StartGrid
+from gate_racer.pilot.pilot import PilotModels, build_racer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
@@ -42,11 +42,11 @@ class Entrant:
     name: str
     plan: str = ""  # as `plans` of race-bench, such as reserve=0.65
     controller: str = "mpcc"
-    rivals: str = Known.TOLD  # information about rivals; without any a pilot flies its plan and does not yield
+    rivals: str = "told"  # information about rivals; without any a pilot flies its plan and does not yield
 
     def __post_init__(self) -> None:
-        if self.rivals not in tuple(Known):
-            raise ValueError(f"rivals must be one of {', '.join(Known)}")
+        if self.rivals not in ("unknown", "told"):
+            raise ValueError("rivals must be one of unknown, told")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def race(
         published = here.published
         follow = make_controller(entrant.controller, course.plan, vehicle, published)
         others = {i: one.published.start.position_m for i, one in enumerate(race.worlds, 1) if i != k}
-        start = StartGrid(k, Known(entrant.rivals), others)
+        start = StartGrid(k, others) if entrant.rivals == "told" else None
         models = PilotModels.of(published, vehicle, profile)
         pilot = build_racer(models, follow, FlightOptions(laps=setup.laps, grid=start))
         eye = open_perception("projected", STYLE, here, vehicle.camera, profile, own)

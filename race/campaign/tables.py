@@ -123,9 +123,6 @@ class Cell:
     solve_p50_ms: SampleStatistics | None
     solve_p99_ms: SampleStatistics | None
     sightings: SampleStatistics | None
-    fallbacks: int
-    flown_s: float
-    cpu_s: float
 
 
 def cells(rows: list[Row]) -> list[Cell]:
@@ -173,9 +170,6 @@ def cell(rows: list[Row]) -> Cell:
         solve_p50_ms=SampleStatistics.of(o.solve_p50_ms for o in all_flown),
         solve_p99_ms=SampleStatistics.of(o.solve_p99_ms for o in all_flown),
         sightings=SampleStatistics.of(o.sightings for o in all_flown),
-        fallbacks=sum(o.fallbacks for o in all_flown),
-        flown_s=sum(o.flown_s for o in all_flown),
-        cpu_s=sum(o.cpu_s for o in all_flown),
     )
 
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gate_racer.race.lsy.arena import Observation
-from gate_racer.race.lsy.level import OPENING_M, Places, boxes_of, rotation, rules, support
+from gate_racer.race.lsy.level import OPENING_M, Observation, Places, boxes_of, rotation, rules, support
 from gate_racer.race.lsy.model import (
     DT,
     DT_NEXT,

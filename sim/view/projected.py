@@ -5,14 +5,9 @@ others receive the miss rates and errors that `tools/fit_corner_noise.py` has me
 image's border the sides in view are measured and the others extrapolated, as by a detector. Misses are independent between
 frames; correlated loss of a corner comes from a world's `dropout`, or from a rival, modelled as a ball.
 
-`RivalOutlines`: bounding boxes of rivals. Detection rates are those of openings of the same size (`corner_noise.yaml`); the
-errors are a guess, larger than those of openings, since no detector of rivals has been measured. A rival less than half in the
-image, or whose centre is occluded by a frame, an obstacle or another rival, is not reported.
-
 `Labeller`: the truth about a rendered image, the positions and the visibility of the openings' corners.
 """
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gate_racer.common.config import load
-from gate_racer.sim.physics.contact import Colliders, Solids, cast
 from gate_racer.sim.traffic import Rival
 from gate_racer.sim.view.scene import drawn_gates, hole_m
 from gate_racer.sim.view.style import RenderingStyle
@@ -256,73 +250,6 @@ def _as_seen(corners_px: Array) -> Array:
     turned = np.where(behind[:, None, None], corners_px[:, ::-1], corners_px)
     first = turned.sum(-1).argmin(-1)
     return np.take_along_axis(turned, ((first[:, None] + np.arange(4)) % 4)[..., None], 1)
-
-
-EDGE_PX = 1.0  # px, standard deviation of each side of the box; rotor discs have no sharp edge (guess)
-LEAST_SHARE = 0.5  # least fraction of the bounding box's area in the image
-CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
-
-
-@dataclass(frozen=True, slots=True)
-class SeenRival:
-    box_px: Array  # (4,) left, top, right and bottom of the outline, clipped to the image
-    sigma_px: float  # standard deviation of each side
-    cut: tuple[bool, bool, bool, bool]  # sides that are cut by the image's border
-    score: float  # 0..1
-
-
-class RivalOutlines:
-    """Simulated rival detector. Deterministic for a seed and a sequence of poses."""
-
-    def __init__(self, track: Track, camera: Camera, seed: int):
-        self._camera, self._noise = camera, load(NOISE, CornerNoise)
-        self._rng = np.random.default_rng([seed, 6])
-        far_px = np.array([camera.width_px, camera.height_px]) - 1.0
-        self._low_px, self._high_px = np.zeros(4), np.tile(far_px, 2)
-        colliders = Colliders(track)
-        self._solids = Solids(*(column[colliders.walls :] for column in colliders.solids))
-
-    def see(self, p_wb: ArrayLike, q_wb: ArrayLike, rivals: Sequence[Rival]) -> list[SeenRival]:
-        """Return the detected rivals in one image from a body at p_wb (3,) m with attitude q_wb (4,)."""
-        eye_w, R_wc = self._camera.pose(p_wb, q_wb)
-        found = []
-        for rival in rivals:
-            chance, errors_px = self._rng.random(), EDGE_PX * self._rng.standard_normal(4)
-            outline_px = self._outline(rival, eye_w, R_wc)
-            if outline_px is None or self._hidden(rival, eye_w, [one for one in rivals if one is not rival]):
-                continue
-            box_px = np.clip(outline_px, self._low_px, self._high_px)
-            side_px = float(min(box_px[2:] - box_px[:2]))
-            whole_px = outline_px[2:] - outline_px[:2]
-            if side_px < self._noise.side_px[0] or np.prod((box_px[2:] - box_px[:2]) / whole_px) < LEAST_SHARE:
-                continue
-            noise = self._noise.at(side_px)
-            if chance < noise["found"]:
-                left, top, right, bottom = (cut := outline_px != box_px).tolist()
-                box_px += np.where(cut, 0.0, errors_px)
-                found.append(SeenRival(box_px, EDGE_PX, (left, top, right, bottom), noise["score"]))
-        return found
-
-    def _outline(self, rival: Rival, eye_w: Array, R_wc: Array) -> Array | None:
-        """Return the unclipped bounding box (4,) px: left, top, right, bottom; None where the rival is too near or behind."""
-        corners_w = rival.p_wb + CORNERS * rival.body_m @ matrix(rival.q_wb).T
-        p_c = (corners_w - eye_w) @ R_wc
-        if p_c[:, 2].min() < NEAR_M:
-            return None
-        px = self._camera.project(p_c)
-        return np.concatenate([px.min(axis=0), px.max(axis=0)])
-
-    def _hidden(self, rival: Rival, eye_w: Array, others: Sequence[Rival]) -> bool:
-        sight = rival.p_wb - eye_w
-        range_m = float(np.linalg.norm(sight))
-        (distance,), _ = cast(self._solids, eye_w, (sight / range_m)[None], range_m)
-        if distance < range_m:
-            return True
-        for other in others:
-            share = float((other.p_wb - eye_w) @ sight) / range_m**2
-            if 0 < share < 1 and np.linalg.norm(eye_w + share * sight - other.p_wb) < other.radius_m:
-                return True
-        return False
 
 
 # Openings of the rendered gates, and ground-truth labels: image positions and visibility of their corners. An opening is the

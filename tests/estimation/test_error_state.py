@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gate_racer.model import measurements
+from gate_racer.model import kalman
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import FilterState, propagate, update
 from gate_racer.model.reprojection import CameraContext, Measured, calibrated, mounted, project, tempered, turns
@@ -159,7 +159,7 @@ def test_a_turned_camera_is_taken_for_a_turned_body(dcl):
 def test_a_told_attitude_has_the_jacobian_of_its_differences(seed):
     rng = np.random.default_rng(seed)
     x = some_state(rng)
-    measure, _ = measurements.attitude(product(x.q_wb, exp(x[LEAN])), 0.0, np.zeros(3))
+    measure, _ = kalman.attitude(product(x.q_wb, exp(x[LEAN])), 0.0, np.zeros(3))
     assert measure(x)[0] == pytest.approx(np.zeros(3))
     assert measure(x)[1] == pytest.approx(-differences(lambda e: measure(x.plus(e))[0]), abs=1e-5)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.estimation.gyro_walk import GyroWalk, accumulated
+from gate_racer.estimation.eskf import GyroWalk, accumulated
 from gate_racer.model.imu import ImuReading
 from gate_racer.model.kalman import FilterState, propagate
 from gate_racer.model.reprojection import stack

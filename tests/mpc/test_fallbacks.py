@@ -10,8 +10,7 @@ import pytest
 from loops import Failing, flown
 
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.mpc import geometric
-from gate_racer.mpc.control import Source
+from gate_racer.mpc.control import Source, brake
 from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, PlanController
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.solvers.portable import CasadiSolver
@@ -73,7 +72,7 @@ def test_without_a_plan_or_a_solver_it_brakes_to_a_hover(plan, dcl):
     x = plan.x[60].copy()
     speed = np.linalg.norm(x[V])
     for _ in range(600):
-        x = flown(x, geometric.brake(x), dcl, 1 / 60)
+        x = flown(x, brake(x), dcl, 1 / 60)
         x[Q] /= np.linalg.norm(x[Q])
     assert speed > 20 and np.linalg.norm(x[V]) < 1.0
     assert matrix(x[Q])[2, 2] > 0.99 and x[13] == pytest.approx(GRAVITY, abs=0.5)

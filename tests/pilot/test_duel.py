@@ -7,13 +7,12 @@ import pytest
 
 from gate_racer.benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ
 from gate_racer.estimation.estimator import State
-from gate_racer.estimation.rivals import ReceivedRivals
 from gate_racer.link.messages import RivalState
 from gate_racer.mpc.avoidance import P, V
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.flight import EndReason, set_point
-from gate_racer.pilot.guidance.rivals import Known, PassingRoom, RivalWatch, StartGrid
+from gate_racer.pilot.guidance.rivals import PassingRoom, RivalWatch, StartGrid
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan
 from gate_racer.planner.planning import make_plan
@@ -45,7 +44,7 @@ def duel(sprint, vehicle, until_s, published=False):
             pilot.abort(EndReason.ERROR, "enough")
 
     for place, (world, seed) in enumerate(zip(race.worlds, race.seeds, strict=True), 1):
-        grid = StartGrid(place, Known.TOLD, {}) if published else None
+        grid = StartGrid(place, {}) if published else None
         pilot = racer_of(world.published, vehicle, plan, FEW_IMAGES, "tracking", grid=grid)
         entries.append(Entry(pilot, eye_of(world, vehicle, FEW_IMAGES, seed), Recorder(NoLog()), stop))
     return race, [verdict for _, verdict in fly_together(race, entries)]
@@ -87,8 +86,7 @@ def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq
     track = gridded(course, 2, 2, 2 * BESIDE_M)
     (x, y, z), (dx, dy) = track.start.position_m, START_M
     line, controller = Reference(plan, dcl, track.course(1)), make_controller("mpcc", plan, dcl, track)
-    room, grid = PassingRoom(track, dcl.half_diagonal), StartGrid(2, Known.TOLD, {})
-    watch = RivalWatch(grid, dcl.half_diagonal, room, ReceivedRivals(2))
+    watch = RivalWatch(StartGrid(2, {}), dcl.half_diagonal, PassingRoom(track, dcl.half_diagonal))
     start = replace(track.start, position_m=(x + dx, y + dy, z))
     plant, referee = make_plant(dcl, start, natural(dcl), Colliders(track)), Referee(track, plan.laps, UNTIL_S)
     plant.armed, least_m, lead_m, count = True, np.inf, np.nan, 0
@@ -98,7 +96,7 @@ def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq
         there = line.sample(np.array([share * t + LEAD_S]))[0]
         off = plant.truth.p_wb - there[P]
         least_m, lead_m = min(least_m, float(np.linalg.norm(off))), float(off @ there[V] / np.linalg.norm(there[V]))
-        watch.tracker.receive(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
+        watch.received.receive(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
         if count % COMMAND_TICKS == 0:
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
             progress = controller.progress

@@ -24,9 +24,8 @@ from gate_racer.pilot.handshake import Handshake
 from gate_racer.pilot.live import SILENCE_S, LiveDriver, exit_code_of, forgiving, interruptible, stop_motors
 from gate_racer.pilot.perception_process import FROZEN_S, PerceptionProcess
 from gate_racer.pilot.pilot import Pilot
-from gate_racer.pilot.records.console import Console
 from gate_racer.pilot.records.flight_log import FlightLog
-from gate_racer.pilot.records.recorder import Recorder, Scoreboard
+from gate_racer.pilot.records.recorder import Console, Recorder, Scoreboard
 from gate_racer.pilot.records.result import OWN_ESTIMATE, RACE_STATUS, lap_times, live_verdict
 from gate_racer.race.session import Session, recorded
 
@@ -141,7 +140,7 @@ def test_a_stderr_that_nobody_reads_holds_up_nobody(monkeypatch):
     inlet, outlet = os.pipe()
     with os.fdopen(outlet, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        monkeypatch.setattr("gate_racer.pilot.records.console.CLOSE_S", 0.2)
+        monkeypatch.setattr("gate_racer.pilot.records.recorder.CLOSE_S", 0.2)
         console = Console()
         for _ in range(200):
             console.say("x" * 1000)  # a full pipe holds 64 kB

@@ -7,9 +7,9 @@ import pytest
 
 from gate_racer.estimation.estimator import State
 from gate_racer.mpc.policy.policy import load_policy, names
-from gate_racer.pilot.build import PilotModels, build_free
 from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.guidance.plan_follower import CIRCLING_S, GateFollower
+from gate_racer.pilot.pilot import PilotModels, build_free
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle

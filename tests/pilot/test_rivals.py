@@ -1,4 +1,4 @@
-"""Giving way and overtaking, by reported or detected rivals, and its prediction."""
+"""Giving way and overtaking, by reported rivals, and its prediction."""
 
 import math
 from types import SimpleNamespace
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.estimator import State
-from gate_racer.estimation.rivals import ReceivedRivals, RivalEstimate
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import RivalState
 from gate_racer.link.profile import load_profile
@@ -27,11 +26,11 @@ from gate_racer.pilot.guidance.rivals import (
     OLD_S,
     ROOM_M,
     STEP_S,
-    Known,
     Overtaking,
     PassingRoom,
     PathState,
     Pursuit,
+    ReceivedRivals,
     RivalWatch,
     StartGrid,
     fallen_back_m,
@@ -76,7 +75,7 @@ def room_of(bounds=BOX, obstacles=()):
 
 
 def watch_of(own=2, **course):
-    return RivalWatch(StartGrid(own, Known.TOLD, {}), RADIUS_M, room_of(**course), ReceivedRivals(own))
+    return RivalWatch(StartGrid(own, {}), RADIUS_M, room_of(**course))
 
 
 def here(t=1.0, x=0.0, y=0.0):
@@ -86,7 +85,7 @@ def here(t=1.0, x=0.0, y=0.0):
 def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
     """Return the constraints from one rival, for a pilot at the origin."""
     watch = watch_of(own, **course)
-    watch.tracker.receive(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
+    watch.received.receive(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
     return watch.way(here(), line or Straight(5.0), BEGUN_S, 1.0, 1.0)
 
 
@@ -103,8 +102,8 @@ def test_who_is_overtaken_holds_its_line_until_the_other_is_clear_ahead_and_who_
     overtaken, passer, line, clear_m = watch_of(own=1), watch_of(own=2), Straight(20.0), 2 * RADIUS_M + CLEAR_M
     for k, lead in enumerate(np.arange(-2.05, 2.0, 0.1).tolist()):
         t = 1.0 + 0.01 * k
-        overtaken.tracker.receive(RivalState(t, 2, (lead, 0.6, 0.0), (SPEED, 0.0, 0.0)))
-        passer.tracker.receive(RivalState(t, 1, (-lead, -0.6, 0.0), (0.7 * SPEED, 0.0, 0.0)))
+        overtaken.received.receive(RivalState(t, 2, (lead, 0.6, 0.0), (SPEED, 0.0, 0.0)))
+        passer.received.receive(RivalState(t, 1, (-lead, -0.6, 0.0), (0.7 * SPEED, 0.0, 0.0)))
         assert bool(overtaken.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead > clear_m)
         assert bool(passer.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead < clear_m)
 
@@ -113,7 +112,7 @@ def beside(*others_m, opening_s=0.7):
     """The pace left to the third of a grid, beside of whom others are, to the next opening."""
     watch, line = watch_of(own=3), Straight(opening_s)
     for place, y in enumerate(others_m, 1):
-        watch.tracker.receive(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
+        watch.received.receive(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
     return watch.way(here(), line, BEGUN_S, 1.0, 1.0).pace
 
 
@@ -191,7 +190,7 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
     leads = []
     for k in range(300):
         t, lead = k * dt, ahead_m + speed * k * dt - x
-        watch.tracker.receive(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
+        watch.received.receive(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
         state = here(t, x)
         pace = min(watch.way(state, line, BEGUN_S + x / SPEED, v / SPEED, 1.0).pace, 1.05)
         v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
@@ -204,11 +203,46 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
 def test_a_pass_once_begun_keeps_its_side_until_it_is_done():
     watch, line, sides = watch_of(), Straight(9.0), []
     for lead in np.arange(1.6, -2.0, -0.1):
-        watch.tracker.receive(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
+        watch.received.receive(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
         found = watch.way(here(), line, BEGUN_S, 1.0, 1.0)
         assert found.pace == math.inf
         sides += [tube.side_w for tube in found.tubes]
     assert len(sides) > 20 and np.ptp(sides, axis=0).max() == 0
+
+
+def accelerating(t):
+    return RivalState(t, 1, (4.0 * t * t, 0.0, 0.0), (8.0 * t, 0.0, 0.0))
+
+
+def test_a_reported_rivals_acceleration_follows_from_velocities():
+    told = ReceivedRivals(2)
+    for k in range(20):
+        told.receive(accelerating(k / 40))
+    (one,) = told.known.values()
+    assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1)
+
+
+LATE = {"a copy": (0.0, 1), "a late one": (0.1, 1), "as late as is admitted": (1.0, 1), "five copies": (0.0, 5)}
+
+
+@pytest.mark.parametrize(("late_s", "times"), LATE.values(), ids=LATE)
+def test_a_state_that_is_not_newer_changes_nothing(late_s, times):
+    told, doubled = ReceivedRivals(2), ReceivedRivals(2)
+    for k in range(60):
+        for tracker in (told, doubled):
+            tracker.receive(accelerating(k / 40))
+        for _ in range(times):
+            doubled.receive(accelerating(k / 40 - late_s))
+    (one,), (other,) = told.known.values(), doubled.known.values()
+    assert other.t == one.t and np.array_equal(other.v_w, one.v_w) and np.array_equal(other.a_w, one.a_w)
+
+
+def test_a_rival_in_a_restarted_race_begins_anew():
+    told = ReceivedRivals(2)
+    for t in (100.0, 100.1, 3.0):
+        told.receive(accelerating(t))
+    (one,) = told.known.values()
+    assert one.t == 3.0 and one.p_w == pytest.approx(accelerating(3.0).p_w) and not one.a_w.any()
 
 
 def test_a_rival_s_place_goes_over_the_wire():
@@ -219,28 +253,12 @@ def test_a_rival_s_place_goes_over_the_wire():
     assert [message for datagram in broken for message in ClientCodec(profile).decode(datagram)] == []
 
 
-def seen_watch(tracker=None):
-    """Return the rival watch of a pilot at the origin, second on the grid, by camera; the first is 1 m to its left."""
-    grid = StartGrid(2, Known.SEEN, {1: (0.0, -1.0, 0.0)})
-    return RivalWatch(grid, RADIUS_M, room_of(), tracker or SimpleNamespace(estimates=list))
-
-
-def test_who_sees_nobody_at_the_start_leaves_the_line_to_the_one_on_its_left_for_a_while():
-    watch, line = seen_watch(), Straight(5.0, begun_s=0.0)
+def test_who_is_told_nothing_at_the_start_leaves_the_line_to_the_one_on_its_left_for_a_while():
+    watch = RivalWatch(StartGrid(2, {1: (0.0, -1.0, 0.0)}), RADIUS_M, room_of())
+    line = Straight(5.0, begun_s=0.0)
     assert len(watch.way(here(0.0), line, 0.0, 1.0, 1.0).tubes) == 1
     assert len(watch.way(here(0.5, 4.0), line, 0.4, 1.0, 1.0).tubes) == 1
     assert not watch.way(here(OLD_S + 0.1, 10.0), line, 1.0, 1.0, 1.0).tubes
-
-
-def test_who_goes_out_of_sight_is_expected_along_the_plan_and_given_the_more_room_the_longer():
-    doubt = np.diag([0.01] * 3 + [1.0] * 3)
-    one = RivalEstimate(0, 1.0, np.array([2.0, 0.2, 0.0]), np.array([SPEED, 0, 0]), np.zeros(3), doubt)
-    watch, line, paces = seen_watch(SimpleNamespace(estimates=lambda: [one])), Straight(5.0), []
-    for age in (0.0, 0.5, 1.0):
-        found = watch.way(here(1.0 + age, SPEED * age), line, BEGUN_S + age, 1.0, 1.0)
-        assert len(found.tubes) == 1 and found.tubes[0].p_w[0] == pytest.approx([2.0 + SPEED * age, 0.2, 0.0], abs=0.2)
-        paces.append(found.pace)
-    assert paces[0] > paces[1] > paces[2]
 
 
 # Predicted thrust and pace of displaced lines, and when overtaking is aborted.
@@ -309,7 +327,7 @@ def pursuit(lead_m, y_m, rival_pace, pace, line):
     """A rival on the line, `lead_m` ahead of oneself, who is y_m aside."""
     own = PathState(BEGUN_S, pace, np.array([0.0, y_m, 0.0]), np.zeros(3))
     rival = PathState(BEGUN_S + lead_m / SPEED, rival_pace, np.zeros(3), np.zeros(3))
-    return Pursuit(line, own, pace, 1.0, rival, rival.at(line, HORIZON), 0.0, lead_m)
+    return Pursuit(line, own, pace, 1.0, rival, rival.at(line, HORIZON), lead_m)
 
 
 def goes_on(lead_m, y_m, opening_s):

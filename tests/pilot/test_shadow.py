@@ -13,9 +13,9 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import STICKS, load_betaflight
 from gate_racer.link.record import read_records
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.build import PilotModels, build_racer
 from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.lockstep import LockstepFlight
+from gate_racer.pilot.pilot import PilotModels, build_racer
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import read_plan

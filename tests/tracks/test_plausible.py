@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gate_racer.common.config import names
-from gate_racer.tracks.plausible import remarks
-from gate_racer.tracks.track import FOLDER, load_track
+from gate_racer.tracks.track import FOLDER, load_track, remarks
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import changed
