@@ -79,8 +79,7 @@ def table(fit: Fit) -> str:
 
 def _tested(fit: Fit) -> list[str]:
     """Return how well the fit explains and predicts, and whether the logs agree."""
-    bounds = f"bounds are {fit.correlated:.1f} times those of white residuals"
-    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2; {bounds}"], fit.predicted
+    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2"], fit.predicted
     if p.starts:
         still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
         ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"
