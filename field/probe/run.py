@@ -15,7 +15,7 @@ from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.cli import AUTO, ProbeSettings
-from gate_racer.field.probe.findings import best, findings, flight_checks, probe, unflown
+from gate_racer.field.probe.findings import best, flight_checks, probe, unflown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
@@ -52,8 +52,7 @@ def fly_probe(
             _fly(link, flown, flight)
     finally:
         _stop(link, flown, mask)
-    measured = findings(flight, vehicle.camera)
-    checks, found = flight_checks(measured, profile, vehicle, so_far)
+    checks, found = flight_checks(flight, profile, vehicle, so_far)
     return checks, found, flight.end
 
 

@@ -53,9 +53,9 @@ def real_build():
     """The real builds with all that the first qualifier tells, probed by someone who knows only the specification."""
     dcl, told = load_vehicle("dcl"), []
 
-    def noted(findings, *rest):
-        told.append(findings)
-        return flight_checks(findings, *rest)
+    def noted(flight, *rest):
+        told.append(flight)
+        return flight_checks(flight, *rest)
 
     link = tapped(DCL, dcl, pose=True)
     received = listen(link, 2.0, 10.0, to_fly=True)
