@@ -23,6 +23,7 @@ OUTSIDE = 0.02  # -, throttle beyond 0..1 that neither rounding nor a radio cali
 PUSHED_M_S2 = 1.0  # m/s^2, deviation of the specific force from gravity that shows flight (chosen)
 STANDING_M_S, RESTING_M_S = 0.3, 3.0  # m/s, speed that shows flight; estimated speed at which it may yet rest (chosen)
 CARRIED = 0.8  # -, share of the throttle of hover below which force that equals gravity is the ground's (chosen)
+LIFTING = 0.97  # -, that share up to which a vehicle that stands still has not taken off (chosen)
 OFF = 0.02  # -, throttle of motors that are off (chosen)
 AFTER_S = 0.3  # s for which a command may still act, and the body bounce: delay and lags (chosen)
 STEP_S = 0.01  # s, grid spacing: finer than any lag of interest
@@ -58,7 +59,14 @@ class Motion:
     force_b: Array  # (N, 3) m/s^2
     speed: Array | None  # (N,) m/s, as estimated
     landed: Mask  # (N,) as the autopilot detected
+    voltage: Array  # (N,) V, NaN where unknown
     saturated: Mask  # (N,) a motor is at its limit though the throttle is not
+
+    @property
+    def lift(self) -> Array:
+        """Throttle (N,) at equal voltage, which tells better what the motors carry."""
+        share = self.voltage / np.median(self.voltage)
+        return np.where(np.isfinite(share), share, 1.0) * self.throttle
 
     @property
     def weighs(self) -> Mask:
@@ -106,7 +114,7 @@ def filled(samples: Samples) -> list[tuple[float, float]]:
 def hover_throttle(motion: Motion) -> float:
     """Return the median throttle at which the force is that of hover, and something else shows flight; NaN if never."""
     flying = motion.speed > STANDING_M_S if motion.speed is not None else _between(~motion.weighs)
-    carried = motion.throttle[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]
+    carried = motion.lift[flying & ~motion.landed & motion.weighs & (motion.throttle > OFF)]
     return float(np.median(carried)) if len(carried) else float("nan")
 
 
@@ -117,11 +125,19 @@ def _contact(motion: Motion) -> Mask:
     lying = motion.landed | on_its_back
     if np.isnan(hover):
         return lying | (motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S))
-    below = motion.throttle < CARRIED * hover
+    below = motion.lift < CARRIED * hover
     idle = _lasting(below)
     slow = motion.speed < RESTING_M_S if motion.speed is not None else True
     first = np.arange(len(motion.t)) < int(np.argmax(~(motion.weighs & below)))
-    return np.asarray(lying | (motion.weighs & slow & (idle | first)))
+    contact = np.asarray(lying | (motion.weighs & slow & (idle | first)))
+    if motion.speed is None:
+        return contact
+    # Motors that run up on the ground, or down: no motion yet, or no longer.
+    still = motion.weighs & (motion.speed < STANDING_M_S) & (motion.lift < LIFTING * hover)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], (still | contact).astype(int), [0]])))
+    for begin, end in edges.reshape(-1, 2):
+        contact[begin:end] |= contact[begin:end].any()
+    return contact
 
 
 def _lasting(mask: Mask) -> Mask:
@@ -216,7 +232,7 @@ def _even(log: LoggedSignals, source: str) -> Signals:
     differenced = np.einsum("nji,nj->ni", R, np.gradient(smooth, STEP_S, axis=0) - G_W)
     force_b, u, voltage = force.at(t) if len(force) else differenced, throttle.held(t)[:, 0], _voltage(log, t)
     speed, saturated = np.linalg.norm(v_w, axis=1) if len(velocity) else None, _saturated(log, t, u)
-    motion = Motion(t, u, force_b, speed, _landed(log, t), saturated)
+    motion = Motion(t, u, force_b, speed, _landed(log, t), voltage, saturated)
     cuts = cuts_of(motion, lost, (moved, throttle))
     unknown, omega_cmd, omega = np.full((len(t), 3), np.nan), *map(log.get, ("omega_cmd", "omega"))
     return Signals(
