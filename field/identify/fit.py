@@ -31,6 +31,9 @@ LEAST_RISE = 0.3
 LITTLE = 0.1  # range of the throttle over which no slope is known well (chosen)
 HOVER_M_S2 = 0.3  # m/s^2, standard deviation of the force in a flight that only hovers (chosen)
 RISE_M_S2 = 1e-3  # m/s^2, least step of a thrust curve between knots, so that it is invertible
+# Axial speed over the root of thrust, sqrt(m), about that of the rotors' own flow, beyond which a curve over throttle alone
+# may fail; it is tested by the ratio of residuals with and without such samples (chosen).
+INFLOW, INFLOW_GAIN = 3.5, 1.15
 # m/s^2, force that is none of the model at least, and in standard deviations; median of the absolute standard normal.
 IMPACT_M_S2, IMPACT_SIGMAS, MEDIAN = 1.0, 8.0, 0.6745
 LATE = 2  # samples by which a command may act sooner or later than it is logged: one of 60 Hz (derived)
@@ -104,6 +107,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     if battery is not None:
         battery = _exponent(logs, battery)
         logs = [battery.seen(log) for log in logs]
+    logs, fast = _without_inflow(logs, linear_drag)
     told = [_evidence([log], linear_drag) for log in logs if _tells(log)] or [_evidence(logs, linear_drag)]
     step = max(log.command_step_s for log in logs)
     timing = regression.profile(told, step if step > STEP_S else 0.0)
@@ -132,7 +136,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         spread=spread,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predicted,
-        notes=(*struck, *_doubts(timing, predicted), *(axis.fault for axis in axes if axis.fault)),
+        notes=(*struck, *fast, *_doubts(timing, predicted), *(axis.fault for axis in axes if axis.fault)),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(fit.A @ fit.x).reshape(-1, 3),
         measured_b=fit.f.reshape(-1, 3),
@@ -199,6 +203,11 @@ def _evidence(logs: list[Signals], linear: bool) -> Evidence:
     )
 
 
+def _first(logs: list[Signals], linear: bool) -> _Thrust:
+    """Return a solution of all logs for the delay and lag that fit them best."""
+    return _solve(logs, *regression.least(_evidence(logs, linear).misfit, every=3), linear)
+
+
 def _solve(logs: list[Signals], delay: float, lag: float, linear: bool) -> _Thrust:
     """Return the weighted solution for delay and lag."""
     knots, drags = _knots(logs), _drags(logs, linear)
@@ -239,8 +248,7 @@ def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bo
     """Return the logs without measured forces that no throttle explains, with the bouncing after them, and a note on that."""
     if all(log.velocity_only for log in logs):
         return logs, []
-    seen = [battery.seen(log) for log in logs] if battery else logs
-    fit = _solve(seen, *regression.least(_evidence(seen, linear).misfit, every=3), linear)
+    fit = _first([battery.seen(log) for log in logs] if battery else logs, linear)
     model, measured = (fit.A @ fit.x).reshape(-1, 3), fit.f.reshape(-1, 3)
     residual = np.abs((model - measured) * fit.weight.reshape(-1, 3)).max(axis=1)
     limit = max(IMPACT_M_S2, IMPACT_SIGMAS * float(np.median(residual[fit.used[::3]])) / MEDIAN)
@@ -255,6 +263,30 @@ def _without_impacts(logs: list[Signals], battery: BatteryUse | None, linear: bo
         cut += int(struck.sum())
     told = f"{STEP_S * cut:.1f} s were cut around contact and impacts, forces that no throttle explains"
     return kept, [told] if cut else []
+
+
+def _without_inflow(logs: list[Signals], linear: bool) -> tuple[list[Signals], list[str]]:
+    """Return the logs without fast axial flight, if no curve over throttle alone explains it, and a note on that."""
+    if max(float(np.abs(log.v_b[log.valid, 2]).max(initial=0.0)) for log in logs) < MOVING_M_S:
+        return logs, []
+    fit = _first(logs, linear)
+    slow = []
+    for log in logs:
+        thrust = np.interp(log.throttle, fit.knots, fit.x[: len(fit.knots)])
+        fast = around(log.valid & (np.abs(log.v_b[:, 2]) > INFLOW * np.sqrt(np.maximum(thrust, 1.0))))
+        slow.append(replace(log, valid=log.valid & ~fast))
+    share = sum(int(log.valid.sum()) for log in slow) / max(sum(int(log.valid.sum()) for log in logs), 1)
+    try:
+        again = _first(slow, linear)
+    except SignalError:
+        return logs, []
+    kept = np.repeat(np.concatenate([log.valid for log in slow]), 3) & fit.used
+    before = float(np.sqrt(np.mean(((fit.A @ fit.x - fit.f) * fit.weight)[kept] ** 2)))
+    after = float(np.sqrt(np.mean(again.residual**2)))
+    if before < INFLOW_GAIN * after or len(again.knots) < len(fit.knots):
+        return logs, []
+    why = "climbing or sinking fast against its throttle, its thrust is another"
+    return slow, [f"{1 - share:.0%} of the flight was cut: {why} (residual {before:.2f} -> {after:.2f} m/s^2)"]
 
 
 def _last(valid: Mask) -> Mask:

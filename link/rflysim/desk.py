@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from gate_racer.link.messages import Imu
 from gate_racer.link.packed import Packed, unpacked
 from gate_racer.link.reassembly import RESTART_S, MalformedError
 from gate_racer.link.rflysim.request import (
@@ -49,6 +50,10 @@ class ImuSample(Packed):
     t: float
     accel: Vector
     gyro: Vector
+
+    @property
+    def imu(self) -> Imu:
+        return Imu(self.t, self.accel, self.gyro)
 
 
 def imu_port(copter: int) -> int:
