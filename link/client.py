@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link import mavlink, messages, px4
-from gate_racer.link.mavlink import Counters, Framing, finite, milliseconds, scaled, unit
+from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
 from gate_racer.link.race import RaceReader
 from gate_racer.link.sockets import LOOPBACK, Address, Peer, UdpEndpoint, is_autopilot
@@ -30,11 +30,11 @@ LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and
 class ClientCodec:
     """Codec of the client. The target system and component are taken from the simulator's heartbeat."""
 
-    def __init__(self, profile: Profile, counters: Counters | None = None):
-        """Create it; `profile` defines the conventions, `counters` may be shared."""
+    def __init__(self, profile: Profile, counters: Counters | None = None, key: SigningKey | None = None):
+        """Create it; `profile` defines the conventions, `counters` may be shared. With a key all messages must be signed."""
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
-        self.framing = Framing(*mavlink.CLIENT, self.counters)
+        self.framing = Framing(*mavlink.CLIENT, self.counters, key)
         self._target = profile.system, profile.component
         self._race, self._texts = RaceReader(), px4.TextReader()
         imu, attitude = dialect.MAVLINK_MSG_ID_HIGHRES_IMU, dialect.MAVLINK_MSG_ID_ATTITUDE
@@ -249,13 +249,15 @@ class RateGuard:
 class MavlinkClient(UdpEndpoint):
     """The pilot's MAVLink socket. The simulator is the first autopilot received, see `link.sockets`; all others are ignored."""
 
-    def __init__(self, host: str, port: int, profile: Profile, peer: Address | None = None):
+    def __init__(
+        self, host: str, port: int, profile: Profile, peer: Address | None = None, key: SigningKey | None = None
+    ):
         """Bind the socket, for a simulator at `peer` (see `parse_peer`) or anywhere. Raises LinkError if it cannot be bound."""
         super().__init__(host, port, MAVLINK_BUFFER_BYTES)
         self.counters = ClientCounters()
         self._wanted = peer or ("", 0)
         self._peer = Peer(*self._wanted, (profile.system, profile.component))
-        self._codec = ClientCodec(profile, self.counters)
+        self._codec = ClientCodec(profile, self.counters, key)
         knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
         # PX4 only sends to clients that it has received, as may a simulator whose port is named.
         self._door = knocked if profile.offboard is not None or self._wanted[1] else None
@@ -273,7 +275,7 @@ class MavlinkClient(UdpEndpoint):
 
     @property
     def refused(self) -> str:
-        why = self._codec.framing.refused
+        why = self._codec.framing.why_refused
         return f"; {why}" if why else ""
 
     @property

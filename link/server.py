@@ -17,7 +17,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.strenum import StrEnum
 from gate_racer.link import mavlink, messages
-from gate_racer.link.mavlink import Counters, Framing, finite, milliseconds, scaled, unit
+from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
 from gate_racer.link.px4 import text_packets
 from gate_racer.link.race import map_messages, status_message
@@ -184,11 +184,11 @@ STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
 
 
 class ServerCodec:
-    def __init__(self, profile: Profile, desk: GroundStationServices | None = None):
+    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundStationServices | None = None):
         """Create it; `desk` serves ground stations; by default as in the profile."""
         self.profile = profile
         self.counters = Counters()
-        self._framing = Framing(profile.system, profile.component, self.counters)
+        self._framing = Framing(profile.system, profile.component, self.counters, key)
         self._desk = desk or (GroundStationServices(profile.system) if profile.ground_station else None)
         self._autopilot = dialect.MAV_AUTOPILOT_GENERIC if profile.offboard is None else dialect.MAV_AUTOPILOT_PX4
         self._replies: list[Any] = []
@@ -272,9 +272,9 @@ class ServerCodec:
         return refusals
 
     def refused(self) -> dict[str, str]:
-        """Return the version for which packets were refused since the last call, with a line."""
-        refused, self._framing.refused = self._framing.refused, ""
-        return {"MAVLink 1": refused} if refused else {}
+        """Return the reasons, each with a line, for which packets were refused by signature or version since the last call."""
+        refused, self._framing.refused = self._framing.refused, {}
+        return refused
 
     def decode(self, datagram: bytes) -> list[Request]:
         """Return the messages of a datagram. Answer an `UnknownCommand` with `Ack(t, False, command, known=False)`."""

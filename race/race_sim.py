@@ -34,6 +34,7 @@ class ServedLinkSettings:
         VADR,
         f"{VADR}: images to the client; rflysim or `rflysim://HOST:PORT[?imu=PORT&masks=sdk306]`: sensors requested there",
     )
+    signing_key: Path | None = key(None, "sign MAVLink with the passphrase in this file, and require signed messages")
     pose: bool = key(False, "send the true pose as LOCAL_POSITION_NED and ODOMETRY")
     msp: str = key(TERMINAL, f"serial line, pty (a pseudo-terminal) or `tcp:HOST:PORT`; {BETAFLIGHT}")
     sitl: Path | None = key(None, f"Betaflight's SITL program as the flight controller; {BETAFLIGHT}")

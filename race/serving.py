@@ -5,6 +5,7 @@ import contextlib
 import math
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,6 +15,7 @@ from gate_racer.common.command import remark, require_outputs, write_json
 from gate_racer.common.errors import UserError
 from gate_racer.common.process import never_swallowed
 from gate_racer.common.settings import require_usual, settings_of
+from gate_racer.link.mavlink import read_key
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire
 from gate_racer.link.profile import PORTS_PER_COPTER, Profile
 from gate_racer.link.rflysim.client import parse_server
@@ -48,7 +50,7 @@ DESK_OPTIONS = IMU_OPTION, MASKS_OPTION, COPTER_OPTION  # of the RflySim protoco
 
 
 # Keys of the link that have a meaning by MAVLink only, and by MSP only.
-ELSEWHERE = "bind", "client", "vision_protocol", "pose", "lockstep", "realtime"
+ELSEWHERE = "bind", "client", "vision_protocol", "signing_key", "pose", "lockstep", "realtime"
 BY_MSP = "take_back_s", "sitl", "msp"
 
 
@@ -60,9 +62,10 @@ def race_mavlink(
     json: Path | None,
 ) -> int:
     """Run the race, of one vehicle or several, until stopped, and return the exit code. Raises UserError."""
-    n, lockstep = settings.rivals.pilots, settings.link.lockstep
+    n, lockstep, signing_key = settings.rivals.pilots, settings.link.lockstep, settings.link.signing_key
     profile = _of_copter(settings.link, profile)
     own, client, video = addresses(settings.link, profile)
+    signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
         race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
     with contextlib.ExitStack() as stack:
@@ -77,7 +80,7 @@ def race_mavlink(
             open_outlet, imu, described = _cameras(settings, profile, here, images)
             if imu is not None:
                 stack.callback(imu.close)
-            endpoints.append(Endpoint(Station(simulator, record, to, lockstep), bound, to, imu))
+            endpoints.append(Endpoint(Station(simulator, record, to, signing, lockstep), bound, to, imu))
             outlets.append(open_outlet)
             host, port = bound.getsockname()
             links.append(f"MAVLink {host}:{port} -> {to[0]}:{to[1]}, {described}")

@@ -258,7 +258,7 @@ def _live_lockstep(
     settings, link = session.settings, session.link
     detector = open_detector(settings.perception.detector, session.vehicle.camera)
     with (
-        MavlinkClient(*link.mavlink, session.profile, link.peer) as client,
+        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
         _receiver(session)() as receiver,
     ):
         wire = UdpLink(client, receiver, session.profile, detector, settings.link.wait_s, lambda: pilot.over)
@@ -282,7 +282,7 @@ def _client(session: Session) -> AnyClient:
             port.close()
             raise
         return MspClient(port, session.msp, shadow=asked.shadow)
-    return MavlinkClient(*link.mavlink, session.profile, link.peer)
+    return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 
 def _receiver(session: Session) -> Callable[[], ImageReceiver]:

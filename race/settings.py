@@ -126,7 +126,7 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
         if bool(self.msp) is not self.live:
             raise UserError(f"--profile {self.profile}: needs both --live and link.msp, or neither for a simulation")
         unfit = f"not available with the MSP profile {self.profile}"
-        require_usual(self, ("vision", "peer", "listen"), unfit, "link.")
+        require_usual(self, ("vision", "peer", "listen", "signing_key"), unfit, "link.")
         if self.live:
             if self.lockstep:
                 raise UserError(f"--lockstep: cannot be combined with --live and the MSP profile {self.profile}")
@@ -141,7 +141,7 @@ class PilotLinkSettings(LinkSettings, ConsentSettings):
         if self.msp or self.i_have_read:
             raise UserError(f"link.msp: profile {self.profile} is for MAVLink; MSP needs --profile betaflight or alike")
         if not self.live:
-            names = "peer", "listen", "video", "vision"
+            names = "peer", "listen", "video", "signing_key", "vision"
             require_usual(self, names, "needs --live, a simulator in another process", "link.")
         if self.vision and self.video:
             raise UserError("link.vision: cannot be combined with link.video")

@@ -54,7 +54,7 @@ class RawLink(Closing):
     """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it only to a peer whose port is named."""
 
     def __init__(self, link: Link):
-        self.framing = Framing(*CLIENT, Counters())
+        self.framing = Framing(*CLIENT, Counters(), link.key)
         self._race, self._images = RaceReader(), image_reassembler()
         self._peer = Peer(*(link.peer or ("", 0)))
         self._door = link.peer if link.peer is not None and link.peer[1] else None
@@ -155,7 +155,7 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
     received, begin = ReceivedMessages(seconds), link.now()
     while link.peer is None:
         if link.now() - begin > wait_s:
-            why = link.framing.refused or "is the simulator in a race?"
+            why = link.framing.why_refused or "is the simulator in a race?"
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: {why}")
         link.poll(received)
         link.keep_alive(link.now())

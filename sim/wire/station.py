@@ -1,6 +1,7 @@
 """A `Simulator` behind its wire protocol: datagrams in and out, without sockets or clock; the core of every server."""
 
 from gate_racer.link import messages
+from gate_racer.link.mavlink import SigningKey
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import Address
 from gate_racer.sim.referee import RunStatus
@@ -24,16 +25,17 @@ class Station:
         simulator: Simulator,
         recorder: SimulatorRecord | None = None,
         client: Address | None = None,
+        key: SigningKey | None = None,
         waits: bool = False,
     ):
-        """`client`: receiver of the telemetry.
+        """`client`: receiver of the telemetry. `key`: with which all messages must be signed.
 
         `waits`: whether the client's answer to an IMU sample is waited for; then a tick is one datagram that ends with
         its samples, since of several the client would hear as many before its answer as happen to have arrived.
         """
         self.simulator, self._client, self._waits = simulator, client, waits
         self._px4 = Px4Services(simulator) if simulator.profile.offboard is not None else None
-        self._codec, self._recorder = ServerCodec(simulator.profile, self._px4), recorder
+        self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # s, newest IMU stamp
         self.measured: list[messages.Imu] = []  # of the last tick, whether or not they are sent to the client
