@@ -25,7 +25,7 @@ class About(NamedTuple):
 
     doc: str
     metavar: str | None = None  # of its option
-    choices: tuple[str, ...] = ()  # all values; empty for any
+    choices: tuple[Any, ...] = ()  # all values; empty for any
     suffix: str = ""  # of files that are values as well
     ending: str = ""  # suffix that a file must have
     part: bool = False  # whether the name of a user's class is a value as well
@@ -40,7 +40,9 @@ class About(NamedTuple):
         more = [f"FILE{self.suffix}"] * bool(self.suffix) + ["file.py:Class"] * self.part
         fits = (self.suffix and str(value).endswith(self.suffix)) or (self.part and is_part(str(value)))
         if self.choices and value not in self.choices and not fits:
-            return f"must be one of {', '.join([*self.choices, *more[:-1]])}" + (f", or {more[-1]}" if more else "")
+            return f"must be one of {', '.join(map(str, [*self.choices, *more[:-1]]))}" + (
+                f", or {more[-1]}" if more else ""
+            )
         if self.ending and value is not None and Path(value).suffix != self.ending:
             return f"must end in {self.ending}"
         if value is None or not isinstance(value, float | int):

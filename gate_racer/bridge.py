@@ -1,15 +1,12 @@
 """`gate-racer rflysim-bridge`: sensors of RflySim to ROS 2, to a bag, and to viewers; gimbals take commands from ROS.
 
-    RflySim3D, CopterSim -> samples -> RosMessages -> sinks: RosNode, Bag, Viewer
-
-Bags and viewers get the messages in the encoding of ROS 2 (CDR), by `rosbags`, without ROS.
+RflySim3D, CopterSim -> samples -> RosMessages -> sinks: RosNode, Bag, Viewer
 """
 
 import argparse
 import importlib
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -26,11 +23,10 @@ from gate_racer.common.errors import UserError, say
 from gate_racer.common.settings import Limited, limited
 from gate_racer.link.options import VIEW_PORT
 from gate_racer.link.rflysim import desk, ros
-from gate_racer.link.rflysim.cdr import PACKAGE, Encoder, full_name
 from gate_racer.link.rflysim.client import EXAMPLE, SensorReceiver, parse_server
 from gate_racer.link.rflysim.desk import GimbalClient, GimbalOrder, HeartbeatReceiver, ImuReceiver, imu_port
 from gate_racer.link.rflysim.request import GIMBAL, LARGEST_WORD, LAST_COPTER, SENSORS, load_sensors
-from gate_racer.link.rflysim.ros import Message, RosMessages, box_order, fill, gimbal_order, nanoseconds
+from gate_racer.link.rflysim.ros import PACKAGE, Encoder, Message, RosMessages, full_name
 from gate_racer.link.sockets import Address, LinkError, parse_address
 from gate_racer.pilot.records.view import guarded_server
 
@@ -78,19 +74,7 @@ def read_url(url: str) -> tuple[Address, BridgeSettings]:
     return server, settings
 
 
-class Sink(ABC):
-    """What messages are passed on to."""
-
-    @abstractmethod
-    def publish(self, message: Message) -> None:
-        """Pass a message on."""
-
-    def turn(self) -> None:
-        """Process what has come back, where anything does."""
-        return
-
-
-class RosNode(Sink):
+class RosNode:
     """ROS node that publishes messages, and forwards commands to gimbals."""
 
     def __init__(self, package: str, client: GimbalClient | None, messages: RosMessages, closing: ExitStack):
@@ -106,7 +90,7 @@ class RosNode(Sink):
         closing.callback(self._node.destroy_node)
         if client is not None and client.gimbals:
             types = self._module(package)
-            kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
+            kinds = (types.CameraCtrl, "ctrl", ros.gimbal_order), (types.CameraAICtrl, "ai_ctrl", ros.box_order)
             for kind, suffix, order_of in kinds:
                 for seq_id, gimbal in client.gimbals.items():
                     received = partial(_order, client, seq_id, order_of)
@@ -120,7 +104,7 @@ class RosNode(Sink):
             quality = self._qos.QoSProfile(**kept) if message.topic == KEPT else QUEUE
             self._publishers[message.topic] = made, self._node.create_publisher(made, message.topic, quality)
         made, publisher = self._publishers[message.topic]
-        publisher.publish(fill(made(), message.values))
+        publisher.publish(ros.fill(made(), message.values))
 
     def turn(self) -> None:
         """Process received commands."""
@@ -143,7 +127,7 @@ def _order(client: GimbalClient, seq_id: int, order_of: Callable[[dict[str, Any]
         remark(f"invalid command to sensor {seq_id} ignored: {error}")
 
 
-class Bag(Sink):
+class Bag:
     """Bag of ROS 2 (MCAP), stamped with the time of writing, as `ros2 bag record` does."""
 
     def __init__(self, folder: Path, closing: ExitStack):
@@ -165,6 +149,9 @@ class Bag(Sink):
         data = self._encoder.encode(message)
         self._writer.write(self._connections[message.topic], time.time_ns(), data)
 
+    def turn(self) -> None:
+        """Do nothing: nothing comes back."""
+
 
 NEVER = QosTime(0, 0)
 LATCHED = Qos(
@@ -173,7 +160,7 @@ LATCHED = Qos(
 )  # fmt: skip
 
 
-class Viewer(Sink):
+class Viewer:
     """Server for Foxglove's viewers."""
 
     def __init__(self, address: Address, closing: ExitStack):
@@ -201,30 +188,23 @@ class Viewer(Sink):
             self.publish(self._kept)
 
 
-class Clock:
-    """Time of messages: since 1970, by CopterSim's heartbeat or else the first frame; or since the start of the simulation."""
+Sink = RosNode | Bag | Viewer
 
-    def __init__(self, settings: BridgeSettings, server: Address, closing: ExitStack):
-        self._heartbeat: HeartbeatReceiver | None = None
-        if settings.stamps == ABSOLUTE:
-            opened = partial(HeartbeatReceiver, server, settings.copter)
-            try:
-                self._heartbeat = opened(settings.heartbeat_port)
-            except LinkError as error:  # another program uses the port
-                remark(f"{error}; times are estimated from the first frame")
-                self._heartbeat = opened(0)
-            closing.enter_context(self._heartbeat)
 
-    def start(self, t: float) -> float:
-        """Return the start of the simulation for a sample stamped t (s): s since 1970, or 0 for stamps of the simulation."""
-        if self._heartbeat is None:
-            return 0.0
-        self._heartbeat.listen(time.time() - time.monotonic())
-        return self._heartbeat.start(t, time.time())
+def heartbeats(server: Address, settings: BridgeSettings) -> HeartbeatReceiver:
+    try:
+        return HeartbeatReceiver(server, settings.copter, settings.heartbeat_port)
+    except LinkError as error:  # another program uses the port
+        remark(f"{error}; times are estimated from the first frame")
+        return HeartbeatReceiver(server, settings.copter, 0)
 
-    def now(self, newest: float) -> float:
-        """Return the time of what carries none, where the newest sample is of `newest`, s."""
-        return newest if self._heartbeat is None else time.time()
+
+def start_of(t: float, beats: HeartbeatReceiver | None) -> float:
+    """Return the start of the simulation for a sample stamped t (s): s since 1970, or 0 for stamps of the simulation."""
+    if beats is None:
+        return 0.0
+    beats.listen(time.time() - time.monotonic())
+    return beats.start(t, time.time())
 
 
 def topics(pairs: Iterable[str]) -> dict[int, str]:
@@ -252,10 +232,10 @@ def run_bridge(arguments: argparse.Namespace) -> int:
         if settings.imu:
             host, port = parse_address(settings.imu, imu_port(settings.copter))
             imus.append(closing.enter_context(ImuReceiver(host, IMU_HZ, settings.copter, port)))
-        clock, sinks = Clock(settings, server, closing), list[Sink]()
-        for output in sorted(
-            arguments.outputs, key=lambda o: o not in (ROS, VIEW)
-        ):  # bags last: no bag of what is refused
+        beats = closing.enter_context(heartbeats(server, settings)) if settings.stamps == ABSOLUTE else None
+        sinks = list[Sink]()
+        # Bags last: no bag of what is refused.
+        for output in sorted(arguments.outputs, key=lambda o: o not in (ROS, VIEW)):
             if output == ROS:
                 sinks.append(RosNode(settings.gimbal_messages, gimbals, messages, closing))
             elif output == VIEW:
@@ -266,7 +246,7 @@ def run_bridge(arguments: argparse.Namespace) -> int:
         begin = reported = time.monotonic()
         try:
             while (now := time.monotonic()) - begin < settings.seconds:
-                _pass(sinks, _received(receiver, imus, gimbals, messages, clock))
+                _pass(sinks, _received(receiver, imus, gimbals, messages, beats))
                 if now - reported > REPORT_S:
                     reported = now
                     _report(receiver, imus)
@@ -276,21 +256,25 @@ def run_bridge(arguments: argparse.Namespace) -> int:
 
 
 def _received(
-    receiver: SensorReceiver, imus: list[ImuReceiver], gimbals: GimbalClient | None, messages: RosMessages, clock: Clock
+    receiver: SensorReceiver,
+    imus: list[ImuReceiver],
+    gimbals: GimbalClient | None,
+    messages: RosMessages,
+    beats: HeartbeatReceiver | None,
 ) -> Iterator[Message]:
     """Yield the messages of what is received within `POLL_S`."""
     newest = 0.0
     for sample, _ in receiver.receive(POLL_S):
         newest = sample.t
-        yield from messages.sample(sample, clock.start(sample.t))
-    if gimbals is not None:
-        for state in gimbals.states():
-            if gimbal := gimbals.gimbals.get(state.seq_id):
-                now = nanoseconds(clock.now(newest))
-                yield from messages.gimbal(state, now, gimbal, receiver.health(state.seq_id), PACKAGE)
+        yield from messages.sample(sample, start_of(sample.t, beats))
+    known = gimbals.gimbals if gimbals is not None else {}
+    for state in gimbals.states() if gimbals is not None else ():
+        if gimbal := known.get(state.seq_id):
+            now = ros.nanoseconds(newest if beats is None else time.time())  # the state carries no time
+            yield from messages.gimbal(state, now, gimbal, receiver.health(state.seq_id))
     for imu in imus:
         for felt in imu.samples():
-            yield messages.imu(felt, clock.start(felt.t))
+            yield messages.imu(felt, start_of(felt.t, beats))
 
 
 def _pass(sinks: list[Sink], found: Iterable[Message]) -> None:

@@ -22,11 +22,6 @@ from gate_racer.link.video import image_reassembler
 from gate_racer.vehicle.rotation import from_euler
 
 MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory
-FRAMES = {
-    messages.TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
-    messages.TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
-    messages.TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
-}
 Received = messages.Telemetry | messages.TimesyncReply
 M = TypeVar("M")
 LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and overflow nanoseconds
@@ -176,7 +171,8 @@ class ClientCodec:
                 by_bit = (*axes, 0.0, *turn)  # the one between asks for forces
                 mask = sum(1 << bit for bit, value in enumerate(by_bit) if value is None)
                 values = (value or 0.0 for value in (*axes, *turn))
-                position = milliseconds(t), *self._target, FRAMES[command.frame], mask, *values
+                frame = next(number for number, frame in mavlink.FRAMES.items() if frame is command.frame)
+                position = milliseconds(t), *self._target, frame, mask, *values
                 return self.framing.pack(dialect.MAVLink_set_position_target_local_ned_message(*position))
 
     def _long(self, number: int, *first: float) -> bytes:

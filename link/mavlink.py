@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.common.errors import UserError
+from gate_racer.link.messages import TargetFrame
 from gate_racer.vehicle.rotation import Quaternion
 
 CLIENT = (255, dialect.MAV_COMP_ID_MISSIONPLANNER)  # system, component
@@ -32,6 +33,13 @@ IGNORE_RATE = (  # roll, pitch, yaw
 RATES_RAD_S = 16  # bit that the real builds since 3390 read as "rates are in rad/s"; unused in MAVLink
 IGNORE_THRUST = dialect.ATTITUDE_TARGET_TYPEMASK_THROTTLE_IGNORE
 IGNORE_ATTITUDE = dialect.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE
+FRAMES = {  # the first of each is sent; BODY is the one of VADR-TS-002, 3.8
+    dialect.MAV_FRAME_LOCAL_NED: TargetFrame.LOCAL,
+    dialect.MAV_FRAME_LOCAL_OFFSET_NED: TargetFrame.OFFSET,
+    dialect.MAV_FRAME_BODY_NED: TargetFrame.BODY,
+    dialect.MAV_FRAME_BODY_OFFSET_NED: TargetFrame.BODY,
+    dialect.MAV_FRAME_BODY_FRD: TargetFrame.BODY,
+}
 RIVAL = b"RIVAL"  # DEBUG_FLOAT_ARRAY: array_id is the place on the start; position (m, world NED) and velocity (m/s)
 ACCEL_AND_GYRO = 0x3F  # HIGHRES_IMU.fields_updated
 UNMEASURED = [math.nan] * 7  # magnetometer, pressures, altitude, temperature

@@ -39,7 +39,6 @@ class ConsentSettings:
 @dataclass(frozen=True)
 class LinkSettings:
     profile: str = key("spec", "wire profile: name or YAML file", "NAME")
-    lockstep: bool = key(False, "exchange messages in lock-step, as race-sim --lockstep does")
     peer: str = key("", "accept messages only from the simulator on this host", "HOST[:PORT]")
     listen: str = key(
         "", "receive MAVLink on this address; else 127.0.0.1:14550, with a peer 0.0.0.0:14550", "HOST:PORT"

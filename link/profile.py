@@ -5,16 +5,18 @@ client its inverse to what it receives.
 """
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 from gate_racer.common.config import load_named
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import Limited, limited
 from gate_racer.vehicle.rotation import Vector
 
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")
+SIGNS = 1, -1  # of the wire
 SIMULATOR_SYSTEM = 1  # system id of the simulator's vehicle
 PORTS_PER_COPTER, LAST_COPTER = 2, 250  # one port in and one out; MAVLink reserves the higher system ids
 LONGEST_PERIOD = 1000  # largest denominator of a `RateDivider`: resolution of rates
@@ -40,16 +42,12 @@ class RateDivider:
 
 
 @dataclass(frozen=True)
-class RateGain:
+class RateGain(Limited):
     """The flight controller's response to commanded body rates: omega = sign * gain * u * (1 + growth * |u|), per axis."""
 
     sign: Vector
-    gain: Vector
-    growth_s: float  # s/rad; the "super-rate" of racing flight controllers
-
-    def __post_init__(self) -> None:
-        if min(self.gain) <= 0 or self.growth_s < 0:
-            raise ValueError("gains must be positive and growth_s must not be negative")
+    gain: Vector = limited(positive=True)
+    growth_s: float = limited(least=0)  # s/rad; the "super-rate" of racing flight controllers
 
     def to_body(self, u: Vector) -> Vector:
         """Return the body rates, rad/s, FRD, for a command u on the wire."""
@@ -64,18 +62,14 @@ class RateGain:
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(Limited):
     """Signs of the wire relative to the project's axes (world NED, body FRD), by component."""
 
-    gyro: Vector  # HIGHRES_IMU
-    euler: Vector  # ATTITUDE: roll, pitch, yaw
-    euler_rates: Vector  # ATTITUDE: rollspeed, pitchspeed, yawspeed over the body rates
-    odometry_q: tuple[float, float, float, float]  # w, x, y, z
-    odometry_rates: Vector
-
-    def __post_init__(self) -> None:
-        if any(abs(sign) != 1 for signs in astuple(self) for sign in signs):
-            raise ValueError("every sign must be 1 or -1")
+    gyro: Vector = limited(choices=SIGNS)  # HIGHRES_IMU
+    euler: Vector = limited(choices=SIGNS)  # ATTITUDE: roll, pitch, yaw
+    euler_rates: Vector = limited(choices=SIGNS)  # ATTITUDE: rollspeed, pitchspeed, yawspeed over the body rates
+    odometry_q: tuple[float, float, float, float] = limited(choices=SIGNS)  # w, x, y, z
+    odometry_rates: Vector = limited(choices=SIGNS)
 
 
 @dataclass(frozen=True)
@@ -94,27 +88,19 @@ class RaceSchedule:
 
 
 @dataclass(frozen=True)
-class Failsafe:
+class Failsafe(Limited):
     """Response to a silent client. Without this section its last set-point acts for ever."""
 
-    after_s: float  # s without HEARTBEAT and set-point
-    sink_m_s: float  # rate of descent after the vehicle has stopped
-
-    def __post_init__(self) -> None:
-        if self.after_s <= 0 or self.sink_m_s < 0:
-            raise ValueError("after_s must be positive and sink_m_s must not be negative")
+    after_s: float = limited(positive=True)  # s without HEARTBEAT and set-point
+    sink_m_s: float = limited(least=0)  # rate of descent after the vehicle has stopped
 
 
 @dataclass(frozen=True)
-class OffboardRules:
+class OffboardRules(Limited):
     """Rules of PX4's OFFBOARD mode. With this section a set-point stream, the mode and arming must be requested in this order."""
 
-    stream_s: float  # s of set-points before the mode is granted
-    loss_s: float  # s without a set-point, after which the mode is left
-
-    def __post_init__(self) -> None:
-        if min(self.stream_s, self.loss_s) <= 0:
-            raise ValueError("stream_s and loss_s must be positive")
+    stream_s: float = limited(positive=True)  # s of set-points before the mode is granted
+    loss_s: float = limited(positive=True)  # s without a set-point, after which the mode is left
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,6 @@ from gate_racer.vehicle.rotation import to_euler
 ATTITUDE_BITS = sum(mavlink.IGNORE_RATE) | mavlink.RATES_RAD_S | mavlink.IGNORE_THRUST | mavlink.IGNORE_ATTITUDE
 FORCE = dialect.POSITION_TARGET_TYPEMASK_FORCE_SET
 POSITION_BITS = 2 * dialect.POSITION_TARGET_TYPEMASK_YAW_RATE_IGNORE - 1
-FRAMES = {
-    dialect.MAV_FRAME_LOCAL_NED: messages.TargetFrame.LOCAL,
-    dialect.MAV_FRAME_LOCAL_OFFSET_NED: messages.TargetFrame.OFFSET,
-    dialect.MAV_FRAME_BODY_NED: messages.TargetFrame.BODY,
-    dialect.MAV_FRAME_BODY_OFFSET_NED: messages.TargetFrame.BODY,
-    dialect.MAV_FRAME_BODY_FRD: messages.TargetFrame.BODY,
-}
 
 
 class Fault(StrEnum):
@@ -70,9 +63,9 @@ def attitude_target(message: Any, profile: Profile) -> messages.AttitudeTarget |
 
 
 def position_target(message: Any) -> messages.PositionTarget | Refusal:
-    mask, frame = message.type_mask, FRAMES.get(message.coordinate_frame)
+    mask, frame = message.type_mask, mavlink.FRAMES.get(message.coordinate_frame)
     if frame is None:
-        known = ", ".join(map(str, FRAMES))
+        known = ", ".join(map(str, mavlink.FRAMES))
         return Refusal(Fault.FRAME, f"coordinate frame {message.coordinate_frame}: must be one of {known}")
     if mask & ~POSITION_BITS:
         return Refusal(Fault.MASK, f"type mask {mask}: bit {mask & ~POSITION_BITS} is undefined")

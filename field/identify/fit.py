@@ -1,7 +1,7 @@
 """System identification by regression: thrust curve, drag, delay and lags of the `rates` model, with 95 % bounds.
 
 Linear least squares inside, a search over delay and lag outside (`regression.py`). A fit is tested before it is told:
-whether the logs agree, whether the residuals are white, and how it predicts what it has not seen.
+whether the logs agree, and how it predicts what it has not seen.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,6 @@ class Fit:
     battery: BatteryUse | None  # the throttle's reference voltage, None where it does not matter or is unknown
     scales: tuple[LogScale, ...]  # of several logs
     spread: float  # standard deviation of the thrust between logs, -, with which the bounds are widened
-    correlated: float  # factor of the bounds over those of white residuals
     residual_m_s2: float  # rms on all samples
     predicted: Prediction  # of stretches that were held out
     notes: tuple[str, ...]  # what is not believed, and why
@@ -117,7 +116,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     unseen = [_last(log.valid) for log in logs]
     seen = [replace(log, valid=log.valid & ~late) for log, late in zip(logs, unseen, strict=True)]
     early = _solve(seen, delay, lag, linear_drag)
-    half, correlated = _bounds(fit)
+    half = _bounds(fit)
     scales, spread = _agreement(fit)
     widths = np.hypot(half, Z95 * spread * np.where(np.arange(len(half)) < len(fit.knots), fit.x, 0.0))
     n, drags = len(fit.knots), fit.drags
@@ -135,7 +134,6 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         battery=battery,
         scales=scales,
         spread=spread,
-        correlated=correlated,
         residual_m_s2=float(np.sqrt(np.mean((fit.A @ fit.x - fit.f)[fit.used] ** 2))),
         predicted=predicted,
         notes=(*struck, *fast, *_doubts(timing, predicted), *(axis.fault for axis in axes if axis.fault)),
@@ -299,8 +297,8 @@ def _last(valid: Mask) -> Mask:
     return late
 
 
-def _bounds(fit: _Thrust) -> tuple[Array, float]:
-    """Return the 95 % half widths (K,) of the parameters, and their largest ratio to those of white residuals."""
+def _bounds(fit: _Thrust) -> Array:
+    """Return the 95 % half widths (K,) of the parameters."""
     n = len(fit.x)
 
     def predicted(delay: float, lag: float) -> Array:
@@ -310,12 +308,11 @@ def _bounds(fit: _Thrust) -> tuple[Array, float]:
     J = np.column_stack([fit.A * fit.weight[:, None], *by_timing])[fit.used]
     smooth, t = np.pad(fit.smooth, ((0, 0), (0, 2))), np.repeat(regression.times(fit.logs), 3)[fit.used]
     half = regression.half_widths(J, fit.residual, t, smooth)[:n]
-    ratio = np.median(half / np.maximum(regression.white_widths(J, fit.residual, smooth)[:n], 1e-12))
     # What fits any data, and no residual shows: scales of force and length, and bias.
     power = np.array([0.0] * len(fit.knots) + [1.0] * max(fit.drags - 1, 0) + [2.0] * min(fit.drags, 1))  # of the speed
     scale = np.hypot(regression.FORCE_SCALE, regression.LENGTH_SCALE * power)
     unseen = np.hypot(scale * fit.x, np.where(power == 0, regression.FORCE_BIAS, 0.0))
-    return np.hypot(half, Z95 * unseen), float(ratio)
+    return np.hypot(half, Z95 * unseen)
 
 
 def _agreement(fit: _Thrust) -> tuple[tuple[LogScale, ...], float]:

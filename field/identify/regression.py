@@ -67,12 +67,6 @@ def half_widths(J: Array, residual: Array, t: Array, prior: Array | None = None)
     return np.max(widths[1:], axis=0) if len(widths) > 1 else widths[0]
 
 
-def white_widths(J: Array, residual: Array, prior: Array) -> Array:
-    """Return the 95 % half widths (K,) that white residuals would allow; arguments as of `half_widths`."""
-    inverse = np.linalg.pinv(J.T @ J + prior.T @ prior)
-    return Z95 * np.sqrt(np.diag(inverse) * float(np.mean(residual**2)))
-
-
 DELAYS_S = np.linspace(0.0, 0.12, 25)  # s, of a command; the real builds have 0.04 s
 # s, range of lags (chosen)
 LAGS_S = np.array([2e-3, 5e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.15, 0.2, 0.3])

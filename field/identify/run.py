@@ -35,9 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         used = [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {cuts}"] if cuts else []
         for note in (*log.notes, *used):
             remark(f"{log.source}: {note}")
-    fit = identify(logs, settings.linear_drag)
-    other = fit
-    if not settings.linear_drag and fit.predicted.velocity_m_s > UNEXPLAINED_M_S:
+    fit = other = identify(logs)
+    if fit.predicted.velocity_m_s > UNEXPLAINED_M_S:
         with contextlib.suppress(SignalError):
             other = identify(logs, True)
         if other.predicted.velocity_m_s < BETTER * fit.predicted.velocity_m_s:
@@ -79,8 +78,7 @@ def table(fit: Fit) -> str:
 
 def _tested(fit: Fit) -> list[str]:
     """Return how well the fit explains and predicts, and whether the logs agree."""
-    bounds = f"bounds are {fit.correlated:.1f} times those of white residuals"
-    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2; {bounds}"], fit.predicted
+    lines, p = [f"residual          {fit.residual_m_s2:.3f} m/s^2"], fit.predicted
     if p.starts:
         still = f"{p.steady_velocity_m_s:.3f} m/s and {p.steady_position_m:.3f} m"
         ahead = f"{p.step_m_s:.4f} m/s one step ahead; 0.5 s ahead {p.velocity_m_s:.3f} m/s and {p.position_m:.3f} m"

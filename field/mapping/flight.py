@@ -338,17 +338,16 @@ def first_guess(
     front = LandmarkEstimator(camera, opening_m, look)
     spacing = (flight.readings[-1].t - flight.released) / MOST_STATES
     times, (_, gyro) = [sample.t for sample in flight.readings], flight.rest.mean
-    states, images, released = [], [], False
+    states, images = list[Nominal](), list[LoggedImage]()
     for event in flight.events:
-        if not released and isinstance(event, Imu) and event.t > flight.released:
+        if not states and isinstance(event, Imu) and event.t > flight.released:
             front.release()
-            released = True
             states.append(_nominal(front.state(), gyro))
         if isinstance(event, Imu):
             front.imu(event)
         elif isinstance(event, Attitude):
             front.attitude(event)
-        elif released:
+        elif states:
             front.see(event.t, event.detections)
             late, state = event.t - max(states[-1].t, times[0]), front.at(event.t)
             if state is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:

@@ -143,8 +143,7 @@ class Rehearsal:
         self.stage, self.cause = RehearsalStage.ARM, ""
         self.checks: list[Check] = []
         self._armed = self._handed_over = False
-        self._moved, self._moved_t = OWN_ORDER[0], begin  # the stick that is displaced, and since when
-        self._left = list(OWN_ORDER)
+        self._moved, self._moved_t = 0, begin  # the stick that is displaced, by its place in OWN_ORDER, and since when
 
     @property
     def sticks(self) -> tuple[int, ...]:
@@ -152,7 +151,7 @@ class Rehearsal:
         rest = neutral(self._profile)
         if self.stage in (RehearsalStage.TAKE_BACK, RehearsalStage.DISARM, RehearsalStage.OVER):
             return rest
-        at = self._profile.channel(self._moved)
+        at = self._profile.channel(OWN_ORDER[self._moved])
         return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
 
     def receive(self, message: Message, t: float) -> None:
@@ -160,60 +159,53 @@ class Rehearsal:
             self._armed = message.armed
         elif isinstance(message, Channels):
             self._handed_over = self._profile.aux.override.on(message.us)
-            if self._handed_over and message.us[OWN_ORDER.index("T")] >= self._profile.throttle.min_check_us:
-                self._fail("throttle", "low", "up", "the throttle is up: take back at once, and check the channel map")
-        else:
-            return
-        if self.stage is not RehearsalStage.OVER:
-            self._follow(message, t)
-
-    def give_up(self, limit_s: float) -> None:
-        if self.stage is not RehearsalStage.OVER:
-            self._end(f"not done within {limit_s:g} s: {self.stage.value}")
-
-    def _follow(self, message: Message, t: float) -> None:
         if self.stage is RehearsalStage.ARM and self._armed:
             self.stage = RehearsalStage.HAND_OVER
         if self.stage is RehearsalStage.HAND_OVER and self._handed_over and self._armed:
             self.stage, self._moved_t = RehearsalStage.MOVE, t
-        if self.stage is RehearsalStage.MOVE and isinstance(message, Channels):
+        if isinstance(message, Channels) and self._handed_over:
             self._watch(message, t)
         if self.stage is RehearsalStage.TAKE_BACK and not self._handed_over:
             self.stage = RehearsalStage.DISARM
         if self.stage is RehearsalStage.DISARM and not self._armed:
-            self._end("")
+            self.end("")
         if self.stage in (RehearsalStage.HAND_OVER, RehearsalStage.MOVE, RehearsalStage.TAKE_BACK) and not self._armed:
-            self._end(f"disarmed too early: {self.stage.value}")
+            self.end(f"disarmed too early: {self.stage.value}")
         if self.stage is RehearsalStage.MOVE and not self._handed_over:
-            self._end("taken back before every stick was tried")
+            self.end("taken back before every stick was tried")
 
     def _watch(self, channels: Channels, t: float) -> None:
-        rest = {"T": LOW_US}
-        off = {letter: us - rest.get(letter, MID_US) for letter, us in zip(OWN_ORDER, channels.us, strict=False)}
-        shown = [letter for letter, by in off.items() if abs(by) > SAME_US]
-        right = shown == [self._moved] and abs(off[self._moved] - STEP_US) <= SAME_US
-        if not self._handed_over or not (right or t - self._moved_t > MOVE_S):
+        if channels.us[OWN_ORDER.index("T")] >= self._profile.throttle.min_check_us:
+            self.end("the throttle is up: take back at once, and check the channel map", same("throttle", "low", "up"))
+        if self.stage is not RehearsalStage.MOVE:
             return
-        name = f"{NAMES[self._moved]} stick appears on"
-        found = " and ".join(NAMES[letter] for letter in shown) or "none"
+        off = {
+            letter: us - (LOW_US if letter == "T" else MID_US)
+            for letter, us in zip(OWN_ORDER, channels.us, strict=False)
+        }
+        shown = [letter for letter, by in off.items() if abs(by) > SAME_US]
+        letter = OWN_ORDER[self._moved]
+        right = shown == [letter] and abs(off[letter] - STEP_US) <= SAME_US
+        if not right and t - self._moved_t <= MOVE_S:
+            return
+        found, name = " and ".join(NAMES[one] for one in shown) or "none", f"{NAMES[letter]} stick appears on"
         if not right:
-            self._fail(name, NAMES[self._moved], found, f"the {NAMES[self._moved]} stick appeared on: {found}")
+            cause = f"the {NAMES[letter]} stick appeared on: {found}"
+            self.end(cause, Check(name, NAMES[letter], found, CheckVerdict.DIFFERS))
             return
         took_ms = f"{1e3 * (t - self._moved_t):.0f}"
-        if len(self._left) == len(OWN_ORDER):
+        if self._moved == 0:
             self.checks.append(Check("override to effect of sticks, ms", "-", took_ms, CheckVerdict.PASS))
-        self.checks.append(Check(name, NAMES[self._moved], f"{found}, after {took_ms} ms", CheckVerdict.PASS))
-        self._left.pop(0)
-        self.stage = RehearsalStage.MOVE if self._left else RehearsalStage.TAKE_BACK
-        self._moved, self._moved_t = (self._left or OWN_ORDER)[0], t
+        self.checks.append(Check(name, NAMES[letter], f"{found}, after {took_ms} ms", CheckVerdict.PASS))
+        self._moved, self._moved_t = self._moved + 1, t
+        if self._moved == len(OWN_ORDER):
+            self.stage = RehearsalStage.TAKE_BACK
 
-    def _fail(self, name: str, expected: str, found: str, cause: str) -> None:
-        if not self.cause:
-            self.checks.append(Check(name, expected, found, CheckVerdict.DIFFERS))
-            self._end(cause)
-
-    def _end(self, cause: str) -> None:
-        self.stage, self.cause = RehearsalStage.OVER, self.cause or cause
+    def end(self, cause: str, *failed: Check) -> None:
+        """End the rehearsal, for a cause unless all is done; what comes later changes nothing."""
+        if self.stage is not RehearsalStage.OVER:
+            self.stage, self.cause = RehearsalStage.OVER, cause
+            self.checks += failed
 
 
 def rehearse(
@@ -230,7 +222,7 @@ def rehearse(
             for sampled, message in line.exchange(POLL_S):
                 rehearsal.receive(message, sampled)
             if clock() > until:
-                rehearsal.give_up(limit_s)
+                rehearsal.end(f"not done within {limit_s:g} s: {rehearsal.stage.value}")
     finally:
         line.rest()
     return rehearsal

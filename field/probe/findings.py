@@ -7,7 +7,7 @@ correlation of independent sensors, gains, lags and delays by least squares. Wir
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from itertools import product as choices
 from typing import Any
@@ -18,7 +18,7 @@ from pymavlink.dialects.v20 import common as dialect
 from gate_racer.field.probe.check import Check, CheckVerdict, Comparison, judged, number, same, unknown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import ReceivedMessages, is_armed
-from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Series, rest_of
+from gate_racer.field.probe.motion import PITCH, TILTED_RAD, Fitted, Series, rest_of, turned
 from gate_racer.link.profile import Profile, RaceSchedule, RateGain, Signs, load_profile
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.dynamics import GRAVITY
@@ -128,13 +128,6 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
     return [gravity, pitch_check], signs
 
 
-NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle")
-
-
-def unflown() -> list[Check]:
-    return [unknown(name, "as in profile", "needs a flight") for name in NEED_A_FLIGHT]
-
-
 def _clock_hz(stamps: list[float]) -> float:
     """Return the rate of the clock behind the stamps: one over their shortest common step."""
     steps = np.diff(stamps)
@@ -178,54 +171,6 @@ SIGNS = {  # fields of `Signs`
 }
 
 
-@dataclass(frozen=True)
-class Findings:
-    signs: dict[str, MeasuredSigns]  # some of SIGNS
-    # Per axis, gains of `KINDS`, gyro on the wire over command.
-    rates: tuple[Fitted | None, ...] = UNDECIDED
-    thrust: Fitted | None = None  # near hover, m/s^2 per throttle
-    hover: float | None = None
-    camera_slope: float | None = None  # rotation by the camera over that by the gyro
-    camera_tilt_deg: float | None = None
-    video_shift_s: float | None = None  # exposure later than nominal
-    fresh: float | None = None  # share of IMU samples with new values
-
-    def gain(self, kind: int) -> RateGain | None:
-        """Return the rate gain of one kind of command; None where an axis is missing."""
-        k, pairs = KINDS.index(kind), list(zip(self.rates, self.signs["gyro"], strict=True))
-        if any(fit is None or sign is None or abs(fit.gain[k]) < 0.1 for fit, sign in pairs):
-            return None
-        values = np.array([fit.gain[k] * sign for fit, sign in pairs if fit is not None and sign is not None])
-        growth = max(fit.growth[k] for fit in self.rates if fit is not None)
-        return RateGain(as_vector(np.sign(values)), as_vector(np.abs(values)), growth)
-
-
-def findings(flight: ProbeFlight, camera: Camera) -> Findings:
-    series = flight.series
-    gyro = [sign if known else None for sign, known in zip(flight.signs.tolist(), flight.known, strict=True)]
-    signs: dict[str, MeasuredSigns] = {"gyro": gyro, "euler": UNDECIDED, "euler_rates": UNDECIDED}
-    begin, end = series.marks.get("flight", (0.0, 0.0))
-    t, accel, rates = series.between(begin, min(end, series.imu[-1][0] if series.imu else 0.0))
-    if len(t) < 100:
-        return Findings(signs)
-    rates = rates - series.rest.gyro
-    repeated = (np.diff(accel, axis=0) == 0).all(axis=1) & (np.diff(rates, axis=0) == 0).all(axis=1)
-    fresh = np.concatenate([[True], ~repeated])
-    shift, slope, tilt = _camera(flight, t[fresh], rates[fresh], camera)
-    true = rates[fresh] * flight.signs
-    signs |= _attitude(series, t[fresh], true, gyro) | _odometry(series, t[fresh], true, gyro)
-    return Findings(
-        signs=signs,
-        rates=_rates(series, t, rates, fresh),
-        thrust=_thrust(series, t, accel, fresh),
-        hover=flight.hover,
-        camera_slope=slope,
-        camera_tilt_deg=tilt,
-        video_shift_s=shift,
-        fresh=float(fresh.mean()),
-    )
-
-
 def _rates(series: Series, t: Array, rates: Array, used: np.ndarray) -> tuple[Fitted | None, ...]:
     """Fit each axis: growth of the gains first, from all axes together; then gains, delay and lag with that growth."""
     commanded = [series.commands(t, axis, KINDS) for axis in range(3)]
@@ -255,19 +200,13 @@ def _camera(flight: ProbeFlight, t: Array, rates: Array, camera: Camera) -> tupl
     if len(turns) < 30 or not flight.known.all():
         return None, None, None
     spans, seen = np.array([row[:2] for row in turns]), np.array([row[2] for row in turns])
-    angle = np.vstack([np.zeros(3), np.cumsum(np.diff(t)[:, None] * 0.5 * (rates[1:] + rates[:-1]), axis=0)])
-    angle = angle * flight.signs
     inside = (spans[:, 0] > t[0] + 0.1) & (spans[:, 1] < t[-1] - 0.1)
     spans, seen = spans[inside], seen[inside]
 
     def felt(shift: float) -> Array:
-        ends = [np.column_stack([np.interp(side + shift, t, a) for a in angle.T]) for side in spans.T]
-        return ends[1] - ends[0]
+        return turned(t, rates * flight.signs, spans + shift)
 
-    def misfit(shift: float) -> float:
-        return float(np.abs(felt(shift) - seen).sum())
-
-    shift = min(SHIFTS_S, key=misfit)
+    shift = min(SHIFTS_S, key=lambda shift: float(np.abs(felt(shift) - seen).sum()))
     x = felt(shift)
     # A tilt beyond the nominal one mixes roll and yaw: seen = x + tilt (e_y cross x).
     lever = np.column_stack([x[:, 2], np.zeros(len(x)), -x[:, 0]])
@@ -335,15 +274,31 @@ HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # tolerances: relative, absolute, relat
 SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008  # tolerances: relative, deg, s
 
 
-def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:
+def flight_checks(
+    flight: ProbeFlight, profile: Profile, vehicle: Vehicle, so_far: Profile
+) -> tuple[list[Check], Profile]:
+    """Return the checks of a flight, none if it hardly left the ground, and the profile `so_far` with what was measured."""
+    series = flight.series
+    begin, end = series.marks.get("flight", (0.0, 0.0))
+    t, accel, rates = series.between(begin, min(end, series.imu[-1][0] if series.imu else 0.0))
+    if len(t) < 100:
+        return [], so_far
+    rates = rates - series.rest.gyro
+    repeated = (np.diff(accel, axis=0) == 0).all(axis=1) & (np.diff(rates, axis=0) == 0).all(axis=1)
+    fresh = np.concatenate([[True], ~repeated])
+    true = rates[fresh] * flight.signs
+    gyro = [sign if known else None for sign, known in zip(flight.signs.tolist(), flight.known, strict=True)]
+    found: dict[str, MeasuredSigns] = {"gyro": gyro, "euler": UNDECIDED, "euler_rates": UNDECIDED}
+    found |= _attitude(series, t[fresh], true, gyro) | _odometry(series, t[fresh], true, gyro)
     result, signs = Comparison(profile, so_far), so_far.signs
-    for field, measured in found.signs.items():
+    for field, measured in found.items():
         result.checks.append(_signs(f"signs of {SIGNS[field]}", getattr(profile.signs, field), measured))
         pairs = zip(measured, getattr(signs, field), strict=True)
         filled: Any = tuple(float(mine if sign is None else sign) for sign, mine in pairs)
         signs = replace(signs, **{field: filled})
     result.found = replace(so_far, signs=signs)
-    legacy, rad_s = (found.gain(mask) for mask in KINDS)
+    fits = _rates(series, t, rates, fresh)
+    legacy, rad_s = (_gain_of(fits, gyro, k) for k in range(len(KINDS)))
     for mask, field, gain in (LEGACY, "rates", legacy), (RAD_S, "rates_rad_s", rad_s):
         expected = getattr(profile, field)
         verdict = CheckVerdict.UNKNOWN if gain is None else judged(_agree(expected, gain))
@@ -352,28 +307,39 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
             result.adopt(field, gain)
     nearer = _oddness(rad_s) + 0.03 < _oddness(legacy) if legacy or rad_s else None
     result.flag(f"rates nearer to rad/s by mask {RAD_S}", "rates_rad_s_bit", nearer)
-    if found.fresh is not None:
-        hz = found.fresh * so_far.imu_hz
-        result.number("IMU samples that differ, Hz", "imu_fresh_hz", hz, 0.1 * profile.imu_fresh_hz)
+    hz = float(fresh.mean()) * so_far.imu_hz
+    result.number("IMU samples that differ, Hz", "imu_fresh_hz", hz, 0.1 * profile.imu_fresh_hz)
+    shift, slope, tilt = _camera(flight, t[fresh], rates[fresh], vehicle.camera)
     result.checks += [
-        number("camera rotation over gyro rotation", 1.0, found.camera_slope, SLOPE),
-        number("camera tilt, deg", vehicle.camera.tilt_deg, found.camera_tilt_deg, TILT_DEG),
+        number("camera rotation over gyro rotation", 1.0, slope, SLOPE),
+        number("camera tilt, deg", vehicle.camera.tilt_deg, tilt, TILT_DEG),
     ]
-    exposed = None if found.video_shift_s is None else max(0.0, profile.video_latency_s - found.video_shift_s)
+    exposed = None if shift is None else max(0.0, profile.video_latency_s - shift)
     result.number("exposure to complete image, s", "video_latency_s", exposed, SHIFT_S)
-    return [*result.checks, *_vehicle(found, vehicle)], result.found
+    return [*result.checks, *_vehicle(flight.hover, fits, _thrust(series, t, accel, fresh), vehicle)], result.found
 
 
-def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
+def _gain_of(fits: Sequence[Fitted | None], gyro: MeasuredSigns, kind: int) -> RateGain | None:
+    """Return the rate gain of one of KINDS, gyro on the wire over command; None where an axis is missing."""
+    known = [fit for fit in fits if fit is not None and abs(fit.gain[kind]) >= 0.1]
+    if len(known) < len(fits) or None in gyro:
+        return None
+    values = np.array([fit.gain[kind] for fit in known]) * np.array(gyro, float)
+    return RateGain(as_vector(np.sign(values)), as_vector(np.abs(values)), max(fit.growth[kind] for fit in known))
+
+
+def _vehicle(
+    flown: float | None, rates: Sequence[Fitted | None], thrust: Fitted | None, vehicle: Vehicle
+) -> list[Check]:
     """Compare parameters of the vehicle's file; `identify-vehicle` measures them more accurately."""
-    hover, thrust = vehicle.throttle.throttle(GRAVITY), found.thrust
-    delays = [fit.delay_s for fit in found.rates if fit is not None]
+    hover = vehicle.throttle.throttle(GRAVITY)
+    delays = [fit.delay_s for fit in rates if fit is not None]
     delay = sum(delays) / len(delays) if delays else None
     checks = [
-        number("hover throttle", hover, found.hover, HOVER * hover),
+        number("hover throttle", hover, flown, HOVER * hover),
         number("command delay, s", vehicle.command_delay_s, delay, DELAY_S),
     ]
-    for name, lag, fit in zip(("roll", "pitch", "yaw"), vehicle.rate_lag_s, found.rates, strict=True):
+    for name, lag, fit in zip(("roll", "pitch", "yaw"), vehicle.rate_lag_s, rates, strict=True):
         checks.append(number(f"{name} lag, s", lag, fit.lag_s if fit else None, LAG * lag))
     return [*checks, number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01)]
 

@@ -3,7 +3,7 @@
 import math
 import select
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,8 +52,6 @@ class ReceivedMessages:
 
 class RawLink(Closing):
     """One end of a raw link in real time, to the sender of the first HEARTBEAT; before it only to a peer whose port is named."""
-
-    times_images = True  # arrivals show the latency of images
 
     def __init__(self, link: Link):
         self.framing = Framing(*CLIENT, Counters(), link.key)
@@ -121,15 +119,12 @@ class RawLink(Closing):
             parameters = (float(arm), *[0.0] * 6)
             self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
 
-    def _arrival(self, messages: list[Any]) -> float:
-        return self.now()
-
     def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[Arrival]:
         if not self._peer.may_speak(sender):
             return []
         unpacked = [packet for packet in self.framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
         self._video.only_host = self.peer[0] if self.peer is not None else ""
-        now = self._arrival(unpacked)
+        now = self.now()
         messages = [(now, message) for message in unpacked]
         for _, message in messages:
             self.target = message.get_srcSystem(), message.get_srcComponent()
@@ -184,48 +179,3 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
 
 def is_armed(heartbeat: Any) -> bool:
     return bool(heartbeat.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED)
-
-
-SILENT_S = 10.0  # s of silence, after which a simulator in lock-step counts as lost
-
-
-class LockstepRawLink(RawLink):
-    """Raw link to a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`), on its clock.
-
-    Images arrive with the tick of their exposure, and are delivered after their nominal latency.
-    """
-
-    times_images = False
-
-    def __init__(self, link: Link, profile: Profile):
-        super().__init__(link)
-        self._physics_hz, self._latency_s = profile.physics_hz, profile.video_latency_s
-        self._t, self._stamp_ms = 0.0, -1  # newest sample: its tick, and its stamp
-        self._coming: deque[tuple[float, bytes]] = deque()  # image datagrams and their times of delivery
-
-    def now(self) -> float:
-        return self._t
-
-    def poll(self, received: ReceivedMessages, timeout_s: float = POLL_S) -> tuple[list[Arrival], list[ArrivedFrame]]:
-        """Return all messages up to the next IMU sample. Raises LinkError when none arrives."""
-        if self._stamp_ms >= 0:  # answers the last sample, after all commands were sent
-            self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
-        begin = time.monotonic()
-        messages: list[Arrival] = []
-        while not any(message.get_type() == "HIGHRES_IMU" for _, message in messages):
-            if time.monotonic() - begin > SILENT_S:
-                raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
-            for data, sender, _ in self._link.drain(timeout_s):
-                messages += self._messages(received, data, sender)
-        self._coming += [(self._t + self._latency_s, data) for data, _, _ in self._video.drain()]
-        frames: list[ArrivedFrame] = []
-        while self._coming and self._coming[0][0] <= self._t:
-            frames += self._image(received, *self._coming.popleft())
-        return messages, frames
-
-    def _arrival(self, messages: list[Any]) -> float:
-        for message in messages:
-            if message.get_type() == "HIGHRES_IMU":
-                self._stamp_ms = round(message.time_usec * 1e-3)
-                self._t = math.ceil(message.time_usec * 1e-6 * self._physics_hz - 1e-3) / self._physics_hz
-        return self._t

@@ -168,17 +168,19 @@ class Series:
         if len(turns) < FEWEST_TURNS:
             return 0.0
         camera_angles = np.array([turn[axis] for _, _, turn in turns])
-        gyro_angles = self._turned(np.array([row[:2] for row in turns]), axis, end)
+        spans = np.array([row[:2] for row in turns])
+        t, _, gyro = self.between(float(spans.min()) - 0.1, end)
+        gyro_angles = turned(t, gyro - self.rest.gyro, spans)[:, axis]
         norm = float(np.linalg.norm(camera_angles) * np.linalg.norm(gyro_angles))
         agreement = float(camera_angles @ gyro_angles) / norm if norm > 1e-9 else 0.0
         return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
 
-    def _turned(self, spans: Array, axis: int, end: float) -> Array:
-        """Return the integral of the gyro over each span (N, 2), rad on the wire."""
-        t, _, gyro = self.between(float(spans.min()) - 0.1, end)
-        rate = gyro[:, axis] - self.rest.gyro[axis]
-        angle = np.concatenate([[0.0], np.cumsum(np.diff(t) * 0.5 * (rate[1:] + rate[:-1]))])
-        return np.interp(spans[:, 1], t, angle) - np.interp(spans[:, 0], t, angle)
+
+def turned(t: Array, rates: Array, spans: Array) -> Array:
+    """Return the integrals (M, 3), rad, of rates (N, 3) at times t (N,) over spans (M, 2)."""
+    angle = np.vstack([np.zeros(3), np.cumsum(np.diff(t)[:, None] * 0.5 * (rates[1:] + rates[:-1]), axis=0)])
+    begins, ends = (np.column_stack([np.interp(side, t, axis) for axis in angle.T]) for side in spans.T)
+    return ends - begins
 
 
 Row = tuple[float, Array, Array]  # s; accelerometer (3,) and gyro (3,), as on the wire

@@ -15,9 +15,9 @@ from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.cli import AUTO, ProbeSettings
-from gate_racer.field.probe.findings import best, findings, flight_checks, probe, unflown
+from gate_racer.field.probe.findings import best, flight_checks, probe
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
-from gate_racer.field.probe.links import LockstepRawLink, RawLink, ReceivedMessages, is_armed, listen
+from gate_racer.field.probe.links import RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
 from gate_racer.link.mavlink import milliseconds
 from gate_racer.link.profile import FOLDER, Profile, load_profile
@@ -52,10 +52,7 @@ def fly_probe(
             _fly(link, flown, flight)
     finally:
         _stop(link, flown, mask)
-    measured = findings(flight, vehicle.camera)
-    if not link.times_images:
-        measured = replace(measured, video_shift_s=None)
-    checks, found = flight_checks(measured, profile, vehicle, so_far)
+    checks, found = flight_checks(flight, profile, vehicle, so_far)
     return checks, found, flight.end
 
 
@@ -107,8 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_outputs((settings.out, arguments.json), asked.profile, FOLDER / f"{asked.profile}.yaml", settings.vehicle)
     known = [load_profile(name) for name in (names(FOLDER) if asked.profile == AUTO else [asked.profile])]
     vehicle = load_vehicle(settings.vehicle)
-    opened = asked.opened(MAVLINK_PORT, VIDEO_PORT)
-    with LockstepRawLink(opened, known[0]) if asked.lockstep else RawLink(opened) as link:
+    with RawLink(asked.opened(MAVLINK_PORT, VIDEO_PORT)) as link:
         received = listen(link, settings.seconds, WAIT_S, settings.fly)
         profile = best(received, known)
         checks, found = probe(received, profile)
@@ -117,9 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.fly:
             flown, found, why = fly_probe(link, received, profile, vehicle, found)
         found = link.on_its_ports(found)
-    flown_or_not = flown or unflown()
-    repeated = {check.name for check in flown_or_not}
-    checks = [*(check for check in checks if check.name not in repeated), *flown_or_not]
+    repeated = {check.name for check in flown}
+    checks = [*(check for check in checks if check.name not in repeated), *flown]
     print(f"compared with profile {profile.name}:")
     print(table(checks))
     others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})

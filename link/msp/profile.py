@@ -20,7 +20,7 @@ mode sticks command body rates, in angle mode roll and pitch angles and a yaw ra
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -29,11 +29,12 @@ import numpy as np
 
 from gate_racer.common.config import load_named, named_path, names
 from gate_racer.common.files import FileError, read_text
+from gate_racer.common.settings import Limited, limited
 from gate_racer.link.mavlink import scaled
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.link.msp.messages import Code, RawAttitude, RawImu
 from gate_racer.link.profile import FOLDER as WIRE_FOLDER
-from gate_racer.link.profile import Profile, load_profile
+from gate_racer.link.profile import SIGNS, Profile, load_profile
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, to_euler
 
@@ -46,19 +47,13 @@ RATES_TYPE: dict[RatesKind, int] = {"betaflight": 0, "actual": 3, "quick": 4}  #
 
 
 @dataclass(frozen=True)
-class AxisRates:
-    """Parameters of one axis as configured in Betaflight: integers of 0 to 255, expo of 0 to 100."""
+class AxisRates(Limited):
+    """Parameters of one axis as configured in Betaflight."""
 
-    rc_rate: int
-    rate: int
-    expo: int
-    limit_deg_s: int = int(LARGEST_DEG_S)
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.rc_rate <= 255 and 0 <= self.rate <= 255 and 0 <= self.expo <= 100):
-            raise ValueError("rc_rate must lie in 1..255, rate in 0..255, expo in 0..100")
-        if not 200 <= self.limit_deg_s <= LARGEST_DEG_S:
-            raise ValueError(f"limit_deg_s must lie in 200..{LARGEST_DEG_S:g}")
+    rc_rate: int = limited(least=1, most=255)
+    rate: int = limited(least=0, most=255)
+    expo: int = limited(least=0, most=100)
+    limit_deg_s: int = limited(int(LARGEST_DEG_S), least=200, most=LARGEST_DEG_S)
 
 
 @dataclass(frozen=True)
@@ -122,30 +117,22 @@ LEAST_PHYSICS_HZ = 240.0  # least rate for the set-point filter and the plant
 
 
 @dataclass(frozen=True)
-class MspSigns:
+class MspSigns(Limited):
     """Signs of the wire relative to the project's axes (world NED, body FRD), by component."""
 
-    accel: Vector
-    gyro: Vector
-    euler: Vector
-    sticks: Vector  # roll, pitch, yaw: deflection over body rate
-
-    def __post_init__(self) -> None:
-        if any(abs(sign) != 1 for signs in astuple(self) for sign in signs):
-            raise ValueError("every sign must be 1 or -1")
+    accel: Vector = limited(choices=SIGNS)
+    gyro: Vector = limited(choices=SIGNS)
+    euler: Vector = limited(choices=SIGNS)
+    sticks: Vector = limited(choices=SIGNS)  # roll, pitch, yaw: deflection over body rate
 
 
 @dataclass(frozen=True)
-class ThrottleStick:
+class ThrottleStick(Limited):
     """Map from the throttle channel to 0..1: Betaflight's `thr_mid` and `thr_expo` in per cent, linear between eleven points."""
 
-    min_check_us: int
-    mid: int
-    expo: int
-
-    def __post_init__(self) -> None:
-        if not (LOW_US <= self.min_check_us < MID_US and 1 <= self.mid <= 99 and 0 <= self.expo <= 99):
-            raise ValueError("min_check_us must lie in 1000..1499, mid in 1..99, expo in 0..99")
+    min_check_us: int = limited(least=LOW_US, most=MID_US - 1)
+    mid: int = limited(least=1, most=99)
+    expo: int = limited(least=0, most=99)
 
     def throttle(self, us: float) -> float:
         """Return the throttle, 0..1, of a channel in us, clipped."""

@@ -1,4 +1,6 @@
-"""Samples as dictionaries with the field names of ROS 2 messages, without ROS installed; `fill` converts them to messages.
+"""Samples as dictionaries with the field names of ROS 2 messages, without ROS installed.
+
+`fill` converts them to messages, and `Encoder`, for bags and viewers, to the encoding of ROS 2 (CDR), by `rosbags`.
 
 World axes are ROS's east-north-up unless NED is requested, body axes front-left-up (REP 103); every header names its frame. The
 tree of frames: world_enu, uavN_local_enu, uavN_flu, sensorM_flu, sensorM_optical.
@@ -9,9 +11,12 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rosbags.interfaces import Nodetype
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from gate_racer.link.rflysim import request
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState, ImuSample, flu
@@ -20,6 +25,8 @@ from gate_racer.link.rflysim.stream import WORLD, Cloud, Range, Sample, StreamHe
 from gate_racer.vehicle.rotation import Array, Vector, from_euler, from_matrix, matrix
 
 RosMessage = dict[str, Any]
+
+PACKAGE = "rflysim_ros_pkg"  # of the messages of gimbals
 
 FLOAT32 = 7  # PointField.datatype
 INT32_MAX = 2**31 - 1  # largest value of a message's field, such as the seconds of a stamp
@@ -201,14 +208,12 @@ class RosMessages:
         }
         return Message(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
-    def gimbal(
-        self, state: GimbalState, t_ns: int, gimbal: SensorRequest, health: StreamHealth, package: str
-    ) -> Iterator[Message]:
-        """Yield CameraStatus of `package`, from the state, the gimbal's request and its frames, and the gimbal's transform."""
+    def gimbal(self, state: GimbalState, t_ns: int, gimbal: SensorRequest, health: StreamHealth) -> Iterator[Message]:
+        """Yield CameraStatus, from the state, the gimbal's request and its frames, and the gimbal's transform."""
         if 0.0 < state.fov_deg < 180.0:
             self._fov_deg[state.seq_id] = state.fov_deg
         status = {"header": self._optical(gimbal, t_ns)} | _camera_status(state, gimbal, health)
-        yield Message(self.gimbal_topic(gimbal, "status"), f"{package}/CameraStatus", status)
+        yield Message(self.gimbal_topic(gimbal, "status"), f"{PACKAGE}/CameraStatus", status)
         if (turned := self.mount_transform(replace(gimbal, euler=state.euler, by_quat=0.0), t_ns)) is not None:
             yield transforms("/tf", turned)
 
@@ -347,3 +352,47 @@ def _quaternion(q: Array) -> RosMessage:
 
 def _unknown(n: int) -> list[float]:
     return [-1.0, *[0.0] * (n - 1)]
+
+
+DEFINITIONS = Path(__file__).parents[2] / "examples/ros" / PACKAGE / "msg"
+
+
+def full_name(kind: str) -> str:
+    """Return `package/msg/Name` for `package/Name`."""
+    return kind.replace("/", "/msg/")
+
+
+class Encoder:
+    """Encoder of messages by the types of a ROS distribution and of `PACKAGE`."""
+
+    def __init__(self, distribution: Stores = Stores.ROS2_HUMBLE) -> None:
+        self.store = get_typestore(distribution)
+        for path in sorted(DEFINITIONS.glob("*.msg")):
+            self.store.register(get_types_from_msg(path.read_text(encoding="utf-8"), f"{PACKAGE}/msg/{path.stem}"))
+
+    def definition(self, kind: str) -> str:
+        """Return the text that defines the type called `package/msg/Name`."""
+        return self.store.generate_msgdef(kind, ros_version=2)[0]
+
+    def encode(self, message: Message) -> bytes:
+        """Return the CDR of a message. Raises KeyError for a field that its type has not."""
+        kind = full_name(message.kind)
+        return bytes(self.store.serialize_cdr(self._typed(kind, message.values), kind))
+
+    def _typed(self, name: str, values: RosMessage) -> Any:
+        """Return the message of a type with the fields of a dictionary; all others are empty."""
+        kinds: Any = dict(self.store.fielddefs[name][1])
+        if unknown := values.keys() - kinds.keys():
+            raise KeyError(f"{name} has no {unknown}")
+        return self.store.types[name](**{field: self._valued(of, values.get(field)) for field, of in kinds.items()})
+
+    def _valued(self, of: Any, value: Any) -> Any:
+        kind, what = of
+        if kind == Nodetype.NAME:
+            return self._typed(what, value or {})
+        if kind == Nodetype.BASE:
+            return value if value is not None else "" if what[0] == "string" else 0
+        item, count = what
+        if item[0] == Nodetype.BASE and item[1][0] != "string":
+            return np.asarray(value if value is not None else [0] * count, item[1][0])
+        return [self._valued(item, one) for one in value or ()]

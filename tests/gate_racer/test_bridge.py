@@ -18,9 +18,9 @@ from rosbags.highlevel import AnyReader
 from gate_racer import about, answers
 from gate_racer.common.command import perform
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim.cdr import Encoder
 from gate_racer.link.rflysim.desk import DOCUMENT, GimbalOrder, GimbalState, gimbal_request
 from gate_racer.link.rflysim.request import decode_request
+from gate_racer.link.rflysim.ros import Encoder
 from gate_racer.link.rflysim.stream import LOCAL, Cloud, Payload, encode_cloud, fragments
 from gate_racer.link.sockets import UdpEndpoint
 from tests.conftest import ROOT, refused

@@ -165,7 +165,7 @@ def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
     assert codec.counters == Counters(malformed=1, unsupported=1)
     assert codec.refused() == {"MAVLink 1": OLD} and codec.refused() == {}
     pilot = client()
-    assert pilot.decode(old) == [] and pilot.framing.why_refused == OLD
+    assert pilot.decode(old) == [] and pilot.framing.refused == OLD
 
 
 def track_of(gates):

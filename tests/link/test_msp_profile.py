@@ -151,14 +151,14 @@ def test_an_attitude_survives_the_wire_to_its_resolution(roll, pitch, yaw):
 
 
 WRONG = [
-    ("rc_rate: 55", "rc_rate: 0", "rc_rate must lie in 1..255"),
+    ("rc_rate: 55", "rc_rate: 0", "rc_rate: 0 must lie between 1 and 255"),
     ("kind: betaflight", "kind: raceflight", "rates.kind"),
     ("protocol: msp", "protocol: msp2", "protocol"),
     ("channel_map: AETR", "channel_map: AETT", "channel_map"),
     ("stick_hz: 40.0", "stick_hz: 100.0", "must be below"),
     ("raw_imu, ", "raw_imo, ", "poll must be a list of"),
     ("expo: 0, limit", "expoo: 0, limit", "unknown field 'expoo'"),
-    ("gyro: [1, -1, -1]", "gyro: [1, -1, 0.5]", "every sign"),
+    ("gyro: [1, -1, -1]", "gyro: [1, -1, 0.5]", "gyro: 0.5 must be one of 1, -1"),
 ]
 
 

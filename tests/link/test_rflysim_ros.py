@@ -11,7 +11,7 @@ from rosbags.typesys import Stores
 
 from gate_racer.link.profile import load_profile
 from gate_racer.link.reassembly import MalformedError
-from gate_racer.link.rflysim import cdr, desk, ros
+from gate_racer.link.rflysim import desk, ros
 from gate_racer.link.rflysim.desk import DOCUMENT, SDK306, GimbalOrder, gimbal_request
 from gate_racer.link.rflysim.request import decode_request, pinhole
 from gate_racer.link.rflysim.ros import RosMessages
@@ -25,7 +25,7 @@ from tests.sim.rflysim_requests import at
 
 
 def status_of(state, t, gimbal, health, prefix=""):
-    return next(iter(RosMessages(prefix).gimbal(state, ros.nanoseconds(t), gimbal, health, "rflysim_ros_pkg"))).values
+    return next(iter(RosMessages(prefix).gimbal(state, ros.nanoseconds(t), gimbal, health))).values
 
 
 def said_of(value, sensor, start=0.0, prefix=""):
@@ -279,7 +279,7 @@ MESSAGES = [
 @pytest.mark.parametrize("distribution", [Stores.ROS2_HUMBLE, Stores.ROS2_JAZZY])
 @pytest.mark.parametrize("message", MESSAGES, ids=[message.kind for message in MESSAGES])
 def test_messages_have_the_fields_and_types_of_ros_2(distribution, message):
-    encoder, name = cdr.Encoder(distribution), cdr.full_name(message.kind)
+    encoder, name = ros.Encoder(distribution), ros.full_name(message.kind)
     data, store = encoder.encode(message), encoder.store
     assert bytes(store.serialize_cdr(store.deserialize_cdr(data, name), name)) == data
     with pytest.raises(KeyError, match="has no"):
@@ -300,7 +300,7 @@ def test_a_camera_is_told_as_it_is():
     assert topics == ["/camera/image_raw", "/camera/camera_info"]
     state = desk.GimbalState(2, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 45.0, 0.0, (0.0, 0.0), 0.0, 0.0, 64, 48, 0.0)
     for fov_deg, seen_deg in ((45.0, 45.0), (3e38, 45.0), (0.0, 45.0), (60.0, 60.0)):
-        list(named.gimbal(replace(state, fov_deg=fov_deg), 0.0, sensor(9), StreamHealth(), "p"))
+        list(named.gimbal(replace(state, fov_deg=fov_deg), 0.0, sensor(9), StreamHealth()))
         seen = named.camera_info(sensor(1, seq_id=3, fov_deg=seen_deg), 0)
         assert named.camera_info(sensor(9), 0)["k"] == seen["k"]
 
