@@ -20,10 +20,9 @@ from gate_racer.sim.physics.contact import ColliderKind, Colliders, Contact
 from gate_racer.sim.physics.plant import P, Q, Truth, UnmodelledAcceleration, V, W
 from gate_racer.sim.physics.plants import MotorSource, Setting, make_plant, natural
 from gate_racer.sim.physics.residual import together
-from gate_racer.sim.referee import Referee, RunStatus
+from gate_racer.sim.referee import RaceClock, Referee, RunStatus, track_map
 from gate_racer.sim.traffic import Rival, StateChange, TrafficView
 from gate_racer.sim.wire.position import PositionControl
-from gate_racer.sim.wire.race import RaceClock, track_map
 from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import AS_BELIEVED, ImuDeviation, VideoTransport, World
 from gate_racer.tracks.track import Start
