@@ -25,6 +25,7 @@ CORES = 2  # pilot and perception; a simulator on the same machine needs one mor
 EXTRAS = {  # use by distribution
     "foxglove-sdk": "--view",
     "shtab": "gate-racer completion",
+    "cma": "tools/tune_mpc.py of a checkout",
     "torch": "train-detector and train-policy",
 }
 
