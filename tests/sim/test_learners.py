@@ -113,10 +113,27 @@ for action in actions:
     ended += int(truncated.sum())
 assert ended
 """
+SB3 = """
+import numpy as np
+from stable_baselines3 import PPO
+from gate_racer.sim.environment.racing import Options, RacingEnvironment
+from gate_racer.sim.environment.sb3 import Sb3Races
+from gate_racer.tracks.track import load_track
+from gate_racer.vehicle.vehicle import load_vehicle
+races = Sb3Races(RacingEnvironment(load_vehicle("dcl"), load_track("vq1"), 4, np.random.default_rng(0), Options(episode_steps=3)))
+races.reset()
+for k in range(1, 4):
+    seen, reward, done, infos = races.step(np.tile([-0.5, 0, 0, 0], (4, 1)))
+assert done.all() and all(info["TimeLimit.truncated"] for info in infos), "longer than an episode is not flown"
+assert not np.array_equal(infos[0]["terminal_observation"], seen[0]) and infos[0]["truth"].shape == (15,)
+learner = PPO("MlpPolicy", races, n_steps=8, batch_size=16, n_epochs=1, device="cpu").learn(64)
+assert learner.num_timesteps == 64
+"""
 
 
-def test_rsl_rl_takes_the_races():
-    if find_spec("rsl_rl") is None:
-        pytest.skip("rsl_rl is not installed")
-    done = subprocess.run([sys.executable, "-c", RSL_RL], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("library", "law"), [("rsl_rl", RSL_RL), ("stable_baselines3", SB3)])
+def test_a_learner_of_other_people_s_takes_the_races(library, law):
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    done = subprocess.run([sys.executable, "-c", law], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
