@@ -53,6 +53,9 @@ class MultiVehicleSettings:
         most=MOST,
     )
     spacing_m: float = key(SPACING_M, "distance between neighbours at the start, m")
+    rotor_radius_m: float = key(
+        0.0, "radius of each rotor, m, for its downwash on the others; 0 for none", least=0, most=1
+    )
     publish_states: bool = key(False, "send each pilot the states of the others, see docs/racing.md")
 
 

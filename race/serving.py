@@ -110,6 +110,7 @@ def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None)
     return MultiVehicleSetup(
         pilots=rivals.pilots,
         spacing_m=rivals.spacing_m,
+        rotor_radius_m=rivals.rotor_radius_m,
         laps=settings.laps,
         pose=settings.link.pose,
         setting=plant_setting(settings.plant),

@@ -1,4 +1,4 @@
-"""Several simulators on one clock in one world, coupled by contacts and sight, and their ranking: by gates passed, then
+"""Several simulators on one clock in one world, coupled by contacts, sight and wakes, and their ranking: by gates passed, then
 by the time of the last passage on the common clock.
 
 Each vehicle has its own plant, sensors, referee and link. After every tick of all vehicles `settle` resolves the contacts
@@ -15,7 +15,7 @@ from gate_racer.link.profile import Profile
 from gate_racer.sim.physics.contact import ColliderKind, Contact
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import RunSetup, Simulator
-from gate_racer.sim.traffic import CollidingBody, Traffic, TrafficView, impact
+from gate_racer.sim.traffic import CollidingBody, Traffic, TrafficView, impact, rotors_of
 from gate_racer.sim.worlds.world import World
 from gate_racer.tracks.track import SPACING_M, place
 
@@ -37,6 +37,7 @@ class Encounter:
 class MultiVehicleSetup(RunSetup):
     pilots: int = 1
     spacing_m: float = SPACING_M
+    rotor_radius_m: float = 0.0  # radius of the rotors whose wake is simulated; 0: none
     publish_states: bool = False  # whether each pilot receives the states of the others
     ahead_m: float = 0.0  # head start of the first vehicle over the others
 
@@ -48,7 +49,7 @@ class MultiVehicleRace:
         """Place copies of the world's vehicle side by side at its start. Raises UserError for a place outside the bounds, and as
         `Simulator`."""
         n = setup.pilots
-        self.traffic = Traffic(world.vehicle, setup.publish_states)
+        self.traffic = Traffic(world.vehicle, rotors_of(world.vehicle, setup.rotor_radius_m), setup.publish_states)
         self.worlds = []
         for k in range(n):
             grid = k + 1, n, setup.spacing_m, 0.0 if k else setup.ahead_m

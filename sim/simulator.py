@@ -269,7 +269,8 @@ class Simulator:
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
         self._traffic, self._struck = around, list[Contact]()
-        unknown = together(setup.residual, forces_of(world, seed))
+        stirred = around.air_w if around is not None and around.traffic.rotors is not None else None
+        unknown = together(setup.residual, forces_of(world, seed, stirred))
         setting = setup.setting or natural(vehicle)
         self.plant = make_plant(vehicle, track.start, setting, Colliders(track), unknown, motors)
         self._position = PositionControl(vehicle, profile.position_yaw)

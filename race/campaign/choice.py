@@ -145,6 +145,7 @@ class RivalsSettings:
     grid: str = key("", "pairings: name in race/campaign/grids, or a YAML file")
     ahead_m: float = key(0.0, "distance by which the first place lies in front, m")
     spacing_m: float = key(SPACING_M, "distance between two places, m")
+    rotor_radius_m: float = key(0.0, "radius of rotors whose downwash is felt, m; 0 for none", least=0, most=1)
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ def run(a: BenchSettings, folder: Path, json: Path | None) -> int:
         laps=a.laps,
         pilots=grid.at_once,
         spacing_m=a.rivals.spacing_m,
+        rotor_radius_m=a.rivals.rotor_radius_m,
         publish_states=True,
         ahead_m=a.rivals.ahead_m,
     )

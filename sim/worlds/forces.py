@@ -15,11 +15,12 @@ ground        T / T_free = 1 / (1 - (R / 4 z)^2)   (Cheeseman and Bennett 1955),
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from gate_racer.sim.physics import swift
-from gate_racer.sim.physics.plant import Q, V
+from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.worlds.world import World
 from gate_racer.vehicle.dynamics import GRAVITY, drag
 from gate_racer.vehicle.rotation import Array, matrix
@@ -61,6 +62,7 @@ class Dryden:
             self._across[:, k - 1] = A @ self._across[:, k - 1] + spread @ noise[:, k - 1]
 
 
+Stirred = Callable[[Array], Array]  # position (3,) m -> air velocity (3,) m/s induced by other vehicles' wakes; world
 STEP_S = 1 / 120  # s, step of the gusts, independent of the caller's, so that a seed gives the same gusts
 NEAREST = 0.5  # lower limit of height over rotor radius, as of a vehicle on its legs
 
@@ -68,10 +70,10 @@ NEAREST = 0.5  # lower limit of height over rotor radius, as of a vehicle on its
 class Forces:
     """`UnmodelledAcceleration` of the plant: wind, gusts, battery sag and ground effect. Call with non-decreasing times."""
 
-    def __init__(self, world: World, seed: int):
+    def __init__(self, world: World, seed: int, stirred: Stirred | None = None):
         self._plant, self._vehicle = world.deviations.plant, world.vehicle
         self._floor_m = world.track.bounds.high_m[2]
-        air = world.deviations.air
+        air, self._stirred = world.deviations.air, stirred
         self._wind_w = np.array([air.wind_north_m_s, air.wind_east_m_s, 0.0])
         rng = np.random.default_rng([seed, 5])
         self._gusts = Dryden(air.gust_m_s, air.gust_height_m, rng) if air.gust_m_s else None
@@ -89,6 +91,8 @@ class Forces:
         more = (1 - self._plant.battery_sag_1_s * self._drawn) * self._ground(x) - 1
         lift = -max(more, -1.0) * thrust * matrix(x[Q])[:, 2]
         air_w = self._air(t, x)
+        if self._stirred is not None:
+            air_w = air_w + self._stirred(x[P])
         return lift + self._aero(x, x[V] - air_w) - self._aero(x, x[V]) if air_w.any() else lift
 
     def _ground(self, x: Array) -> float:
@@ -120,9 +124,9 @@ class Forces:
         return np.asarray(R_wb @ np.array(force))
 
 
-def forces_of(world: World, seed: int) -> Forces | None:
+def forces_of(world: World, seed: int, stirred: Stirred | None = None) -> Forces | None:
     """Return the residual accelerations of a world; None where it has none."""
     plant, air = world.deviations.plant, world.deviations.air
     some = plant.battery_sag_1_s or plant.ground_effect_radius_m
     windy = air.gust_m_s or air.wind_north_m_s or air.wind_east_m_s
-    return Forces(world, seed) if some or windy else None
+    return Forces(world, seed, stirred) if some or windy or stirred is not None else None

@@ -236,7 +236,7 @@ WRONG = [
     (["--set", "first_seed=-1"], "first_seed=-1: must be at least 0"),
     (["--settings", "4-1"], "no flights were asked for: one of the axes"),
     (["--set", "worst=-1"], "worst=-1: must be at least 0"),
-    (["--set", "rivals.ahead_m=x"], "rivals.ahead_m"),
+    (["--set", "rivals.rotor_radius_m=-1"], "rivals.rotor_radius_m=-1: must lie between 0 and 1"),
     (["--set", "workers=0"], "workers=0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),

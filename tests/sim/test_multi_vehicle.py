@@ -1,7 +1,8 @@
-"""Several vehicles in one race: contacts, what is seen of rivals, one GO, the order at the end, and UDP."""
+"""Several vehicles in one race: contacts, wake, what is seen of rivals, one GO, the order at the end, and UDP."""
 
 import contextlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -16,7 +17,17 @@ from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, st
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.traffic import CollidingBody, Rival, first_touch, impact
+from gate_racer.sim.traffic import (
+    AIR_KG_M3,
+    CollidingBody,
+    Rival,
+    Rotors,
+    downwash,
+    first_touch,
+    impact,
+    induced,
+    rotors_of,
+)
 from gate_racer.sim.view.projected import ProjectedCamera
 from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import Station
@@ -28,6 +39,7 @@ from tests.sim.peer import DCL, SPEC
 
 DT = 1 / 120
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
+ROTORS = Rotors(mass_kg=0.87, area_m2=4 * math.pi * 0.065**2)
 
 
 @pytest.fixture
@@ -85,6 +97,52 @@ def test_who_stands_on_a_pad_is_not_moved(dcl):
     hit = impact(mover(dcl, (0, 0, 0), (0, 0, 0), fixed=True), mover(dcl, (0.41, 0, 0), (-5.0, 0, 0)), DT)
     assert hit is not None and not hit.a.dv_w.any() and not hit.a.shift_w.any() and not hit.a.domega_b.any()
     assert hit.b.dv_w[0] == pytest.approx((1 + body_of(load_vehicle("dcl")).restitution) * 5.0)
+
+
+# Wake.
+
+
+def test_a_hovering_disc_moves_air_by_momentum_theory():
+    thrust = 0.87 * 9.81
+    still = math.sqrt(thrust / (2 * AIR_KG_M3 * ROTORS.area_m2))
+    assert induced(thrust, ROTORS.area_m2, np.zeros(3)) == pytest.approx(still)
+    fast = induced(thrust, ROTORS.area_m2, np.array([20.0, 0.0, 0.0]))
+    assert thrust == pytest.approx(2 * AIR_KG_M3 * ROTORS.area_m2 * fast * math.hypot(20.0, fast), rel=1e-3)
+    assert induced(0.0, ROTORS.area_m2, np.zeros(3)) == 0
+
+
+@pytest.mark.parametrize("z", [0.01, 1.0, 4.0])
+def test_the_momentum_of_a_wake_is_the_thrust_at_every_depth(z):
+    thrust_m_s2, r = 9.81, np.linspace(0.0, 3.0, 3000)
+    w = np.array([downwash(state(thrust=thrust_m_s2), ROTORS, np.array([radius, 0.0, z]))[2] for radius in r])
+    flow = AIR_KG_M3 * np.trapezoid(w**2 * 2 * math.pi * r, r)
+    assert flow == pytest.approx(ROTORS.mass_kg * thrust_m_s2, rel=0.01)
+
+
+def test_a_wake_lies_below_a_hoverer_and_behind_a_racer():
+    hover, race = state(thrust=9.81), state(v=(25.0, 0, 0), thrust=9.81)
+    below, above, behind, ahead = (np.array(p) for p in ((0, 0, 1.0), (0, 0, -1.0), (-2.0, 0, 0.3), (2.0, 0, 0)))
+    assert downwash(hover, ROTORS, below)[2] > 5 and not downwash(hover, ROTORS, above).any()
+    assert downwash(race, ROTORS, behind)[2] > 0.5 > downwash(race, ROTORS, below)[2]
+    assert not downwash(race, ROTORS, ahead).any()
+
+
+def test_a_wake_presses_down_the_vehicle_below_if_asked_for(vq1, dcl):
+    swift = load_vehicle("swift")
+    assert rotors_of(swift, 0.0) is None
+    with pytest.raises(UserError, match="has no `rotors` section"):
+        rotors_of(dcl, 0.065)
+    falls = {}
+    for radius in (0.0, 0.065):
+        race = MultiVehicleRace(as_believed(vq1, swift), SPEC, 0, MultiVehicleSetup(pilots=2, rotor_radius_m=radius))
+        for simulator, height in zip(race.simulators, (-5.0, -3.5), strict=True):
+            simulator.plant.place(np.array([-5.0, 0.0, height]), LEVEL, np.zeros(3))
+        hold = swift.throttle.throttle(9.81)
+        for simulator in race.simulators:
+            simulator.plant.command(0.0, AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), hold))
+        fly(race, 0.6)
+        falls[radius] = race.simulators[1].truth.x[9]
+    assert falls[0.065] > falls[0.0] + 0.3, "it sinks in the downwash"
 
 
 # Eyes.
@@ -274,6 +332,8 @@ def test_time_waits_for_every_client(race):
         (["--pilots", "2", "--set", "rivals.spacing_m=-1"], "-1 m apart, 0 m ahead: must be"),
         (["--pilots", "2", "--set", "record=x.mcap"], "record: cannot be used with --pilots 2"),
         (["--pilots", "2", "--set", "link.vision_protocol=rflysim"], "link.vision_protocol: cannot be used"),
+        (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m=2: must lie between"),
+        (["--pilots", "2", "--set", "rivals.rotor_radius_m=0.06"], "has no `rotors` section"),
         (["--pilots", "2", "--profile", "betaflight"], "MSP profile"),
         (["--pilots", "2", "--set", "link.client=127.0.0.1:65535"], "127.0.0.1:65535: no port is left above it"),
         (["--set", "shot.pose=0,0,0,0,0,0"], "shot.pose: needs shot.file"),
