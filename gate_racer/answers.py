@@ -1,7 +1,6 @@
 """`gate-racer`: lists of what can be flown, checks of this machine, example programs, and completion scripts."""
 
 import argparse
-import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +26,6 @@ from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 EXAMPLES = TRACKS.parent / "examples"
 PAGES = TRACKS.parent / "docs"
 EXAMPLE_BYTES = 1 << 20  # largest example
-BLANK = re.compile(rb"^( *(?:.* = |return |if .* is not )?).*?(:?  )#: ", re.M)  # a value with a hint, in a solution
 
 FOLDERS = {  # folder of the named files, by kind and option
     "tracks": TRACKS,
@@ -99,24 +97,17 @@ def completion(shell: str, commands: Mapping[str, str]) -> str:
 
 
 def _copy_examples(json: Path | None) -> int:
-    """Copy the examples, the lessons with blanks, the bootcamp's pages and those that `--help` names; existing files are kept."""
+    """Copy the examples, the bootcamp's pages and those that `--help` names to the working directory; existing files are kept."""
     lessons = PAGES / "bootcamp"
     kinds = [(EXAMPLES, "*.py"), (EXAMPLES, "*.json"), (EXAMPLES / "ros", "*.*"), (lessons, "*.md"), (lessons, "*.png")]
     kinds += [(PAGES, "settings.md"), (PAGES, "rflysim.md")]
     paths = [path for folder, pattern in kinds for path in sorted(folder.rglob(pattern))]
-    files = {path.relative_to(EXAMPLES.parent): read_bytes(path, EXAMPLE_BYTES) for path in paths}
-    solutions = {path.name: text for path, text in files.items() if path.parent.name == "solutions"}
-    files |= {Path(EXAMPLES.name, "lessons", name): skeleton(text) for name, text in solutions.items()}
+    files = {Path(path.relative_to(EXAMPLES.parent)): path for path in paths}
     absent = [file for file in files if not file.exists()]
     for file in absent:
-        write_file(file, files[file])
+        write_file(file, read_bytes(files[file], EXAMPLE_BYTES))
     kept = len(files) - len(absent)
     also = f", {kept} that exist are kept" if kept else ""
     say(f"{len(absent)} files written to {EXAMPLES.name}/ and {PAGES.name}/{also}")
     write_json(json, {"written": absent, "kept": kept})
     return 0
-
-
-def skeleton(solution: bytes) -> bytes:
-    """Return the program of a lesson: its solution with `...` in place of each value that has a hint."""
-    return BLANK.sub(rb"\1...\2# ", solution.replace(b"Solution of lesson", b"Lesson", 1))

@@ -107,7 +107,6 @@ def test_commands_in_their_order_need_no_file_that_an_empty_folder_lacks(page):
     """Whoever has a wheel only reads a page from top to bottom: files are made by commands above, or are the reader's own."""
     text, there = page.read_text(encoding="utf-8"), set(OWN.get(page.name, ()))
     examples = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.*")}
-    examples |= {path.replace("/solutions/", "/lessons/") for path in examples}
     if re.match(r"\d_", page.name):
         there |= examples  # a lesson follows the page that copies them
     for line in blocks_of(page):

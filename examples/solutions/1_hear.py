@@ -6,8 +6,8 @@ SCENARIO = "hear"
 
 
 def decide(report, pads):
-    if report.status is not Status.HALTED:  #: the status in which Go and Land are legal
+    if report.status is not Status.HALTED:
         return Null()
     if report.reached:
-        return Land()  #: what ends the flight
+        return Land()
     return Go(10.0, 0.0)

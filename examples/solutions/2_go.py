@@ -12,6 +12,6 @@ def decide(report, pads):
         return Land()
     if abs(report.position.north) + abs(report.position.east) < 1.0:
         return Go(8.0, 6.0)  # away from the start, from where both counts would agree
-    north = report.waypoint.north - report.position.north  #: m from the drone to the waypoint, not from the start
-    east = report.waypoint.east - report.position.east  #: the same, to the east
+    north = report.waypoint.north - report.position.north
+    east = report.waypoint.east - report.position.east
     return Go(north, east)

@@ -17,8 +17,8 @@ def detect(image):
     boxes = []
     for contour in cv2.findContours(blue, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
         x, y, w, h = cv2.boundingRect(contour)
-        right_size = max(abs(w - SIDE_PX), abs(h - SIDE_PX)) < 0.25 * SIDE_PX  #: whether w and h are about SIDE_PX
-        has_ring = cv2.countNonZero(white[y : y + h, x : x + w]) > 0.05 * w * h  #: whether `white` fills over 5 %
+        right_size = max(abs(w - SIDE_PX), abs(h - SIDE_PX)) < 0.25 * SIDE_PX
+        has_ring = cv2.countNonZero(white[y : y + h, x : x + w]) > 0.05 * w * h
         if right_size and has_ring:
             boxes.append(Box(x, y, x + w - 1, y + h - 1))
     return boxes

@@ -15,10 +15,10 @@ def locate(box, report):
     """The place whose image is the middle of a box: pixel ~ H (north, east, 1), H = K R_cw [e_n  e_e  -p]."""
     R_cw = (matrix(report.q_wb) @ report.camera.R_bc).T  # from world axes to the camera's
     p = np.array([*report.position, -report.height])  # of the drone: north, east, down
-    origin_c = -R_cw @ p  #: where the origin of the ground lies, in camera axes
+    origin_c = -R_cw @ p
     H = report.camera.K @ np.column_stack([R_cw[:, 0], R_cw[:, 1], origin_c])
     pixel = np.array([(box.left + box.right) / 2, (box.top + box.bottom) / 2, 1.0])
-    north, east, scale = np.linalg.solve(H, pixel)  #: the ground point up to scale: the inverse of H on the pixel
+    north, east, scale = np.linalg.solve(H, pixel)
     return Location(north / scale, east / scale)
 
 

@@ -17,8 +17,8 @@ def decide(report, pads):
     if landing:
         return Null()
     if report.status is Status.MOVING and report.speed < SLOW_M_S and here.distance(there) < CLOSE_M:
-        north = here.north - there.north  #: m north of its destination that it hangs
-        east = here.east - there.east  #: the same, to the east
+        north = here.north - there.north
+        east = here.east - there.east
         lean = Location(north, east)
         return Halt()
     if report.status is not Status.HALTED:
@@ -26,5 +26,5 @@ def decide(report, pads):
     landing = report.waypoint.distance(here) < NEAR_M
     if landing:
         return Land()
-    upwind = Location(report.waypoint.north - lean.north, report.waypoint.east - lean.east)  #: where to aim, upwind
+    upwind = Location(report.waypoint.north - lean.north, report.waypoint.east - lean.east)
     return Go(upwind.north - here.north, upwind.east - here.east)

@@ -13,7 +13,7 @@ legs = []
 
 
 def decide(report, pads):
-    seen.extend(pads)  #: add the pads of this step to what was seen
+    seen.extend(pads)
     if not legs:
         legs.extend(report.route)
     if report.status is not Status.HALTED:
@@ -22,7 +22,7 @@ def decide(report, pads):
     if target is None and not seen:
         target = max(legs, key=report.position.distance)  # back along the line
     if target is None:
-        north = statistics.median(pad.north for pad in seen)  #: by a median: a wrong sighting weighs nothing
+        north = statistics.median(pad.north for pad in seen)
         target = Location(north, statistics.median(pad.east for pad in seen))
         if target.distance(report.position) < 0.4:
             return Land()

@@ -10,7 +10,7 @@ SCENARIO = "route"
 def length(start, order):
     """m, from the start through all places."""
     way = [start, *order]
-    legs = [a.distance(b) for a, b in itertools.pairwise(way)]  #: from place to place, by itertools.pairwise
+    legs = [a.distance(b) for a, b in itertools.pairwise(way)]
     return sum(legs)
 
 
@@ -20,6 +20,6 @@ def decide(report, pads):
     if not report.route:
         return Land()
     orders = itertools.permutations(report.route)
-    best = min(orders, key=lambda order: length(report.position, order))  #: the order with the shortest way from here
+    best = min(orders, key=lambda order: length(report.position, order))
     target = best[0]
     return Go(target.north - report.position.north, target.east - report.position.east)

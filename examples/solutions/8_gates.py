@@ -16,8 +16,8 @@ lined_up = -1  # the gate that the drone stood in front of
 
 def beside(gate, along_m):
     """(north, east, height) of the point so far along the gate's axis; negative is in front."""
-    north = gate.north + along_m * math.cos(gate.heading)  #: the heading is measured from north to east
-    east = gate.east + along_m * math.sin(gate.heading)  #: the same, to the east
+    north = gate.north + along_m * math.cos(gate.heading)
+    east = gate.east + along_m * math.sin(gate.heading)
     return north, east, gate.height
 
 
@@ -29,6 +29,6 @@ def decide(report, pads):
     here = (*report.position, report.height)
     if math.dist(here, beside(gate, -BEFORE_M)) < NEAR_M:
         lined_up = report.passed
-    along_m = BEHIND_M if lined_up == report.passed else -BEFORE_M  #: behind it once lined up, else before
+    along_m = BEHIND_M if lined_up == report.passed else -BEFORE_M
     target = beside(gate, along_m)
     return Go(*(there - at for there, at in zip(target, here, strict=True)))
