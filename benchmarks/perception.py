@@ -40,7 +40,7 @@ from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.simulator import Exposure
 from gate_racer.sim.view.feed import Feed
-from gate_racer.sim.view.projected import Labeller, Labels
+from gate_racer.sim.view.projected import Labeller, Labels, outward_shifts
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.sim.view.scene import drawn_gates
 from gate_racer.sim.view.style import RenderingStyle, load_style
@@ -232,8 +232,7 @@ def hit(detection: Detection, opening: Opening) -> OpeningMatch:
 
 def outward_offset(error_px: Array, truth_px: Array) -> tuple[float, Array]:
     """Return the common outward offset of all edges in errors (4, 2) px, and the remaining errors."""
-    outward = truth_px - truth_px.mean(0)
-    outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)  # moves the edges of a square by 1 px
+    outward = outward_shifts(truth_px)
     offset = float((error_px * outward).sum() / (outward**2).sum())
     return offset, error_px - offset * outward
 
@@ -283,8 +282,11 @@ class DetectionTally:
         return (
             {"precision": self.true / max(self.true + self.false, 1), "images without a gate": self.empty}
             | {"false in these": self.false_in_empty}
-            | {f"recall from {px:.0f} px": _mean([hit for size, hit in found if size >= px]) for px in RECALL_PX}
-            | {"recall of partly visible": _mean([len(one.nees) > 0 for one in self.partial])}
+            | {
+                f"recall from {px:.0f} px": np.mean([hit for size, hit in found if size >= px] or np.nan)
+                for px in RECALL_PX
+            }
+            | {"recall of partly visible": np.mean([len(one.nees) > 0 for one in self.partial] or np.nan)}
             | {"ms": np.median(self.ms or [np.nan]), "fixes": len(self.fixes)}
             | {"range bias %": 100 * np.median(bias), "NEES of fixes": nees.mean()}
         )
@@ -303,22 +305,6 @@ def by_size(demanded: list[OpeningMatch]) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _mean(values: list[bool]) -> float:
-    return float(np.mean(values)) if values else np.nan
-
-
-def image_sets(a: Any, vehicle: Vehicle) -> Iterator[tuple[str, str, Iterator[BenchmarkShot], Associator]]:
-    """Yield sets of images: course, style, images, and the associator for fixes."""
-    for style, course in product_of(a.styles, a.tracks):
-        track = load_track(course)
-        if a.what == "approaches":
-            shots = approaches(track, vehicle, style, a.seed, a.frames)
-        else:
-            plan = find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None)
-            shots = flight(plan, track, vehicle, style, a.seed, a.frames)
-        yield course, style, shots, Associator(track.gates, vehicle.camera)
-
-
 def main() -> None:
     parser = script(__doc__)
     parser.add_argument("what", choices=("flights", "approaches"), nargs="?", default="flights")
@@ -331,7 +317,13 @@ def main() -> None:
     cv2.setNumThreads(1)
     rows: list[dict[str, Any]] = []
     demanded: dict[tuple[str, str], list[OpeningMatch]] = {}
-    for course, style, shots, associator in image_sets(a, vehicle):
+    for style, course in product_of(a.styles, a.tracks):
+        track, shown = load_track(course), (vehicle, style, a.seed, a.frames)
+        associator = Associator(track.gates, vehicle.camera)
+        if a.what == "approaches":
+            shots = approaches(track, *shown)
+        else:
+            shots = flight(find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None), track, *shown)
         tallies = [DetectionTally(open_detector(name, vehicle.camera), default_rng(a.seed)) for name in a.detectors]
         for shot in shots:
             for tally in tallies:

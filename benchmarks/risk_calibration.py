@@ -7,7 +7,6 @@ predicted one; and, gate by gate, the predicted and flown spread.
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,40 +34,27 @@ FLOWN = Doubt(scale=0.004, map_m=0.112)
 AXES = ("right", "down")
 
 
-@dataclass(frozen=True)
-class Share:
-    """Fraction of margins below the quantile of this predicted probability."""
+def share(predicted: float, by_gate: list[Array]) -> dict[str, float]:
+    """Return the fraction of margins below the quantile of a probability and its interval, %, and the gates in the band.
 
-    predicted: float
-    flown: float
-    low: float  # 95 % interval of the fraction
-    high: float
-    gates: int  # number of gates at which the fraction lies in the band
-
-
-def share(predicted: float, by_gate: list[Array]) -> Share:
-    """Return the fraction of margins below a quantile, from the predicted probabilities of less than each, by gate."""
+    by_gate: for each gate the predicted probabilities of less than the margins flown.
+    """
     hits = [int((u < predicted).sum()) for u in by_gate]
     test = binomtest(sum(hits), sum(map(len, by_gate)))
     found = test.proportion_ci(BAND)
     bands = [binom.interval(BAND, len(u), predicted) for u in by_gate]
     inside = sum(bool(low <= k <= high) for k, (low, high) in zip(hits, bands, strict=True))
-    return Share(predicted, test.statistic, float(found.low), float(found.high), inside)
+    values = {"": 100 * test.statistic, " low": 100 * found.low, " high": 100 * found.high, " in band": inside}
+    return {f"{100 * predicted:g} %{what}": value for what, value in values.items()}
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Calibration over all flights of a plan; `gates` are rows of predicted and flown spread."""
+def calibrate(
+    name: str, rows: list[Row], crossings: tuple[Crossing, ...]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Compare the flights of one plan with its prediction: a row with each `share`, and the spread gate by gate.
 
-    name: str
-    flights: int
-    finished: int
-    margins: list[Share]
-    gates: list[dict[str, Any]]
-
-
-def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Calibration:
-    """Compare the flights of one plan with its prediction. Raises UserError where no gate was passed."""
+    Raises UserError where no gate was passed.
+    """
     probabilities, gates = [], []
     for k, one in enumerate(crossings):
         some = [row.outcome for row in rows if k < len(row.outcome.crossing_m)]
@@ -86,10 +72,13 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
     if not gates:
         raise UserError(f"{name}: no flight passed a gate")
     finished = sum(row.outcome.finished for row in rows)
-    return Calibration(name, len(rows), finished, [share(level, probabilities) for level in LEVELS], gates)
+    found = {"flights": name, "finished": finished, "of": len(rows), "gates": len(probabilities)}
+    for level in LEVELS:
+        found |= share(level, probabilities)
+    return found, gates
 
 
-def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
+def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Return the calibration of every plan of a campaign; `tracks` has those that are files. Raises UserError."""
     groups: dict[tuple[str, str, int, str, str], list[Row]] = {}
     for row in Store.existing(folder).rows():
@@ -105,17 +94,6 @@ def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
     return found
 
 
-def row(one: Calibration) -> dict[str, Any]:
-    """Return the fractions of margins below the predicted quantiles, %, with the gates in the band."""
-    found: dict[str, Any] = {"flights": one.name, "finished": one.finished, "of": one.flights}
-    found["gates"] = len(one.gates) // 2
-    for part in one.margins:
-        level = f"{100 * part.predicted:g} %"
-        found |= {level: 100 * part.flown, f"{level} low": 100 * part.low, f"{level} high": 100 * part.high}
-        found[f"{level} in band"] = part.gates
-    return found
-
-
 def main() -> None:
     parser = script(__doc__)
     parser.add_argument("campaigns", nargs="+", type=Path, help="campaign folders of race-bench")
@@ -125,8 +103,8 @@ def main() -> None:
     found = [one for folder in a.campaigns for one in of_campaign(folder, tracks)]
     conclude(
         a.json,
-        Result.of("Flown fractions of margins below the predicted quantiles, %", [row(one) for one in found], digits=2),
-        Result.of("Predicted and flown crossings", [gate for one in found for gate in one.gates]),
+        Result.of("Flown fractions of margins below the predicted quantiles, %", [row for row, _ in found], digits=2),
+        Result.of("Predicted and flown crossings", [gate for _, gates in found for gate in gates]),
     )
 
 

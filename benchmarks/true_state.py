@@ -33,7 +33,8 @@ from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.environment.racing import RacingEnvironment
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.plants import SETTINGS, make_plant, natural
+from gate_racer.sim.physics.plant import make_plant
+from gate_racer.sim.physics.registry import SETTINGS, natural
 from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation, World, as_believed

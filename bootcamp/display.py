@@ -53,7 +53,7 @@ class BrowserView:
             film,
             PAGE.substitute(title=html.escape(film.stem), film=html.escape(film.name)).encode(),
         )
-        self._jpeg, self._opened, self._requested_t = b"", threading.Event(), -math.inf
+        self._jpeg, self.opened, self._requested_t = b"", threading.Event(), -math.inf
         self._flown = False  # whether the film is complete
         self._kept, self._every, self._shown = list[bytes](), 1, 0  # frames to repeat, each how-manieth, and all
         view = self
@@ -87,9 +87,6 @@ class BrowserView:
             self._kept, self._every = self._kept[::2], 2 * self._every
         self._jpeg = jpeg
 
-    def wait_opened(self, within_s: float = OPEN_S) -> bool:
-        return self._opened.wait(within_s)
-
     def play(self, step_s: float) -> None:
         """Repeat the flight, with step_s (s) from step to step, as long as the page is open."""
         self._flown = True
@@ -108,7 +105,7 @@ class BrowserView:
         if request.path == "/live":
             kind, content, self._requested_t = "image/jpeg", self._jpeg, time.monotonic()
             heads["Film"] = str(int(self._flown and self._film.is_file()))
-            self._opened.set()
+            self.opened.set()
         with contextlib.suppress(OSError):  # the client has disconnected
             if request.path == "/film" and self._flown and self._film.is_file():
                 kind, content = "video/webm", self._film.read_bytes()

@@ -15,8 +15,8 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import UNASKED, PositionTarget
 from gate_racer.link.profile import load_profile, ticks
 from gate_racer.sim.physics.contact import ColliderKind, Colliders
-from gate_racer.sim.physics.plant import P, Q, V
-from gate_racer.sim.physics.plants import make_plant, natural
+from gate_racer.sim.physics.plant import P, Q, V, make_plant
+from gate_racer.sim.physics.registry import natural
 from gate_racer.sim.wire.position import KP_1_S, PositionControl
 from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import AirDeviation, Deviations, World, as_believed

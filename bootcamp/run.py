@@ -14,7 +14,7 @@ from gate_racer.bootcamp.api import Report
 from gate_racer.bootcamp.cell import scenario_of
 from gate_racer.bootcamp.cli import CLASS_SEEDS, GATES, SEEDS, BootcampSettings
 from gate_racer.bootcamp.crew import Crew
-from gate_racer.bootcamp.display import BrowserView
+from gate_racer.bootcamp.display import OPEN_S, BrowserView
 from gate_racer.bootcamp.floor import make_floor
 from gate_racer.bootcamp.grade import HEAD, Exam, Grade, GradeBook, Limits, grade, page, programs_in, row, summary
 from gate_racer.bootcamp.judge import ProgramEnd
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"seed {seed}: {scenario.name}, log {job.file('.log')}", flush=True)
         if view is not None:
             remark(f"open {view.url} in a browser: the flight then begins, and is repeated until you close the page")
-            view.wait_opened()
+            view.opened.wait(OPEN_S)
         code = fly(job, json, view)
         if view is not None:
             with contextlib.suppress(KeyboardInterrupt):

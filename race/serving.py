@@ -27,8 +27,7 @@ from gate_racer.sim.betaflight.sitl import SitlController, firmware
 from gate_racer.sim.betaflight.station import BetaflightStation, SafetyPilot
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, standings
 from gate_racer.sim.physics.plant import UnmodelledAcceleration
-from gate_racer.sim.physics.plants import natural
-from gate_racer.sim.physics.registry import plant_setting
+from gate_racer.sim.physics.registry import natural, plant_setting
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals
 from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.report import SimulatorRecord, report, write_report

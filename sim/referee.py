@@ -7,6 +7,9 @@ disqualifies at the first.
 
 Margin is the distance from the vehicle's centre to the nearest edge of the opening where it crosses the gate's plane,
 interpolated linearly between two ticks, so that it is not quantised.
+
+With a `RaceSchedule` in the profile there is a countdown instead, during which the real simulator sends its map, and disqualifies
+a client that commands thrust.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,10 +17,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gate_racer.common.strenum import StrEnum
+from gate_racer.link.messages import AttitudeTarget, Command, MapGate, PositionTarget, RaceStatus, TrackMap
+from gate_racer.link.profile import RaceSchedule
 from gate_racer.sim.physics.contact import ColliderKind, Contact
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Track
+from gate_racer.vehicle.rotation import from_euler, product
 
 NEAR_M = 1e-3  # m, beyond an opening's reach, from where a step comes near enough to be looked at
 
@@ -162,3 +168,67 @@ def _through(gate: Gate, a: Truth, b: Truth) -> bool:
     """Check whether the step from a to b passes the opening in the direction of flight."""
     crossing = gate.crossing(a.p_wb, b.p_wb, a.v_w, b.v_w)
     return crossing is not None and crossing.margin > 0
+
+
+QUARTER_LEFT = from_euler(0.0, 0.0, -1.5707963267948966)  # the protocol's gate axes have y along the flight
+
+
+class RaceClock:
+    """Countdown of one race. Times in s, simulator clock."""
+
+    def __init__(self, race: RaceSchedule | None):
+        self._race = race
+        self.go_t: float | None = None  # scheduled GO
+        self._map_due = False
+
+    def schedule(self, t: float, after_reset: bool = False) -> None:
+        """Schedule GO for a client present at t, unless it is already scheduled; with `after_reset` schedule it again."""
+        if self._race is not None and (self.go_t is None or after_reset):
+            self.go_t = t + (self._race.settle_s if after_reset else self._race.lobby_s) + self._race.countdown_s
+            self._map_due = self._race.map_lead_s > 0
+
+    def wait(self, t: float) -> None:
+        """Postpone a scheduled GO as if the client had appeared at t, while other clients of the race are missing."""
+        if self._race is not None and self.go_t is not None:
+            self.go_t = t + self._race.lobby_s + self._race.countdown_s
+
+    def cancel(self) -> None:
+        self.go_t, self._map_due = None, False
+
+    def false_start(self, t: float, command: Command) -> bool:
+        """Check whether a command at t is for motion and falls into the countdown, which disqualifies; idling does not."""
+        moves = isinstance(command, PositionTarget) or (isinstance(command, AttitudeTarget) and command.throttle > 0)
+        counting = self._race is not None and self._race.false_start and self._published(t) is not None
+        return moves and counting and not self.gone(t)
+
+    def gone(self, t: float) -> bool:  # whether GO has passed
+        return self.go_t is not None and t >= self.go_t
+
+    def map_due(self, t: float) -> bool:
+        """Return True once per race, when the map is due at t."""
+        race, go_t = self._race, self.go_t
+        due = self._map_due and race is not None and go_t is not None and t >= go_t - race.map_lead_s
+        self._map_due = self._map_due and not due
+        return due
+
+    def status(self, t: float, referee: Referee) -> RaceStatus:
+        """Return the race status message at t; its gate index is the number of gates passed."""
+        go_t, times = referee.race.go_t, referee.race.gate_times_s
+        finish = go_t + times[-1] if go_t is not None and len(times) == len(referee.course) else None
+        return RaceStatus(t, self._published(t), finish, len(times), times[-1] if times else None)
+
+    def _published(self, t: float) -> float | None:
+        assert self._race is not None
+        return self.go_t if self.go_t is not None and t >= self.go_t - self._race.countdown_s else None
+
+
+def track_map(t: float, track: Track, at_foot: bool) -> TrackMap:
+    """Return the map message of a track's gates, balls excluded, in the protocol's convention."""
+    gates = []
+    for number, gate in enumerate(track.gates):
+        if not gate.is_ball:
+            x, y, z = gate.centre_m
+            w, i, j, k = product(gate.q_wg.tolist(), QUARTER_LEFT.tolist())
+            place = x, y, z + (gate.outer_m / 2 if at_foot else 0.0)
+            gates.append(MapGate(number, place, (w, i, j, k), gate.outer_m, gate.outer_m))
+    return TrackMap(t, tuple(gates))

@@ -17,13 +17,12 @@ import numpy as np
 from gate_racer.link import messages
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.sim.physics.contact import ColliderKind, Colliders, Contact
-from gate_racer.sim.physics.plant import P, Q, Truth, UnmodelledAcceleration, V, W
-from gate_racer.sim.physics.plants import MotorSource, Setting, make_plant, natural
+from gate_racer.sim.physics.plant import MotorSource, P, Q, Truth, UnmodelledAcceleration, V, W, make_plant
+from gate_racer.sim.physics.registry import Setting, natural
 from gate_racer.sim.physics.residual import together
-from gate_racer.sim.referee import Referee, RunStatus
+from gate_racer.sim.referee import RaceClock, Referee, RunStatus, track_map
 from gate_racer.sim.traffic import Rival, StateChange, TrafficView
 from gate_racer.sim.wire.position import PositionControl
-from gate_racer.sim.wire.race import RaceClock, track_map
 from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import AS_BELIEVED, ImuDeviation, VideoTransport, World
 from gate_racer.tracks.track import Start

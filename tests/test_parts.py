@@ -19,8 +19,8 @@ from gate_racer.pilot.flight import EndReason
 from gate_racer.pilot.racer import Racer, RacerOptions
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign.choice import Choice
-from gate_racer.sim.physics.plants import make_plant, natural
-from gate_racer.sim.physics.registry import plant_setting
+from gate_racer.sim.physics.plant import make_plant
+from gate_racer.sim.physics.registry import natural, plant_setting
 from gate_racer.sim.view.renderer import RenderedCamera
 from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track

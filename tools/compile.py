@@ -19,7 +19,7 @@ from gate_racer.planner.problem import flight_block
 from gate_racer.planner.task import PlanOptions
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.plants import natural
+from gate_racer.sim.physics.registry import natural
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track

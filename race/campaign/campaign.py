@@ -52,7 +52,8 @@ from gate_racer.race.campaign.choice import (
 from gate_racer.race.campaign.flight import NoLog, attempt, fly, not_flown
 from gate_racer.race.planning import fly_trial
 from gate_racer.race.settings import LIMIT_MB
-from gate_racer.sim.physics.plants import make_plant, natural
+from gate_racer.sim.physics.plant import make_plant
+from gate_racer.sim.physics.registry import natural
 from gate_racer.sim.physics.residual import ObservationModel, Residuals
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.tracks.track import Track, load_track

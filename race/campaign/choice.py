@@ -18,9 +18,8 @@ from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.race.campaign.case import Case, digest
-from gate_racer.sim.physics.plants import SETTINGS as SWIFT_SETTINGS
-from gate_racer.sim.physics.plants import Setting
-from gate_racer.sim.physics.registry import PLANTS, class_of, plant_setting, version_of
+from gate_racer.sim.physics.registry import PLANTS, Setting, class_of, plant_setting, version_of
+from gate_racer.sim.physics.registry import SETTINGS as SWIFT_SETTINGS
 from gate_racer.sim.physics.residual import ObservationModel, ResidualAcceleration, Residuals
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.sim.worlds.world import NOMINAL

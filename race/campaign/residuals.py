@@ -12,7 +12,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.link.record import Record, read_records
 from gate_racer.race.campaign.campaign import odometry_errors
 from gate_racer.race.campaign.tables import published
-from gate_racer.sim.physics.plants import natural
+from gate_racer.sim.physics.registry import natural
 from gate_racer.sim.physics.residual import (
     NEIGHBOURS,
     SAMPLES,

@@ -15,7 +15,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.mpc.policy.policy import PolicyProvenance, described
 from gate_racer.sim.environment.racing import EnvironmentStep, Options, RacingEnvironment, Randomisation
 from gate_racer.sim.environment.rsl_rl import GROUPS, RslRaces
-from gate_racer.sim.physics.plants import SETTINGS
+from gate_racer.sim.physics.registry import SETTINGS
 from gate_racer.sim.physics.residual import Residuals
 from gate_racer.tracks.observation import Scaling
 from gate_racer.tracks.track import Track

@@ -19,7 +19,7 @@ from gate_racer.common.settings import keys_of, settings_of
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.policy.policy import path_of
 from gate_racer.race.training.cli import TrainingSettings
-from gate_racer.sim.physics.plants import SETTINGS
+from gate_racer.sim.physics.registry import SETTINGS
 from gate_racer.sim.physics.residual import Residuals
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle

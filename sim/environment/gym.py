@@ -3,6 +3,7 @@
 The random generator is Gymnasium's `np_random`, with seed 0 until `reset` receives another.
 """
 
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -26,17 +27,12 @@ class GymRacing(gymnasium.vector.VectorEnv):
 
     def __init__(self, vehicle: Vehicle, track: Track, n: int, options: Options | None = None, **more: Any):
         """Set up as `RacingEnvironment`; `reset` takes the seed."""
-
-        def make() -> RacingEnvironment:
-            return RacingEnvironment(vehicle, track, n, self.np_random, options, **more)
-
-        self._make = make
+        self._make = partial(RacingEnvironment, vehicle, track, n, options=options, **more)
         self._np_random, self._np_random_seed = seeding.np_random(0)
-        self._environment = make()
+        self._environment = self._make(rng=self.np_random)
         self.num_envs = n
         self.single_observation_space, self.single_action_space = OBSERVATIONS, ACTIONS
-        self.observation_space = batch_space(self.single_observation_space, n)
-        self.action_space = batch_space(self.single_action_space, n)
+        self.observation_space, self.action_space = batch_space(OBSERVATIONS, n), batch_space(ACTIONS, n)
         self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
@@ -44,7 +40,7 @@ class GymRacing(gymnasium.vector.VectorEnv):
         super().reset(seed=seed)
         if seed is not None:
             self._environment.close()
-            self._environment = self._make()
+            self._environment = self._make(rng=self.np_random)
         return self._environment.reset(), {"state": self._environment.state.copy()}
 
     def step(self, actions: Any) -> tuple[Array, Array, Mask, Mask, dict[str, Any]]:

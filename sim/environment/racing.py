@@ -18,7 +18,7 @@ from gate_racer.sim.environment.kernel import ErrorTables, Reward
 from gate_racer.sim.physics.batch import Batch
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import P, Q, V
-from gate_racer.sim.physics.plants import SETTINGS, Setting
+from gate_racer.sim.physics.registry import SETTINGS, Setting
 from gate_racer.sim.physics.residual import ERRORS, ObservationModel, ResidualAcceleration, features
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling

@@ -11,20 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gate_racer.sim.physics import swift
+from gate_racer.sim.physics import plant, swift
 from gate_racer.sim.physics.contact import NOTHING, Colliders, body_of, far
 from gate_racer.sim.physics.jit import boxed, inlined, njit
 from gate_racer.sim.physics.lanes import LANES, gather, scatter
-from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S, MixedRates
-from gate_racer.sim.physics.plants import (
-    THRUST,
-    Setting,
-    fly_rates,
-    fly_rates_lanes,
-    fly_swift,
-    fly_swift_lanes,
-    natural,
-)
+from gate_racer.sim.physics.plant import RIGID, SUBSTEP_S, THRUST, MixedRates
+from gate_racer.sim.physics.registry import Setting, natural
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
 from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.vehicle import Vehicle
@@ -72,19 +64,19 @@ def advance(fly_lanes, fly, x, u, residual, pars, substeps, dt, solids, bodies, 
 @inlined
 def fly_armed(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
     """Advance one armed grey-box vehicle, with the arguments of `fly_rates`."""
-    fly_swift(x, u, True, residual, pars, substeps, dt, solids, first, bodies, impulses)
+    plant.fly_swift(x, u, True, residual, pars, substeps, dt, solids, first, bodies, impulses)
 
 
 @njit
 def advance_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
     """`advance` for states as RATES_X; thrust command in m/s^2."""
-    advance(fly_rates_lanes, fly_rates, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
+    advance(plant.fly_rates_lanes, plant.fly_rates, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
 
 
 @njit
 def advance_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
     """`advance` for states as `sim.physics.swift.X`; throttle, 0..1."""
-    advance(fly_swift_lanes, fly_armed, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
+    advance(plant.fly_swift_lanes, fly_armed, x, u, residual, pars, substeps, dt, solids, bodies, impulses)
 
 
 class Batch:

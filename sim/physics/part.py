@@ -14,8 +14,7 @@ import numpy as np
 from gate_racer.common.config import shown
 from gate_racer.common.parts import Part, array_of
 from gate_racer.sim.physics.contact import collide
-from gate_racer.sim.physics.plant import P, Q, V, W
-from gate_racer.sim.physics.plants import RatesPlant
+from gate_racer.sim.physics.plant import P, Q, RatesPlant, V, W
 from gate_racer.vehicle.dynamics import G_W, RATES_X
 from gate_racer.vehicle.rotation import Array, as_vector, exp, matrix, product
 from gate_racer.vehicle.vehicle import Vehicle

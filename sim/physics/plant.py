@@ -1,4 +1,5 @@
-"""Simulated vehicles: command delay, mixer, pad and contacts; subclasses have the equations of motion.
+"""The plants: command delay, mixer, pad and contacts, and the equations of motion of three kinds of vehicle: the `rates` model,
+the grey-box quadrotor, and four rotors driven by another flight controller.
 
 Mixer saturation: collective thrust and torques share the range of the four rotors. A rotor's thrust lies between zero and a
 quarter of the vehicle's maximum, so the torque available is proportional to the distance of the collective thrust from the
@@ -18,11 +19,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of
-from gate_racer.sim.physics.jit import boxed, inlined
+from gate_racer.sim.physics import lanes, swift
+from gate_racer.sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, collide
+from gate_racer.sim.physics.jit import boxed, inlined, njit
+from gate_racer.sim.physics.registry import Setting
 from gate_racer.tracks.track import Start
-from gate_racer.vehicle.dynamics import G_W, GRAVITY, RATES_X, RatesParameters, authority
-from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
+from gate_racer.vehicle import dynamics
+from gate_racer.vehicle.dynamics import G_W, GRAVITY, RATES_X, RatesParameters, RotorsParameters
+from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
 
@@ -59,7 +63,7 @@ def share(x, u, lag, slew):
 def mixed(x, u, par):
     """Return the feasible command (4) for a command u (4) as RATES_U in a state x (14) as RATES_X."""
     ask = share(x, u, par.rates.rate_lag, par.slew_max)
-    room = 1.0 if par.thrust_yields else min(1.0, max(0.0, authority(x[13], par.thrust_max)))
+    room = 1.0 if par.thrust_yields else min(1.0, max(0.0, dynamics.authority(x[13], par.thrust_max)))
     k = 1.0 if ask <= room else room / ask
     used = share(x, u, par.rates.rate_lag, par.slew_rotors) if par.thrust_yields else ask
     taken = 0.5 * k * used * par.thrust_max  # m/s^2, at either limit
@@ -249,3 +253,226 @@ class Plant(ABC):
             turn = product(conjugate(self.x[Q].tolist()), target.q_wb)
             omega = omega + self._vehicle.attitude_gain_1_s * log(turn)
         return np.minimum(np.maximum(omega, self._least), self._most), target.throttle
+
+
+THRUST = RATES_X["c"].at.start
+
+
+@inlined
+def drag_force(x, par):
+    """Return the specific force (3) of a vehicle's drag, m/s^2, body FRD."""
+    q = (x[3], x[4], x[5], x[6])
+    return rotate(conjugate(q), dynamics.drag(q, (x[7], x[8], x[9]), par.drag_linear, par.drag_quadratic))
+
+
+# The `rates` model (vehicle/dynamics.py), which planner and controller share, behind a mixer.
+
+
+@inlined
+def rates_add_scaled(x, h, k):
+    """Return x + h k of 14 scalars."""
+    return (*lanes.add_scaled_rigid(x, h, k), x[13] + h * k[13])
+
+
+@inlined
+def rates_slope(x, u, residual, par):
+    """Return d/dt of the state (14) of the `rates` model behind the mixer. `residual`: acceleration (3), m/s^2, world."""
+    k = dynamics.rates(x, mixed(x, u, par), par.rates)
+    return (*k[:7], k[7] + residual[0], k[8] + residual[1], k[9] + residual[2], *k[10:])
+
+
+@inlined
+def rates_stepped(x, u, residual, par, dt):
+    """Return the state (14) as RATES_X after one Runge-Kutta step. `residual`: acceleration (3), m/s^2, world."""
+    return lanes.with_unit_attitude(lanes.runge_kutta(rates_slope, rates_add_scaled, x, x, u, residual, par, dt))
+
+
+@inlined
+def rates_substep(x, u, residual, par, dt, i, n):
+    state = (*lanes.rigid(x, i, n), x[13 * n + i])
+    lanes.put(x, rates_stepped(state, lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n), par, dt), 0, i, n)
+
+
+@njit
+def fly_rates(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
+    """Advance x (14,) by sub-steps at constant input, with contacts resolved after each; return the specific force (3), FRD.
+
+    u (4,): body rates, rad/s, and thrust, m/s^2. residual (3,): m/s^2, world. pars, bodies: from `boxed`.
+    """
+    par, body = pars[0], bodies[0]
+    for _ in range(substeps):
+        rates_substep(x, u, residual, par, dt, 0, 1)
+        collide(x, solids, first, body, impulses)
+    f = drag_force(x, par.rates)
+    return f[0], f[1], f[2] - x[13]
+
+
+@njit
+def fly_rates_lanes(x, u, residual, par, substeps, dt):
+    """Advance LANES vehicles without contacts, bit-identical to one by one.
+
+    x, u, residual: (14 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
+    """
+    for _ in range(substeps):
+        for i in range(lanes.LANES):  # a constant, so that the compiler can prove that lanes do not overlap
+            rates_substep(x, u, residual, par, dt, i, lanes.LANES)
+
+
+class RatesPlant(Plant):
+    """Plant of the `rates` model; state `x` (14,) as RATES_X."""
+
+    def _parameters(self) -> MixedRates:
+        return MixedRates.of(self._vehicle)
+
+    @property
+    def thrust(self) -> float:
+        return float(self.x[THRUST])
+
+    def _at_rest(self) -> Array:
+        return np.zeros(RATES_X.size)
+
+    def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
+        thrust = self._vehicle.throttle.thrust(throttle) if self._active is not None else 0.0
+        u = np.array([*omega.tolist(), thrust])
+        return fly_rates(self.x, u, self._unknown_w, self._pars, substeps, dt, *self._surroundings())
+
+
+# The grey-box quadrotor (sim/physics/swift.py).
+
+
+@inlined
+def swift_substep(x, u, armed, residual, par, share, dt, i, n):
+    """Advance vehicle i of n by one sub-step. share: from `swift.shares`."""
+    motion = (*lanes.rigid(x, i, n), *lanes.four(x, 13, i, n))
+    loop = (*lanes.three(x, 17, i, n), *lanes.three(x, 20, i, n), *lanes.three(x, 23, i, n))
+    pack = lanes.three(x, 26, i, n)
+    commanded, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
+    motion, loop, pack = swift.stepped(motion, loop, pack, commanded, armed, unknown, par, share, dt)
+    lanes.put(x, motion, 0, i, n)
+    lanes.put(x, loop, 17, i, n)
+    lanes.put(x, pack, 26, i, n)
+
+
+@njit
+def fly_swift(x, u, armed, residual, pars, substeps, dt, solids, first, bodies, impulses):
+    """`fly_rates` of the grey-box quadrotor, x (29,) as `sim.physics.swift.X`; u (4,): body rates, rad/s, and throttle, 0..1."""
+    par, body = pars[0], bodies[0]
+    share = swift.shares(par, dt)
+    for _ in range(substeps):
+        swift_substep(x, u, armed, residual, par, share, dt, 0, 1)
+        collide(x, solids, first, body, impulses)
+    return swift.specific_force(x, par)
+
+
+@njit
+def fly_swift_lanes(x, u, residual, par, substeps, dt):
+    """`fly_rates_lanes` of armed grey-box quadrotors, x (29 LANES,)."""
+    share = swift.shares(par, dt)
+    for _ in range(substeps):
+        for i in range(lanes.LANES):
+            swift_substep(x, u, True, residual, par, share, dt, i, lanes.LANES)
+
+
+class SwiftPlant(Plant):
+    """Grey-box plant; state `x` (29,) as `sim.physics.swift.X`. Raises UserError without grey-box sections."""
+
+    def _parameters(self) -> swift.SwiftParameters:
+        return swift.parameters(self._vehicle)
+
+    @property
+    def thrust(self) -> float:
+        omega, par = self.x[swift.OMEGA], self._par
+        return float(par.motors.thrust_n_s2 * (omega @ omega) / par.rotors.mass)
+
+    def _at_rest(self) -> Array:
+        return swift.at_rest(self._par)
+
+    def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
+        # Motors stand still until the first command.
+        u, armed = np.array([*omega.tolist(), throttle]), self._active is not None
+        return fly_swift(self.x, u, armed, self._unknown_w, self._pars, substeps, dt, *self._surroundings())
+
+
+# Four rotors with first-order thrust lag, driven by an external flight controller: the `rotors` model (vehicle/dynamics.py).
+
+
+class LaggedRotors(NamedTuple):
+    rotors: RotorsParameters
+    lag: float  # s
+
+
+# Flight controller: motor outputs (4,), 0..1, in the vehicle's order of rotors, for the state just measured by its IMU.
+MotorSource = Callable[[Truth], Array]
+
+
+@inlined
+def rotors_slope(x, wanted, residual, par):
+    """Return d/dt of pose, motion and thrusts (17 scalars). `residual`: acceleration (3), m/s^2, world."""
+    k = dynamics.rotors(x, (x[13], x[14], x[15], x[16]), par.rotors)
+    off = (wanted[0] - x[13], wanted[1] - x[14], wanted[2] - x[15], wanted[3] - x[16])
+    rise = (off[0] / par.lag, off[1] / par.lag, off[2] / par.lag, off[3] / par.lag)
+    return (*k[:7], k[7] + residual[0], k[8] + residual[1], k[9] + residual[2], *k[10:], *rise)
+
+
+@njit
+def fly_rotors(x, wanted, residual, pars, substeps, dt, solids, first, bodies, impulses):
+    """`fly_rates` of four rotors, x (17,), at constant target thrusts (4,), N."""
+    par, body = pars[0], bodies[0]
+    commanded, unknown = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1)
+    for _ in range(substeps):
+        now = (*lanes.rigid(x, 0, 1), *lanes.four(x, 13, 0, 1))
+        y = lanes.runge_kutta(rotors_slope, lanes.add_scaled_with_four, now, now, commanded, unknown, par, dt)
+        lanes.put(x, lanes.with_unit_attitude(y), 0, 0, 1)
+        collide(x, solids, first, body, impulses)
+    f = drag_force(x, par.rotors)
+    return f[0], f[1], f[2] - (x[13] + x[14] + x[15] + x[16]) / par.rotors.mass
+
+
+class RotorsPlant(Plant):
+    """State `x` (17,): ROTORS_X and the thrusts (4), N. Driven by a `MotorSource`; commands of the link do not reach it.
+
+    Rotor i's thrust follows a quarter of the vehicle's static curve at its motor output, with the vehicle's thrust lag. Inertia,
+    arms and drag torque are those of `rotors` in the vehicle; aerodynamics are the vehicle's drag alone, and there is no battery.
+    """
+
+    def __init__(self, motors: MotorSource, *given: Any):
+        """Set up as `Plant`. Raises UserError for a vehicle without a `rotors` section."""
+        self._motors = motors
+        super().__init__(*given)
+
+    def _parameters(self) -> LaggedRotors:
+        return LaggedRotors(self._vehicle.rotors_parameters, self._vehicle.thrust_lag_s)
+
+    @property
+    def thrust(self) -> float:
+        return float(self.x[13:].sum() / self._par.rotors.mass)
+
+    def _at_rest(self) -> Array:
+        return np.zeros(17)
+
+    def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
+        outputs = self._motors(self.truth) if substeps else np.zeros(4)
+        thrust, mass = self._vehicle.throttle.thrust, self._par.rotors.mass
+        wanted = np.array([mass / 4 * thrust(output) if self.armed else 0.0 for output in outputs.tolist()])
+        return fly_rotors(self.x, wanted, self._unknown_w, self._pars, substeps, dt, *self._surroundings())
+
+
+def make_plant(
+    vehicle: Vehicle,
+    start: Start,
+    setting: Setting,
+    colliders: Colliders | None = None,
+    residual: UnmodelledAcceleration | None = None,
+    motors: MotorSource | None = None,
+) -> Plant:
+    """Return the plant of a setting; with `motors`, whatever the setting, four rotors driven by that source.
+
+    Raises UserError for a class that cannot be made, and for a vehicle without the sections that the plant needs.
+    """
+    if motors is not None:
+        return RotorsPlant(motors, vehicle, start, colliders, residual)
+    if setting.part:
+        from gate_racer.sim.physics.part import PartPlant  # which is a plant of this module's
+
+        return PartPlant(setting.part, vehicle, start, colliders, residual)
+    return (SwiftPlant if setting.aerodynamic else RatesPlant)(vehicle, start, colliders, residual)

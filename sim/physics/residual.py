@@ -22,8 +22,8 @@ import numpy as np
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import read_arrays, reading, write_arrays
 from gate_racer.link.messages import AttitudeTarget
-from gate_racer.sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V
-from gate_racer.sim.physics.plants import Setting, make_plant
+from gate_racer.sim.physics.plant import RIGID, P, Q, UnmodelledAcceleration, V, make_plant
+from gate_racer.sim.physics.registry import Setting
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.rotation import Array, Indices, rotate
 from gate_racer.vehicle.vehicle import Vehicle

@@ -145,7 +145,7 @@ class ProjectedCamera:
                 continue
             spread = noise["wild_px"] if gross < noise["wild"] else noise["corner_px"]
             offset = noise["edge_offset_px"] + noise["edge_offset_std_px"] * errors[4, 0]
-            shifted = corners_px + offset * _outward(corners_px) + spread * errors[:4]
+            shifted = corners_px + offset * outward_shifts(corners_px) + spread * errors[:4]
             if not measured.all():
                 shifted += _slid(corners_px, np.where(measured, 0.0, GUESS * rng.standard_normal(4)))
             found.append(SeenGate(shifted, measured, visible, noise["sigma_px"], noise["score"]))
@@ -229,7 +229,7 @@ class ProjectedCamera:
         return hidden
 
 
-def _outward(corners_px: Array) -> Array:
+def outward_shifts(corners_px: Array) -> Array:
     """Return shifts (4, 2) of the corners that move every edge of a square outward by one pixel."""
     middle = corners_px - corners_px.mean(0)
     return middle / (np.linalg.norm(middle, axis=-1).mean() / np.sqrt(2))

@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from gate_racer.common.errors import UserError
 from gate_racer.link.rflysim import request as kinds
 from gate_racer.link.rflysim.desk import GimbalOrder, GimbalState
-from gate_racer.link.rflysim.request import (
-    EARTH_FIXED,
-    IDENTITY,
-    ON_GROUND,
-    ON_SENSOR,
-    SensorRequest,
-    mount_deg,
-    pinhole,
-)
+from gate_racer.link.rflysim.request import SensorRequest, mount_deg, pinhole
 from gate_racer.link.rflysim.stream import LOCAL, WORLD, Cloud, Range, depth_counts, encode_cloud, encode_payload
 from gate_racer.sim.physics.contact import NO_RAY as NOTHING
 from gate_racer.sim.physics.contact import Colliders, Solids, cast
@@ -46,13 +38,13 @@ class Mount:
 
     def seen(self, exposure: Exposure) -> Exposure:
         """Return the exposure with the sensor's pose and motion in place of the body's."""
-        if self.kind == ON_GROUND:
+        if self.kind == kinds.ON_GROUND:
             still = np.zeros(3)
             return replace(exposure, p_wb=self.p_bs, q_wb=self.q_bs, v_w=still, omega_b=still)
         R_wb = matrix(exposure.q_wb)
         p_ws = exposure.p_wb + R_wb @ self.p_bs
         v_w = exposure.v_w + R_wb @ np.cross(exposure.omega_b, self.p_bs)
-        if self.kind == EARTH_FIXED:
+        if self.kind == kinds.EARTH_FIXED:
             return replace(exposure, p_wb=p_ws, q_wb=self.q_bs, v_w=v_w, omega_b=np.zeros(3))
         q_ws, omega_s = np.array(product(exposure.q_wb, self.q_bs)), matrix(self.q_bs).T @ exposure.omega_b
         return replace(exposure, p_wb=p_ws, q_wb=q_ws, v_w=v_w, omega_b=omega_s)
@@ -348,7 +340,7 @@ class Gimbal(DrawnCamera):
         return super().payload(exposure)
 
     def pose(self, exposure: Exposure) -> Exposure:
-        self._mount = mount_of(replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY))
+        self._mount = mount_of(replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=kinds.IDENTITY))
         return super().pose(exposure)
 
     def state(self, exposure: Exposure) -> GimbalState:
@@ -389,8 +381,8 @@ SENSES: dict[int, Callable[[SensorRequest, Surroundings], Sense]] = {
 def open_sense(request: SensorRequest, around: Surroundings) -> Sense:
     """Open the sensor that a valid request describes. Raises UserError if the size or mount is not supported."""
     where = f"sensor {request.seq_id}"
-    if request.mount_type > ON_SENSOR:
-        raise UserError(f"{where}: TargetMountType {request.mount_type}: must be 0 to {ON_SENSOR}")
+    if request.mount_type > kinds.ON_SENSOR:
+        raise UserError(f"{where}: TargetMountType {request.mount_type}: must be 0 to {kinds.ON_SENSOR}")
     if max(request.width_px, request.height_px) > MOST_SIDE_PX:
         raise UserError(f"{where}: {request.width_px} x {request.height_px} px: at most {MOST_SIDE_PX} px a side")
     return SENSES[request.type_id](request, around)

@@ -1,1 +1,1 @@
-"""Network side of the simulator: race procedure, set-points and servers."""
+"""Network side of the simulator: set-points and servers."""

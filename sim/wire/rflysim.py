@@ -10,14 +10,6 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.rflysim import desk
-from gate_racer.link.rflysim.desk import (
-    CLEAR_COMMAND,
-    COMMAND_BYTES,
-    CopterHeartbeat,
-    ImuRequest,
-    ImuSample,
-    decode_command,
-)
 from gate_racer.link.rflysim.request import ON_GROUND, ON_SENSOR, SensorRequest, decode_request, fault, reply_host
 from gate_racer.link.rflysim.stream import CHUNK_BYTES, FirstReporter, Payload, fragments
 from gate_racer.link.sockets import Address, LinkError, UdpEndpoint
@@ -99,11 +91,11 @@ class CopterSimImu(RequestPort):
             for target, known in self._subscriptions.items():
                 if known.beat(self._count):
                     known.sent = (known.sent + 1) % 0x80000000
-                    sample = ImuSample(known.sent, self._epoch_s + imu.t, imu.accel, imu.gyro)
+                    sample = desk.ImuSample(known.sent, self._epoch_s + imu.t, imu.accel, imu.gyro)
                     self.transmit(sample.encode(), target)
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
-        request = ImuRequest.decode(datagram)
+        request = desk.ImuRequest.decode(datagram)
         self._tell_of_another(request.address, sender[0], "address")
         if request.sensor_type != 0 or not request.rate_hz or not request.port:
             raise UserError(f"sensor type must be 0, the IMU, and rate and port at least 1, found {request}")
@@ -218,7 +210,7 @@ class RflySimOutlet(RequestPort):
         now = self._clock()
         self._start = now - self._epoch_s - exposure.stamp if self._start is None else self._start
         self._beats += 1
-        heartbeat = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
+        heartbeat = desk.CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
         return [(heartbeat, (host, desk.HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _receive(self, datagram: bytes, sender: Address) -> None:
@@ -227,14 +219,14 @@ class RflySimOutlet(RequestPort):
             if placed.number not in self._objects and len(self._objects) == len(desk.NUMBERS):
                 raise UserError(f"at most {len(desk.NUMBERS)} objects are possible")
             self._objects[placed.number] = placed
-        elif len(datagram) in COMMAND_BYTES:
+        elif len(datagram) in desk.COMMAND_BYTES:
             self._obey(datagram, sender)
         else:
             self._make(decode_request(datagram), sender)
 
     def _obey(self, datagram: bytes, sender: Address) -> None:
         """Execute a console command: release the client's sensors, delete an object, or tell its state."""
-        if decode_command(datagram) == CLEAR_COMMAND:
+        if desk.decode_command(datagram) == desk.CLEAR_COMMAND:
             for sensor in list(self._sensors.values()):
                 if sensor.client == sender:
                     self._drop(sensor)

@@ -1,15 +1,87 @@
-"""A `Simulator` behind its wire protocol: datagrams in and out, without sockets or clock; the core of every server."""
+"""A `Simulator` behind its wire protocol: datagrams in and out, without sockets or clock; the core of every server.
+
+The client's compliance with VADR-TS-002 (4.4 and 5.2) is monitored: rates of set-points and heartbeats on the simulator's clock,
+set-points while disarmed, and dropped messages. Violations are reported to the referee.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
 
 from gate_racer.link import messages
 from gate_racer.link.mavlink import SigningKey
+from gate_racer.link.profile import Profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import Address
-from gate_racer.sim.referee import RunStatus
+from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.report import SimulatorRecord
 from gate_racer.sim.simulator import Exposure, Simulator
 from gate_racer.sim.wire.position import alterations
 from gate_racer.sim.wire.px4 import Px4Services
-from gate_racer.sim.wire.race import ALTERED, REFUSED, Compliance
+
+COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
+DISARMED, LINK_LOSS, DROPPED = "set-point while disarmed", "link loss", "dropped"
+ALTERED, REFUSED = "not flown as sent", "refused"
+BEATS = 10  # intervals over which the heartbeat rate is averaged (chosen)
+BEAT_SLACK_S = 0.1  # s, tolerance for jitter of the network and of the client's loop (chosen)
+UNAWARE_S = 0.5  # s, grace time after disarming, which a client learns by the heartbeat (chosen)
+
+
+class Compliance:
+    """Monitor of one client. Times in s, simulator clock."""
+
+    def __init__(self, profile: Profile, referee: Referee):
+        self._referee, self._limit_hz, self._least_hz = referee, profile.command_limit_hz, profile.heartbeat_limit_hz
+        many = math.ceil(self._limit_hz)
+        self._setpoints: deque[float] = deque(maxlen=many)  # one more than a second may hold
+        self._span_s = (many - 1) / self._limit_hz
+        self._beats: deque[float] = deque(maxlen=BEATS + 1)
+        self._gap_reported = False
+        self._armed_t = -math.inf  # s, last time at which the vehicle was armed
+        self._received_t = 0.0  # s, time of the last heartbeat or set-point
+        self._disarmed_t = 0.0  # s, last time at which it was not
+
+    def silent_s(self, t: float) -> float:  # since the last heartbeat or set-point, at most since arming
+        return t - max(self._received_t, self._disarmed_t)
+
+    def heartbeat(self, t: float) -> None:
+        """Register a heartbeat received at t. The rate counts from GO."""
+        self._received_t, self._gap_reported = t, False
+        beats, race = self._beats, self._referee.race
+        if race.status is not RunStatus.RUNNING or race.go_t is None:
+            beats.clear()
+            return
+        beats.append(t)
+        took, may = t - beats[0], (len(beats) - 1) / self._least_hz + BEAT_SLACK_S
+        if len(beats) > BEATS and took > may:
+            self._referee.note(HEARTBEAT_RATE, t, f"{BEATS / took:.2f} Hz instead of {self._least_hz:g} Hz or more")
+
+    def setpoint(self, t: float, armed: bool) -> None:
+        """Register a valid set-point received at t."""
+        self._received_t = t
+        self._setpoints.append(t)
+        took = t - self._setpoints[0]
+        if len(self._setpoints) == self._setpoints.maxlen and took <= self._span_s + 1e-9:
+            many = f"{len(self._setpoints)} set-points in {took:.3f} s"
+            self._referee.note(COMMAND_RATE, t, f"{many}: must be below {self._limit_hz:g} Hz")
+        if not armed and t - self._armed_t > UNAWARE_S:
+            self._referee.note(DISARMED, t, "it is ignored: arm first")
+
+    def tick(self, t: float, armed: bool) -> None:
+        """Check for missing heartbeats at t; call at every tick."""
+        if armed:
+            self._armed_t = t
+        else:
+            self._disarmed_t = t
+        race = self._referee.race
+        if race.status is not RunStatus.RUNNING or race.go_t is None or self._gap_reported:
+            return
+        since = max(race.go_t, self._beats[-1] if self._beats else -math.inf)
+        if t - since > 1 / self._least_hz + BEAT_SLACK_S:
+            self._gap_reported = True
+            why = f"no heartbeat for {t - since:.2f} s: at least {self._least_hz:g} Hz are required"
+            self._referee.note(HEARTBEAT_RATE, t, why)
+
 
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
 CLIENT_SILENCE_S = 3.0  # s of silence after which another client may take over
@@ -97,8 +169,8 @@ class Station:
                 case _:
                     self._command(t, message)
         for refusal in self._codec.refusals():
-            self._compliance.dropped(t, refusal)
-        self._compliance.lawful(t, REFUSED, self._codec.refused())
+            self.simulator.referee.note(f"{DROPPED}: {refusal.fault}", t, refusal.reason)
+        self._note_lawful(t, REFUSED, self._codec.refused())
         answers = self._codec.replies()
         if received or answers:
             self._speaker = (sender, now)
@@ -109,6 +181,11 @@ class Station:
                 self._recorder.sent(t, reply)
         return replies
 
+    def _note_lawful(self, t: float, what: str, reasons: Mapping[str, str]) -> None:
+        """Note what breaks no rule: fields that are ALTERED, or REFUSED datagrams, which anyone may have sent."""
+        for one, reason in reasons.items():
+            self.simulator.referee.note(f"{what}: {one}", t, reason, lawful=True)
+
     def _guard(self) -> None:
         """Monitor the client's rates, and engage the failsafe once it is silent."""
         simulator, failsafe = self.simulator, self.simulator.profile.failsafe
@@ -117,7 +194,10 @@ class Station:
             self._halted = False
         elif not self._halted:
             self._halted = True
-            self._compliance.link_lost(simulator.t)
+            why = (
+                f"neither heartbeat nor set-point for {self._compliance.silent_s(simulator.t):.2f} s: failsafe engaged"
+            )
+            simulator.referee.note(LINK_LOSS, simulator.t, why)
             simulator.halt(failsafe.sink_m_s)
 
     def _command(self, t: float, command: messages.Command | messages.ClientHeartbeat) -> None:
@@ -127,6 +207,6 @@ class Station:
         elif isinstance(command, messages.SetPoint):
             self._compliance.setpoint(t, self.simulator.armed)
             if isinstance(command, messages.PositionTarget):
-                self._compliance.lawful(t, ALTERED, alterations(command, self.simulator.profile.position_yaw))
+                self._note_lawful(t, ALTERED, alterations(command, self.simulator.profile.position_yaw))
         if self._recorder is not None and not isinstance(command, messages.ClientHeartbeat):
             self._recorder.commanded(t, command)

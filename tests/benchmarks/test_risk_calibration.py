@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.risk_calibration import calibrate
+from gate_racer.benchmarks.risk_calibration import LEVELS, calibrate
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.planner.uncertainty.prediction import predict
 from gate_racer.race.campaign.case import Case, Outcome, Row
@@ -39,8 +39,11 @@ def flights(crossings, count, wider):
 
 
 def test_margins_as_predicted_are_calibrated_and_such_of_wider_flights_are_not(crossings):
-    right = calibrate("right", flights(crossings, 200, 1.0), crossings)
-    for one in right.margins:
-        assert one.low - 0.02 <= one.predicted <= one.high + 0.02 and one.gates >= len(crossings) - 1
-    wrong = calibrate("wrong", flights(crossings, 200, 2.0), crossings)
-    assert all(one.low > one.predicted and one.gates < len(crossings) for one in wrong.margins[1:4])
+    right, _ = calibrate("right", flights(crossings, 200, 1.0), crossings)
+    wrong, _ = calibrate("wrong", flights(crossings, 200, 2.0), crossings)
+    for predicted in (100 * level for level in LEVELS):
+        name = f"{predicted:g} %"
+        assert right[f"{name} low"] - 2 <= predicted <= right[f"{name} high"] + 2
+        assert right[f"{name} in band"] >= len(crossings) - 1
+        if 1 <= predicted <= 16:
+            assert wrong[f"{name} low"] > predicted and wrong[f"{name} in band"] < len(crossings)

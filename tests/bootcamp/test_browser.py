@@ -53,11 +53,11 @@ def test_the_newest_image_is_shown_and_one_who_does_not_ask_or_read_holds_nobody
 def test_a_flight_waits_for_its_page_and_is_repeated_until_it_is_closed(view, monkeypatch):
     monkeypatch.setattr("gate_racer.bootcamp.display.GONE_S", 0.5)
     monkeypatch.setattr("gate_racer.bootcamp.display.AGAIN_S", 0.1)
-    assert not view.wait_opened(0.01)
+    assert not view.opened.wait(0.01)
     for jpeg in (b"first", b"second"):
         view.show(jpeg)
     asked(view)
-    assert view.wait_opened(10.0)
+    assert view.opened.wait(10.0)
     playing = threading.Thread(target=view.play, args=(0.01,), daemon=True)
     playing.start()
     seen = set()

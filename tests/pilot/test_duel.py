@@ -20,7 +20,8 @@ from gate_racer.race.campaign.flight import NoLog
 from gate_racer.race.lockstep import Entry, fly_together
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.plants import make_plant, natural
+from gate_racer.sim.physics.plant import make_plant
+from gate_racer.sim.physics.registry import natural
 from gate_racer.sim.referee import Referee
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track

@@ -8,7 +8,7 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.pilot.guidance.exciter import Excitation, Manoeuvres, parse_manoeuvres
-from gate_racer.sim.physics.plants import RatesPlant
+from gate_racer.sim.physics.plant import RatesPlant
 from gate_racer.tracks.track import Bounds, Start
 
 PERIOD_S = 1 / 60

@@ -17,8 +17,8 @@ from gate_racer.race.campaign.choice import PreparedCourse
 from gate_racer.race.campaign.flight import NoLog, fly
 from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.sim.physics.contact import Colliders
-from gate_racer.sim.physics.plant import P, Q, V, W
-from gate_racer.sim.physics.plants import SETTINGS, make_plant
+from gate_racer.sim.physics.plant import P, Q, V, W, make_plant
+from gate_racer.sim.physics.registry import SETTINGS
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track

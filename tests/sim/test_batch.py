@@ -7,7 +7,8 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics.batch import FEW, Batch
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.lanes import LANES
-from gate_racer.sim.physics.plants import SETTINGS, make_plant
+from gate_racer.sim.physics.plant import make_plant
+from gate_racer.sim.physics.registry import SETTINGS
 from gate_racer.vehicle.vehicle import load_vehicle
 
 N, DT = LANES + 5, 1 / 120

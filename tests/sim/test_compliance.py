@@ -12,7 +12,7 @@ from gate_racer.link.server import Fault
 from gate_racer.race.serving import Narrator
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.report import read_report, report, write_report
-from gate_racer.sim.wire.race import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
+from gate_racer.sim.wire.station import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
 from gate_racer.vehicle.rotation import to_euler
 from tests.sim.peer import DCL, HOVER, SPEC, Peer
 

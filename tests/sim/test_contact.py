@@ -7,7 +7,7 @@ from gate_racer.link.messages import Arm, AttitudeTarget
 from gate_racer.link.profile import load_profile
 from gate_racer.sim.physics.contact import Colliders, body_of, collide, contact_with, strike
 from gate_racer.sim.physics.jit import record
-from gate_racer.sim.physics.plants import RatesPlant
+from gate_racer.sim.physics.plant import RatesPlant
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed

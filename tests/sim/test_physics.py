@@ -12,8 +12,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.contact import NOTHING, body_of
 from gate_racer.sim.physics.jit import boxed, record
-from gate_racer.sim.physics.plant import MixedRates, mixed
-from gate_racer.sim.physics.plants import SwiftPlant, fly_swift, rates_stepped
+from gate_racer.sim.physics.plant import MixedRates, SwiftPlant, fly_swift, mixed, rates_stepped
 from gate_racer.sim.physics.swift import LOOP, OMEGA
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, rotors

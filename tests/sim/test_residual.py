@@ -11,8 +11,8 @@ from gate_racer.link.profile import load_profile
 from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.race.campaign import cli, run
 from gate_racer.race.campaign import residuals as files
-from gate_racer.sim.physics.plant import RIGID, V
-from gate_racer.sim.physics.plants import SETTINGS, RatesPlant, make_plant, natural
+from gate_racer.sim.physics.plant import RIGID, RatesPlant, V, make_plant
+from gate_racer.sim.physics.registry import SETTINGS, natural
 from gate_racer.sim.physics.residual import ResidualAcceleration, Residuals, residual_accelerations
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed

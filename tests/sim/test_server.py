@@ -22,9 +22,8 @@ from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.wire.race import COMMAND_RATE
 from gate_racer.sim.wire.server import Endpoint, LockstepServer
-from gate_racer.sim.wire.station import CLIENT_SILENCE_S, Station
+from gate_racer.sim.wire.station import CLIENT_SILENCE_S, COMMAND_RATE, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.conftest import ROOT
 from tests.processes import running, survivors

@@ -7,8 +7,7 @@ import pytest
 
 from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics.contact import Colliders, Contact, body_of
-from gate_racer.sim.physics.plant import P, Q, Truth, V, W
-from gate_racer.sim.physics.plants import RatesPlant
+from gate_racer.sim.physics.plant import P, Q, RatesPlant, Truth, V, W
 from gate_racer.sim.referee import Referee, RunStatus
 from gate_racer.sim.simulator import Sensors
 from gate_racer.tracks.gate import Gate

@@ -16,7 +16,7 @@ from gate_racer.link.msp.messages import Channels, Code, Direction, DisableFlag,
 from gate_racer.link.msp.profile import load_betaflight
 from gate_racer.sim.betaflight.sitl import SitlController, firmware, motion, order
 from gate_racer.sim.betaflight.station import BetaflightStation
-from gate_racer.sim.physics.plants import RotorsPlant
+from gate_racer.sim.physics.plant import RotorsPlant
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY

@@ -11,8 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.records.result import world_name
-from gate_racer.sim.physics.plant import Q, Truth, V
-from gate_racer.sim.physics.plants import SwiftPlant
+from gate_racer.sim.physics.plant import Q, SwiftPlant, Truth, V
 from gate_racer.sim.simulator import Sensors, Simulator
 from gate_racer.sim.worlds.distribution import Factor, WorldFile, load_worlds, resolve
 from gate_racer.sim.worlds.forces import Dryden, Forces, forces_of

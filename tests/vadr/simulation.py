@@ -8,7 +8,7 @@ from gate_racer.link.client import LEAST_HEARTBEAT_HZ, RateGuard
 from gate_racer.link.messages import Imu, LocalPosition
 from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
-from gate_racer.sim.wire.race import COMMAND_RATE, DISARMED, HEARTBEAT_RATE
+from gate_racer.sim.wire.station import COMMAND_RATE, DISARMED, HEARTBEAT_RATE
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import VADR_FRAME
 from gate_racer.vehicle.dynamics import GRAVITY
