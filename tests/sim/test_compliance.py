@@ -76,15 +76,6 @@ def test_one_gap_counts_once_and_two_count_twice(peer):
     assert pilot.violations == {HEARTBEAT_RATE: 2}
 
 
-def test_set_points_without_arming_are_told_of(peer):
-    pilot = peer(beats=True)
-    streaming(pilot, 50, 1.0)
-    assert pilot.violations == {DISARMED: 50} and pilot.race.status is RunStatus.WAITING
-    pilot.say(Arm(True))
-    streaming(pilot, 50, 1.0)
-    assert pilot.violations == {DISARMED: 50}
-
-
 def test_a_client_disarmed_by_the_race_has_time_to_react(peer):
     pilot = armed(peer(replace(DCL, race=replace(DCL.race, disarm_at_go=True)), beats=True))
     pilot.ticks(0.1)

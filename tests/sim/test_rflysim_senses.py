@@ -81,14 +81,6 @@ def off_surface(around, points):
     return np.abs((np.abs(local) - around.solids.half).max(-1)).min(-1)
 
 
-def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, around):
-    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), around)
-    stream = Stream(request(7), lambda line: None, reader(request(7)))
-    (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
-    sample = stream.feed(datagram, 0.0)
-    assert sample is not None and len(sample.value.points) == 1
-
-
 def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
     """Depth image, clouds and rangefinder agree with the world through mount, attitude and the frames of the protocol."""
     exposure = at(vq1, yaw=2.0)
