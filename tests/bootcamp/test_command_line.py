@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.api import Box, CourseGate, Location, Report, Status
+from gate_racer.bootcamp.api import Box, Location, Report, Status
 from gate_racer.bootcamp.cli import ArenaSettings, parser
 from gate_racer.bootcamp.display import FOUND, PANE_PX, compose
 from gate_racer.bootcamp.run import run
@@ -91,15 +91,3 @@ def test_settings_change_the_world(tmp_path):
         mine.write_text(FILE.read_text().replace(old, new))
         with pytest.raises(UserError, match=rf"mine.yaml: {new.partition(':')[0]}: .* must lie between"):
             ArenaSettings(mine).arena()
-
-
-def test_a_height_has_no_minus_zero_and_a_course_shows_its_next_gate():
-    image = np.zeros((480, 640, 3), np.uint8)
-
-    def frame(**changes):
-        return compose(image, shown(**changes), [], [], [Location(3.0, 4.0)], 60.0)
-
-    assert np.array_equal(frame(height=-0.04), frame(height=0.0))
-    gate = CourseGate(20.0, 0.0, 5.0, 0.0)
-    near, far = frame(gates=(gate,), height=5.0), frame(gates=(gate,), height=6.0)
-    assert near[:, PANE_PX:].any() and (near[:, PANE_PX:] != far[:, PANE_PX:]).any() and not image.any()
