@@ -111,13 +111,6 @@ def test_only_commands_for_this_system_or_for_all_are_taken(system, taken):
     assert codec.counters.wrong_target == (0 if taken else 2)
 
 
-def test_an_unknown_command_is_answered_as_unsupported():
-    codec = server()
-    assert codec.decode(long(31000, 1.0)) == [messages.UnknownCommand(31000)]
-    answer = dialect.MAVLink(None).decode(bytearray(said(codec, Ack(0.0, False, 31000, known=False))))
-    assert (answer.command, answer.result) == (31000, dialect.MAV_RESULT_UNSUPPORTED)
-
-
 # Damage.
 
 
