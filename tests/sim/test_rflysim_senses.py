@@ -154,7 +154,7 @@ def pixel_rays(camera, at_sensor):
     return rays_c @ camera.R_bc.T @ matrix(at_sensor.q_wb).T
 
 
-@pytest.mark.parametrize("course", ["vq1", "vq2"])
+@pytest.mark.parametrize("course", ["vq1", "vq2", "pillars"])
 def test_rays_meet_what_is_drawn(course):
     track = load_track(ROOT / f"tracks/{course}.yaml")
     exposure, camera = at(track, yaw=math.radians(track.start.yaw_deg)), pinhole(camera_request(1))
