@@ -93,18 +93,6 @@ def test_a_scene_has_the_boxes_of_the_last_course_and_of_no_other(vq1):
         assert server.client.make([]).removed == len(few)
 
 
-def test_boxes_of_another_size_are_told(vq1):
-    objects = objects_of(load_track("pillars"))[0][:2]
-
-    def doubled(datagram):
-        state = desk.object_state(datagram)
-        return replace(state, half_m=tuple(2 * half for half in state.half_m)).encode()
-
-    with Server(vq1, doubled) as server:
-        report = server.client.make(objects, 0.5)
-    assert report.different == [10_000, 10_001] and report.placed == 0
-
-
 def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
     one = objects_of(load_track("pillars"))[0][0]
     state = one.state()

@@ -198,14 +198,6 @@ def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
     assert (wide[0, 0] == 0).all(), "nothing outside of the field of view"
 
 
-def test_infrared_shows_what_shines(vq1, around):
-    exposure = at(vq1, yaw=math.radians(180))
-    grey, warm, colour = (seen(camera_request(kind), around, exposure) for kind in (3, 40, 41))
-    assert (grey == warm).all() and colour.shape == (HEIGHT, WIDTH, 3)
-    hot, cold = np.unravel_index(warm.argmax(), warm.shape), np.unravel_index(warm.argmin(), warm.shape)
-    assert colour[hot].sum() > colour[cold].sum()
-
-
 # Gimbals
 
 
@@ -342,23 +334,3 @@ def test_a_quaternion_mounts_and_turns_a_gimbal_and_a_rangefinder(vq1, around):
         assert operator.order(centre=True).euler == pytest.approx((0.0, -20.0, 0.0))
     about = request(5, other=(50.0,), by_quat=1.0, quat=tuple(tilted))
     assert decode_range(open_sense(about, around).payload(at(vq1))).euler == pytest.approx((0.0, -20.0, 0.0))
-
-
-def test_a_fisheye_is_equidistant():
-    about = request(8, width=200, height=200, fov_deg=180.0)
-    rays, inside = fisheye_rays(about)
-    assert np.linalg.norm(rays, axis=-1) == pytest.approx(1.0)
-    theta = np.arccos(rays[100, :, 0])
-    np.testing.assert_allclose(np.diff(theta)[101:], math.pi / 200, rtol=1e-6)
-    assert inside.mean() == pytest.approx(math.pi / 4, abs=0.02)
-    assert rays[100, 150, 1] > 0 and rays[150, 100, 2] > 0, "right and down"
-
-
-def test_a_gate_is_seen_by_its_frame_and_through_its_opening(vq1, around):
-    gate = vq1.gates[0]
-    before, ahead = gate.p_wg - 3.0 * gate.R_wg[:, 0], gate.R_wg[:, :1].T
-    (through,), _ = cast(around.solids, before, ahead, 3.5)
-    bar = before + gate.R_wg[:, 1] * (gate.opening_m + gate.outer_m) / 4
-    (frame,), (box,) = cast(around.solids, bar, ahead, 3.5)
-    assert through == math.inf and frame == pytest.approx(3.0 - gate.depth_m / 2)
-    assert Colliders(vq1).things[around.solids.thing[box]] == ("gate", 0)
