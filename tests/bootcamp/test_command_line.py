@@ -1,11 +1,8 @@
 """Command line of the bootcamp: user errors give one line; the display shows what was reported."""
 
-import numpy as np
 import pytest
 
-from gate_racer.bootcamp.api import Box, Location, Report, Status
 from gate_racer.bootcamp.cli import ArenaSettings, parser
-from gate_racer.bootcamp.display import FOUND, PANE_PX, compose
 from gate_racer.bootcamp.run import run
 from gate_racer.bootcamp.scenario import FILE, load_world
 from gate_racer.common.errors import UserError
@@ -48,36 +45,6 @@ def test_a_course_is_generated_into_a_file(tmp_path, capsys):
     assert run(parser().parse_args(["--set", "generate=seed=7", f"logs={tmp_path}"])) == 0
     path = tmp_path / "generated-7.yaml"
     assert capsys.readouterr().out == f"seed 7: 6 gates, {path}\n" and path.exists()
-
-
-def shown(**changes):
-    there = Location(3.0, 4.0)
-    fields = {
-        "step": 1, "t": 0.1, "status": Status.MOVING, "position": there, "height": 30.0, "speed": 2.0,
-        "q_wb": (1.0, 0.0, 0.0, 0.0), "destination": there, "drift": 0.0, "waypoint": None, "reached": False, "seed": 7,
-        "camera": load_world().camera,
-    }  # fmt: skip
-    return Report(**{**fields, **changes})
-
-
-def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes():
-    image = np.zeros((480, 640, 3), np.uint8)
-
-    def frame(boxes=(), pads=(), **changes):
-        report = shown(**changes)
-        return compose(image, report, list(boxes), list(pads), [report.position], 60.0)
-
-    plain, panes = frame(), set()
-    changes = [{}, {"seed": 8}, {"speed": 3.0}, {"status": Status.HALTED}, {"drift": 1.0}, {"waypoint": Location(9, 9)}]
-    for change in changes:
-        changed = frame(**change)
-        panes.add(changed[:, :PANE_PX].tobytes())
-        assert not changed[:, PANE_PX:].any()
-    assert len(panes) == len(changes)
-    boxed = frame([Box(100, 50, 200, 150)])
-    assert tuple(boxed[50, PANE_PX + 150]) == FOUND and (boxed[:, :PANE_PX] == plain[:, :PANE_PX]).all()
-    assert (frame(pads=[Location(1, 2)])[:, :PANE_PX] != plain[:, :PANE_PX]).any()
-    assert not image.any()
 
 
 def test_settings_change_the_world(tmp_path):
