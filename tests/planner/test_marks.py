@@ -132,6 +132,7 @@ def test_the_files_of_other_planners_are_read_as_ours(tmp_path, peer, capsys):
         (
             "togt",
             "marginW: 0.8",
+            "marginW: 2.4",
             r"gates\[1\]: width, height: 0.6 x 2 m: must exceed the margin of 0.6 m",
         ),
         ("togt", "'Gate3'", "'Gate4'", "Gate4: missing"),
