@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.pilot.records.result import Verdict
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
@@ -16,9 +15,9 @@ from gate_racer.race.campaign import choice as registry
 from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.case import FILE, Case, Outcome, Row, Store
 from gate_racer.race.campaign.choice import BenchSettings, Choice, PreparedCourse
-from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, why
+from gate_racer.race.campaign.flight import NoLog, _by_state, attempt, measure, why
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
-from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
+from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, work
@@ -100,16 +99,6 @@ def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
     recorder, tally, verdict, t = _by_state(case, course, conditions, world, NoLog())
     o = measure(course, world, recorder, tally, verdict, t, 0.0)
     assert o.finished and o.at_gates_m == pytest.approx([0.2] * 2, abs=1e-6) and o.estimate_m < 1e-9
-
-
-def test_laps_are_timed_from_gate_to_gate(course):
-    from gate_racer.pilot.flight import FlightCounters
-
-    two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
-    verdict = Verdict("finished", "", [1.0, 2.0, 3.0, 3.5], [0.5] * 4)
-    judged = EvaluationRecorder(NoLog(), course.track, None)
-    o = measure(two, world, judged, FlightCounters(), verdict, 4.0, 1.0)
-    assert o.lap_s == pytest.approx([2.0, 1.5]) and o.race_s == 3.5 and o.share == 1.0
 
 
 WHY = [
@@ -203,14 +192,9 @@ WRONG = [
     (["--set", "estimators=magic"], "estimators=magic: must be one of eskf, drift"),
     (["--set", "laps=2"], "not closed"),
     (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
-    (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
     (["--worlds", "unknwon"], "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
-    (["--worlds", "unknown:3"], "no world 'unknown:3'; did you mean unknown?"),
-    (["--set", "first_seed=-1"], "first_seed=-1: must be at least 0"),
     (["--settings", "4-1"], "no flights were asked for: one of the axes"),
-    (["--set", "worst=-1"], "worst=-1: must be at least 0"),
     (["--set", "rivals.rotor_radius_m=-1"], "rivals.rotor_radius_m=-1: must lie between 0 and 1"),
-    (["--set", "workers=0"], "workers=0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
 ]

@@ -48,18 +48,6 @@ def test_a_command_keeps_the_attitude_and_field_of_view_of_those_before_it():
     assert desk.read_order(second, first, DOCUMENT) == GimbalOrder(zoom=2.0)
 
 
-def test_a_zoom_is_doubled_from_what_the_gimbal_was_made_with_and_ends_somewhere():
-    with bind_udp("127.0.0.1", 0) as server:
-        server.settimeout(2.0)
-        made = sensor(9, other=(0.0, 0.0, 0.0, 0.0, 4.0))
-        client, zooms = desk.GimbalClient([made], server.getsockname(), port=0), list[float]()
-        for _ in range(200):
-            client.order(made.seq_id, GimbalOrder(zoom_by=2.0))
-            zooms.append(decode_request(server.recv(200)).other[4])
-        client.close()
-    assert zooms[0] == 8.0 and zooms[-1] == desk.ZOOM_MOST
-
-
 def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
     order = GimbalOrder(rates=(0.25, -0.5), zoom_base=30.0)
     document, sdk = (gimbal_request(sensor(9), order, masks) for masks in (DOCUMENT, SDK306))
