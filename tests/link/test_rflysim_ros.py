@@ -65,16 +65,12 @@ def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
         (GimbalOrder(box=1), SDK306, "no bit for box"),
         (GimbalOrder(pixel=(1.0, 1.0)), DOCUMENT, "needs box"),
         (GimbalOrder(size_px=(0, 240)), DOCUMENT, "0 x 240 px: expected 1 to 65535"),
+        (GimbalOrder(size_px=(320, 240)), DOCUMENT, "do not tell their size"),
     ],
 )
-def test_orders_that_contradict_each_other_are_refused(order, masks, words):
+def test_orders_that_contradict_each_other_or_raw_images_are_refused(order, masks, words):
     with pytest.raises(ValueError, match=words):
-        gimbal_request(sensor(9), order, masks)
-
-
-def test_raw_images_of_which_nothing_tells_the_size_keep_it():
-    with pytest.raises(ValueError, match="do not tell their size"):
-        gimbal_request(sensor(9, mode=2), GimbalOrder(size_px=(320, 240)), DOCUMENT)
+        gimbal_request(sensor(9, mode=2), order, masks)
 
 
 ROWS = (
