@@ -39,11 +39,11 @@ def test_a_command_keeps_the_attitude_and_field_of_view_of_those_before_it():
         before = sensor(9)
         client.order(before.seq_id, GimbalOrder(euler=(0.0, -20.0, 30.0), fov_deg=30.0))
         client.order(before.seq_id, GimbalOrder(zoom=2.0))
-        for by in (2.0, 0.5, 0.5, 0.5):
+        for by in (2.0, 0.5, 0.5, 0.5, 1e9):
             client.order(before.seq_id, GimbalOrder(zoom_by=by))
-        first, second, *zooms = (decode_request(server.recv(200)) for _ in range(6))
+        first, second, *zooms = (decode_request(server.recv(200)) for _ in range(7))
         client.close()
-    assert [desk.read_order(one, second, DOCUMENT).zoom for one in zooms] == [4.0, 2.0, 1.0, 1.0]
+    assert [desk.read_order(one, second, DOCUMENT).zoom for one in zooms] == [4.0, 2.0, 1.0, 1.0, desk.ZOOM_MOST]
     assert (second.euler, second.fov_deg) == (first.euler, first.fov_deg) == ((0.0, -20.0, 30.0), 30.0)
     assert desk.read_order(second, first, DOCUMENT) == GimbalOrder(zoom=2.0)
 
