@@ -115,10 +115,13 @@ def rows(step_s, head="t,throttle,v_z"):
     [
         ("a.csv", "t,throttle\n0,1\n", "no velocity (.*v_z)"),
         ("a.csv", rows(0.02, "t,throttle [%,v_z"), "column throttle .%: expected a unit in brackets"),
+        ("a.csv", rows(0.02, "t,throttle,v_z [m/s)"), "column v_z .m/s.: expected a unit in brackets"),
         ("a.csv", rows(-0.02), "its clock runs backwards"),
+        ("a.csv", rows(-0.1), "its clock runs backwards"),
         ("a.csv", "t,throttle,v_z\n0,1,x\n", "column v_z, row 1: x is no number"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
         ("a.mcap", "nothing", "is not an MCAP file"),
+        ("a.txt", "", "is empty"),
         ("a.txt", "some text", "is no log that is read"),
         ("a.mcap", None, "cannot be read"),
     ],

@@ -52,6 +52,28 @@ def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, 
         assert log.get("omega_cmd").values[20] == pytest.approx([np.pi / 2, 0, 0])
 
 
+def test_hundredths_of_old_versions_of_ardupilot_become_units(tmp_path):
+    """Copter 3.2: the battery in whole numbers of 0.01 V, rates in 0.01 deg/s."""
+    kinds = {
+        "IMU": ("Iffffff", "TimeMS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ"),
+        "CURR": ("Ih", "TimeMS,Volt"),
+        "RATE": ("Iffff", "TimeMS,RDes,R,PDes,YDes"),
+    }
+    rolls = 0.1 * np.sin(0.1 * np.arange(60))
+    rows = [row for k, w in enumerate(rolls) for row in (
+        ("IMU", 20 * k, w, 0, 0, 0, 0, -9.81), ("CURR", 20 * k, 1500 - k), ("RATE", 20 * k, 9000, np.degrees(100 * w), 0, k)
+    )]  # fmt: skip
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    assert log.get("voltage").values[10] == pytest.approx(14.9)
+    assert log.get("omega_cmd").values[10] == pytest.approx([np.pi / 2, 0, np.radians(0.1)])
+
+
+def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
+    rows = [*(("IMU", 100_000 * k, *range(6), 0) for k in range(900)), ("EV", 2_000_000, 28), ("EV", 80_000_000, 18)]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}, rows))
+    assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(("still", "throttle"), [(True, 0.04), (False, 0.4)])
 def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(still, throttle, tmp_path):
     kinds = {"IMU": IMU, "CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
@@ -123,6 +145,20 @@ def ulog(path, topics, at, count=50):
     return path
 
 
+OLD_PX4 = [
+    ("actuator_controls_0", "float[4] control", lambda u: (0, 0, 0, u)),
+    ("vehicle_rates_setpoint", "float roll;float pitch;float yaw;float thrust", lambda u: (0, 0, 0, u)),
+    ("vehicle_attitude_setpoint", "float thrust", lambda u: (u,)),
+    ("actuator_outputs", "float[4] output", lambda u: (1000 + 1000 * u,) * 4),
+]
+
+
+@pytest.mark.parametrize(("topic", "fields", "values"), OLD_PX4)
+def test_the_throttle_of_old_versions_of_px4_is_found(topic, fields, values, tmp_path):
+    path = ulog(tmp_path / "a.ulg", {topic: fields}, lambda k: {topic: values(0.01 * k)})
+    assert read_log_signals(path).get("throttle").values[30] == pytest.approx([0.3], abs=1e-6)
+
+
 def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
     writer = ULogWriter({"vehicle_local_position_groundtruth": "uint64_t timestamp_sample;float x;float y;float z"})
     for k in range(50):
@@ -131,6 +167,14 @@ def test_a_stamp_that_is_never_set_is_not_taken_for_a_time(tmp_path):
     (tmp_path / "a.ulg").write_bytes(writer.bytes())
     truth = read_log_signals(tmp_path / "a.ulg").get("true_p")
     assert truth.t == pytest.approx(1 + 0.01 * np.arange(50)) and truth.values[10] == pytest.approx([11, 2, 3])
+
+
+def test_a_blank_cell_of_a_data_set_is_named_by_its_line(tmp_path):
+    file = tmp_path / "mav0" / "imu0" / "data.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("#timestamp\n1,0,0,0,9.81,0,0\n2,0,,0,9.81,0,0\n3,0,0,0,9.81,0,0\n")
+    with pytest.raises(UserError, match=r"data\.csv: malformed \(line 3 does not end in 7 numbers\)"):
+        read_log_signals(tmp_path)
 
 
 def test_a_data_set_in_another_unit_of_time_and_cut_in_its_last_line_is_read(tmp_path):

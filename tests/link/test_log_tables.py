@@ -126,6 +126,25 @@ def test_velocities_whose_axes_are_not_those_of_the_forces_are_noted(turned, not
     assert sum("check the axes" in note for note in read_log_signals(tmp_path / "a.csv").notes) == noted
 
 
+TIMES = {"time_s": 1, "timestamp_ms": 1e3, "TimeUS": 1e6, "time_usec [us]": 1e6, "t_ns": 1e9}
+
+
+@pytest.mark.parametrize("name, per_s", TIMES.items())
+def test_a_name_may_tell_the_unit_of_times_and_a_bracket_that_of_rates(name, per_s, tmp_path):
+    head = HEAD.replace("t,", f"{name},") + ",w_x [deg/s],w_y,w_z"
+    path = as_table(tmp_path / "a", head, lambda t, *row: (100 * per_s * t, *row, 400, 0, 0))
+    log = read_log_signals(path)
+    assert log.notes == () and log.get("force").t[-1] == pytest.approx(59.0)
+    assert log.get("omega").values[0] == pytest.approx([np.radians(400), 0, 0])
+
+
+def test_a_stated_unit_of_forces_is_believed(tmp_path):
+    """A vehicle in free fall for most of its log."""
+    head = HEAD.replace("a_z", "a_z [m/s^2]")
+    log = read_log_signals(as_table(tmp_path / "a.csv", head, lambda *row: (*row[:4], -1.0)))
+    assert len(log.get("force")) == len(ROWS)
+
+
 def test_samples_too_rare_for_a_vehicle_are_refused(tmp_path):
     path = as_table(tmp_path / "a.csv", HEAD, lambda t, *row: (25 * t, *row[:3], -9.81 + t))
     with pytest.raises(UserError, match=r"holds 4\.0 samples of the motion a second, but 10 are needed"):

@@ -124,6 +124,29 @@ def test_gravity_tells_the_axes_of_an_imu_alone(axes, tmp_path):
     assert (f"{axes} of /imu0 is up; its axes are turned" in log.notes) == (axes != "z")
 
 
+RED = np.tile(np.array([0, 0, 255], np.uint8), (2, 4, 1))
+
+
+ENCODED = {
+    "8UC3": RED,
+    "rgb8": RED[..., ::-1],
+    "bgra8": cv2.cvtColor(RED, cv2.COLOR_BGR2BGRA),
+    "rgba8": cv2.cvtColor(RED, cv2.COLOR_BGR2RGBA),
+    "yuv422_yuy2": np.tile(np.array([[82, 90], [82, 240]], np.uint8), (2, 2, 1)),
+}
+
+
+@pytest.mark.parametrize(("encoding", "pixels"), ENCODED.items(), ids=ENCODED)
+def test_a_camera_is_found_beside_a_busier_one_of_depths(encoding, pixels, tmp_path):
+    def at(store, k):
+        depth = log_writers.image(store, k, "16UC1", np.zeros((2, 4, 2), np.uint8))
+        return depth, log_writers.image(store, k, encoding, pixels) if k % 2 else None
+
+    path = write_bag(tmp_path, "MCAP", {"/depth": IMAGE, "/camera": IMAGE}, at, 6)
+    images = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for _, data in ros_images(path)]
+    assert len(images) == 3 and np.abs(images[0].astype(int) - RED).max() < 4
+
+
 def test_images_that_cannot_be_shown_are_refused(tmp_path):
     depth = lambda store, k: (log_writers.image(store, k, "16UC1", np.zeros((2, 4, 2), np.uint8)),)  # noqa: E731
     with pytest.raises(UserError, match="its images cannot be shown; encodings that are read are mono8"):
