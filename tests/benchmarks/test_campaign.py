@@ -1,27 +1,23 @@
 """Campaigns: cases are pure, nothing flown is lost, and what cannot be flown is said so."""
 
-import re
 import resource
 import shutil
-import subprocess
 from dataclasses import replace
-from importlib.metadata import version
 
 import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.pilot.records.result import Verdict
 from gate_racer.planner.plan import read_plan
 from gate_racer.race.campaign import campaign as prepare_module
 from gate_racer.race.campaign import campaign as run
 from gate_racer.race.campaign import choice as registry
-from gate_racer.race.campaign.campaign import commit, prepare
+from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.case import FILE, Case, Outcome, Row, Store
 from gate_racer.race.campaign.choice import BenchSettings, Choice, PreparedCourse
-from gate_racer.race.campaign.flight import EvaluationRecorder, NoLog, _by_state, attempt, measure, why
+from gate_racer.race.campaign.flight import NoLog, _by_state, attempt, measure, why
 from gate_racer.sim.physics.residual import Kernel, ObservationModel, ResidualAcceleration, Residuals
-from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World, as_believed
+from gate_racer.sim.worlds.world import AS_BELIEVED, Deviations, World
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.benchmarks.work import Place, work
@@ -43,11 +39,6 @@ def flown(course) -> Row:
 def a_case(setting="1", seed=0):
     by = "given" if setting in "1234" else "drift"
     return Case("sprint", "dcl", 1, setting, "tracking", by, seed)
-
-
-def timeless(outcome: Outcome) -> Outcome:
-    """Return the outcome without the fields that depend on the machine."""
-    return replace(outcome, cpu_s=0.0, solve_p50_ms=None, solve_p99_ms=None)
 
 
 # A case
@@ -108,16 +99,6 @@ def test_in_a_deviating_world_errors_are_relative_to_the_true_gates(course):
     recorder, tally, verdict, t = _by_state(case, course, conditions, world, NoLog())
     o = measure(course, world, recorder, tally, verdict, t, 0.0)
     assert o.finished and o.at_gates_m == pytest.approx([0.2] * 2, abs=1e-6) and o.estimate_m < 1e-9
-
-
-def test_laps_are_timed_from_gate_to_gate(course):
-    from gate_racer.pilot.flight import FlightCounters
-
-    two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
-    verdict = Verdict("finished", "", [1.0, 2.0, 3.0, 3.5], [0.5] * 4)
-    judged = EvaluationRecorder(NoLog(), course.track, None)
-    o = measure(two, world, judged, FlightCounters(), verdict, 4.0, 1.0)
-    assert o.lap_s == pytest.approx([2.0, 1.5]) and o.race_s == 3.5 and o.share == 1.0
 
 
 WHY = [
@@ -196,16 +177,6 @@ def test_a_case_that_kills_its_process_fails_alone():
     assert found[1].cause == "the worker process died" and found[3].race_s == 3.0
 
 
-def test_a_repository_around_an_installed_program_does_not_name_its_commit(tmp_path, monkeypatch):
-    by = ["git", "-C", str(tmp_path), "-c", "user.name=one", "-c", "user.email=one@example.com"]
-    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "another's"]):
-        subprocess.run([*by, *words], check=True)
-    (installed := tmp_path / "site-packages").mkdir()
-    for root, found in ((installed, re.escape(version("gate-racer"))), (tmp_path, "[0-9a-f]{12}")):
-        monkeypatch.setattr("gate_racer.race.campaign.campaign.ROOT", root)
-        assert re.fullmatch(found, commit())
-
-
 def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
     store = Store(tmp_path / FILE)
     store.require({"commit": "a", "machine": "x"}, "commit")
@@ -215,29 +186,15 @@ def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
     assert store.about() == {"commit": "a", "machine": "y"}
 
 
-def test_a_row_survives_its_file(tmp_path, flown):
-    store = Store(tmp_path / FILE)
-    store.add(flown)
-    store.close()
-    (row,) = Store.existing(tmp_path).rows()
-    assert (row.case, row.outcome) == (a_case(), flown.outcome) and row.path == pytest.approx(flown.path, abs=1e-4)
-    assert np.isfinite(row.path).all() and row.path[:, 4].max() > 10
-
-
 WRONG = [
     (["--settings", "1-5"], "settings 5: unknown; known: 1, 2, 3, 4, projected, rendered, projected-1"),
     (["--controllers", "magic"], "no controller 'magic'; known: mpcc, tracking"),
     (["--set", "estimators=magic"], "estimators=magic: must be one of eskf, drift"),
     (["--set", "laps=2"], "not closed"),
     (["--seeds", "0"], "seeds 0: must lie between 1 and 100000"),
-    (["--seeds", "1000000000"], "seeds 1000000000: must lie between 1 and 100000"),
     (["--worlds", "unknwon"], "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
-    (["--worlds", "unknown:3"], "no world 'unknown:3'; did you mean unknown?"),
-    (["--set", "first_seed=-1"], "first_seed=-1: must be at least 0"),
     (["--settings", "4-1"], "no flights were asked for: one of the axes"),
-    (["--set", "worst=-1"], "worst=-1: must be at least 0"),
     (["--set", "rivals.rotor_radius_m=-1"], "rivals.rotor_radius_m=-1: must lie between 0 and 1"),
-    (["--set", "workers=0"], "workers=0: must be at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: no such campaign"),
 ]

@@ -33,11 +33,6 @@ def test_a_malformed_grid_is_refused_in_one_line(tmp_path, text, said):
     assert "\n" not in str(refused.value)
 
 
-def test_a_grid_that_there_is_not_names_those_that_there_are():
-    with pytest.raises(UserError, match=r"no grid 'trio'; known: .*duel"):
-        load_grid("trio")
-
-
 def standing(rank, pilot, times):
     return Standing(rank, pilot, "finished", "", len(times), 2, times[-1], 0, times, [0.4] * len(times))
 

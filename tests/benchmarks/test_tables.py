@@ -7,11 +7,9 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.race.campaign.case import Case, Outcome, Row
-from gate_racer.race.campaign.choice import Choice, asked_world, cells_of
+from gate_racer.race.campaign.choice import asked_world, cells_of
 from gate_racer.race.campaign.compare import compare, table
 from gate_racer.race.campaign.tables import cell, cells, lost_s, markdown, published, world_blocks
-from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.vehicle import load_vehicle
 
 
 def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected", **outcome):
@@ -115,14 +113,6 @@ def test_factors_are_written_out_and_the_seed_draws_the_world():
     assert "unknown:camera.dropout+" in found and "unknown:camera.dropout-" not in found
     assert asked_world("unknown:camera.yaw_deg-", 3) == "unknown:3:camera.yaw_deg-"
     assert asked_world("mine.yaml", 3) == "mine.yaml:3"
-
-
-def test_a_further_world_leaves_the_cases_of_the_others_as_they_were():
-    track, vehicle = load_track("vq1"), load_vehicle("dcl")
-    nominal, both = (
-        Choice(worlds=worlds).cases(track, vehicle) for worlds in (("as_believed",), ("as_believed", "unknown"))
-    )
-    assert len(both) == 2 * len(nominal) and both[: len(nominal)] == nominal  # or what is stored would be flown again
 
 
 def of_plan(flight, plan="", residual=""):

@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from gate_racer.bootcamp.api import Go, Halt, Land, Location, Null, Status
-from gate_racer.bootcamp.display import landing_image
+from gate_racer.bootcamp.api import Go, Halt, Null, Status
 from gate_racer.bootcamp.drone import Drone
 from gate_racer.bootcamp.floor import GroundCamera, detect_pads
 from gate_racer.bootcamp.scenario import WorldConditions, load_world, make_scenario
@@ -102,19 +101,3 @@ def test_a_map_is_laid_by_the_names_of_its_tiles(tmp_path):
     (tmp_path / "0_0.png").write_text("no image")
     with pytest.raises(UserError, match=r"0_0.png: not an image of at most 16 Mpx; a map needs default.png"):
         GroundCamera(scenario)
-
-
-@pytest.mark.parametrize("away_m", [0.5, 40.0])
-def test_the_landing_image_shows_the_pad_however_far_away(away_m):
-    scenario = make_scenario("hear", 0, replace(WORLD, drone="kinematic"))
-    drone = Drone(scenario)
-    drone.step(Go(10.0 - away_m, 0.0))
-    report = drone.step(Null())
-    while report.status is not Status.HALTED:
-        report = drone.step(Null())
-    drone.step(Land())
-    while report.status is not Status.LANDED:
-        report = drone.step(Null())
-    image = landing_image(scenario, report)
-    blue = cv2.inRange(cv2.cvtColor(image, cv2.COLOR_BGR2HSV), (95, 120, 80), (125, 255, 255))
-    assert report.position.distance(Location(10, 0)) == pytest.approx(away_m, abs=0.3) and cv2.countNonZero(blue) > 20

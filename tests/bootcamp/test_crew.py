@@ -140,14 +140,6 @@ def test_a_program_that_never_answers_is_named(job):
     ended(crew)
 
 
-def test_a_program_that_sends_what_is_no_message_is_named(job):
-    text = "import gc, multiprocessing.connection as c\ndef decide(report, pads):\n    for o in gc.get_objects():\n"
-    text += "        if isinstance(o, c.Connection) and o.writable and o.readable: o.send(print)\n    return Null()\n"
-    crew = crew_of(job(HEAD + text))
-    assert crew.fly(lambda report: None).cause == "worker decision has sent what is no message"
-    ended(crew)
-
-
 def test_in_real_time_a_slow_detector_costs_images_and_no_steps_and_ctrl_c_ends_in_order(job):
     mine = job(HOVER + "def detect(image):\n    time.sleep(0.35)\n    return []\n", realtime=True)
     crew, steps = crew_of(mine), []

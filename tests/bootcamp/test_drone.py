@@ -150,15 +150,6 @@ def test_the_kinematic_drone_keeps_the_documents_rules():
     assert (report.height, report.speed, report.position) == (0.0, 0.0, (3.0, 4.2))
 
 
-def test_a_stop_at_the_waypoint_is_reported_as_reached_at_once():
-    drone = Drone(make_scenario("hear", 0, replace(WORLD, drone="kinematic")))
-    report = drone.step(Go(10.0, 0.0))
-    while report.status is Status.MOVING:
-        assert not report.reached
-        report = drone.step(Null())
-    assert report.reached
-
-
 def test_a_step_is_as_long_as_asked_or_refused():
     drone = Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.05)))
     assert drone.step(Null()).t == 0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gate_racer.bootcamp.api import Go
-from gate_racer.bootcamp.cell import SENTINEL, STARTED, Counts, Failed, unpacked, work
+from gate_racer.bootcamp.cell import SENTINEL, STARTED, Counts, unpacked, work
 
 
 def doubled(desk, program, offset):
@@ -28,12 +28,3 @@ def test_items_are_answered_up_to_the_sentinel_or_what_is_no_message(last):
         answers = [main.recv_bytes() for _ in range(3)]
         assert answers[0] == STARTED and unpacked(answers[1]) == Go(2.0, 2.5)
         assert unpacked(answers[2]) == Counts({"items": 1}, {})
-
-
-def test_an_exception_is_told_before_the_counters():
-    main, theirs = Pipe()
-    main.send_bytes(pickle.dumps("no Go"))
-    work(theirs, Path("mine.py"), doubled, 0.5)
-    main.recv_bytes()
-    failed, last = (unpacked(main.recv_bytes()) for _ in range(2))
-    assert isinstance(failed, Failed) and failed.cause.startswith("AttributeError") and isinstance(last, Counts)

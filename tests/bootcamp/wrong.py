@@ -29,14 +29,10 @@ PROGRAMS = [  # name, scenario, text, sentence
     ("a list for its element", "distractors", D + "return Go(pads.north, 0)\n", "take one element first, such as pads[0]"),
     ("a changed report", "hear", D + "report.seed = 3\n    return Null()\n", "cannot be changed"),
     ("Land with a place", "hear", D + "return Land(report.waypoint)\n", "the commands are Go(north, east), Halt(), Land()"),
-    ("endless recursion", "hear", "def f(): return f()\n" + D + "return f()\n", "a function calls itself without end"),
-    ("an exit", "hear", "import sys\n" + D + "sys.exit()\n", "SystemExit; Land() ends a flight, not an exit (in `decide`"),
     ("a field of another form", "hear", D + "return Go(report.waypoints.north, 0)\n",
      "did you mean report.waypoint or report.route?"),
     ("an error of OpenCV", "hear", "import cv2, numpy\n" + D + "cv2.cvtColor(numpy.zeros((3, 3), numpy.uint8), 6)\n",
      "error: (-15:Bad number of channels) > Invalid number of channels in input image"),
-    ("an exception that cannot be shown", "hear",
-     "class E(Exception):\n    def __str__(self): raise self\n" + D + "raise E\n", "E (in `decide` at mine.py:6)"),
     # values that are no commands
     ("no return", "hear", D + "Land()\n", "None is not a command"),
     ("a command not called", "hear", D + "return Land\n", "call it: Land()"),
@@ -67,12 +63,8 @@ PROGRAMS = [  # name, scenario, text, sentence
      "boxes: 60 dropped: x1 < x0, did you pass x, y, w, h?"),
     ("nothing detected", "distractors", "def detect(image):\n    return []\n" + TO_PAD, "images that show a pad"),
     ("no place returned", "locate", "def locate(box, report):\n    pass\n" + TO_PAD, "locate returned None"),
-    ("no place returned, and a landing", "locate", "def locate(box, report):\n    pass\n"
-     + HALTED + "return Go(1, 0) if pads else Land()\n", "locate returned None"),
     ("feet", "waypoint", HALTED + "w, h = report.waypoint, report.position\n"
      "    return Go((w.north - h.north) * 3.28, (w.east - h.east) * 3.28)\n", "the unit is not m: it is 3.28 times too long"),
-    ("kilometres", "waypoint", HALTED + "w, h = report.waypoint, report.position\n"
-     "    return Go((w.north - h.north) / 1e3, (w.east - h.east) / 1e3)\n", "for 400 steps, and Land() was never commanded"),
     ("relative places", "pads", "def locate(box, report):\n    scale = report.camera.fx_px / report.height\n"
      "    return (239.5 - (box.top + box.bottom) / 2) / scale, ((box.left + box.right) / 2 - 319.5) / scale\n"
      + HALTED + "h, w = report.position, report.waypoint\n"

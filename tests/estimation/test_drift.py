@@ -11,7 +11,6 @@ from gate_racer.estimation.drift import (
     SWIFT_NOISE,
     DriftEstimator,
     DriftFilter,
-    DriftNoise,
     PoseFix,
 )
 from gate_racer.estimation.odometry import InertialOdometry
@@ -116,16 +115,6 @@ def test_the_drift_filters_are_filterpys(noise, Q, first):
         last = t
         assert ours.x == pytest.approx(theirs.x, abs=1e-9)
         assert pytest.approx(theirs.P, abs=1e-9) == ours.P
-
-
-def test_prediction_composes():
-    noise = DriftNoise(acceleration_psd=0.3, first_p=0.1, first_v=0.2)
-    drift = DriftFilter(noise)
-    drift.begin(0.0)
-    whole = drift.at(0.4)[1]
-    drift.predict(0.1)
-    drift.predict(0.3)
-    assert drift.at(0.4)[1] == pytest.approx(whole)
 
 
 def test_the_drift_filter_is_consistent():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from gate_racer.field.report.charts import MOST_POINTS, thinned
 from gate_racer.field.report.compare import compare
 from gate_racer.field.report.findings import figures, findings
 from gate_racer.field.report.flight import TimeSeries, read_logged_flight
-from gate_racer.field.report.pages import MOST_IMAGES, thumbnails
 from gate_racer.pilot.records.flight_log import FlightLog
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
 
@@ -103,9 +101,3 @@ def test_thinned_lines_keep_their_peaks(y):
     rows = thinned(y)
     assert len(rows) <= MOST_POINTS and np.all(np.diff(rows) > 0)
     assert y[rows].max() == y.max() and y[rows].min() == y.min()
-
-
-def test_pictures_are_spread_evenly_and_not_too_many(late_flight):
-    flight, jpeg = read_logged_flight(late_flight), cv2.imencode(".jpg", np.zeros((180, 320, 3), np.uint8))[1].tobytes()
-    images = thumbnails(replace(flight, images=tuple((t, jpeg) for t in np.linspace(0.0, 9.0, 190))))
-    assert len(images) == MOST_IMAGES and images[0][0] == 0.0 and images[-1][0] == 9.0

@@ -94,13 +94,10 @@ TEXTS = OF_FOUR | {
     "of ORB-SLAM3.yaml": orb_slam("1", "Camera2.fx: 1.0\nCamera2.k1: 1.0\n"),
     "of ArUco.yaml": f"camera_matrix: {MATRIX}\ndist_coeff: [{list(D)}]\nimage_width: 640\nimage_height: 360\n",
     "ost.txt": OST,
-    "ost with powers.txt": OST.replace("-0.25 0.12", "-2.5E-01 1.2e-1"),
-    "of Windows.ini": OST.replace("\n", "\r\n"),
     "named intrinsics.json": json.dumps(SIZE | NAMED_FOUR | {"distortion_model": "plumb_bob"}),
     "matrix and intrinsics.json": json.dumps(
         SIZE | {"K": MATRIX, "D": D, "intrinsics": K, "distortion_model": "plumb_bob"}
     ),
-    "named model.json": json.dumps(SIZE | {"K": MATRIX, "D": D, "distortion": "plumb_bob"}),
     "of Basalt.json": json.dumps({
         "value0": {"intrinsics": BASALT_CAMERAS, "resolution": [[640, 360], [1, 1]], "cam_time_offset_ns": 0}
     }),
@@ -157,16 +154,12 @@ SIZED = "image_width: 640\nimage_height: 360\n"
 FISHEYES = {
     "of Kalibr.yaml": f"{CHAIN}, distortion_model: equidistant}}\n",
     "of ROS.yaml": f"{INFO}distortion_model: Fisheye\n",
-    "named beside D, of ROS.yaml": f"{INFO}distortion: equidistant\n",
-    "of ROS with a flag.yaml": f"{INFO}fisheye_model: 1\n",
     "tagged, of ROS.yaml": f"{TAGGED}distortion_model: equidistant\n",
     "of OpenCV.yaml": f"%YAML:1.0\n---\n{TAGGED}distortion_model: fisheye\n",
-    "of OpenCV with a flag.yaml": f"%YAML:1.0\n---\n{TAGGED}fisheye_model: 1\n",
     "of OpenCV with a flag of text.json": json.dumps(FLAG),
     "of VINS.yaml": f"%YAML:1.0\n---\nmodel_type: KANNALA_BRANDT\n{SIZED}projection_parameters:\n"
     + lines(zip(KANNALA_BRANDT, (*FISHEYE, *K), strict=True)),
     "of scalars.json": json.dumps(SCALARS | {"distortion_model": "equidistant"}),
-    "of scalars with a list.json": json.dumps(SCALARS | {"is_fisheye": True}),
     "of ORB-SLAM3.yaml": 'Camera.type: "KannalaBrandt8"\nCamera.width: 640\nCamera.height: 360\n'
     + lines(NAMED.items(), "Camera1."),
     "of Basalt.json": json.dumps({"value0": KB4}),
@@ -174,7 +167,6 @@ FISHEYES = {
     "of EuRoC.yaml": f"resolution: [640, 360]\ncamera_model: pinhole\nintrinsics: {list(K)}\n"
     f"distortion_model: equidistant\ndistortion_coefficients: {list(FISHEYE)}\n",
     "of Gyroflow.json": json.dumps(GYROFLOW),
-    "named, of Gyroflow.json": json.dumps(GYROFLOW | {"distortion_model": "opencv_fisheye"}),
     "simple, of COLMAP.txt": "1 SIMPLE_RADIAL_FISHEYE 640 360 424 322.5 168.5 -0.01\n",
 }
 
@@ -200,8 +192,6 @@ SIZES = {"Camera.width": 640, "Camera.height": 360}
 OVER = "over 87 deg off the axis, which is not modelled: corners"
 TOLD = [  # what is remarked, and what is printed
     ("cameras.txt", "1 SIMPLE_PINHOLE 640 360 424 420 180\n", "far from the middle", "over 100% of the picture\n"),
-    ("cameras.txt", "1 SIMPLE_PINHOLE 1280 360 424 322 168\n", "far from the middle", "over 100% of the picture\n"),
-    ("cameras.txt", "1 SIMPLE_PINHOLE 640 360 424 350 150\n", "", "over 100% of the picture\n"),
     ("folded.yaml", FOLDED, "", "over 99.8% of the picture, beyond which the calibration folds it"),
     (
         "wide.yaml",
@@ -233,34 +223,21 @@ REFUSED = [
     ("orb.yaml", lines(zip(("fx", "fy", "cx", "cy"), K, strict=True), "Camera."), "lacks width, height; add them"),
     ("cam0_mei.yaml", "model_type: MEI\nw: 640\nh: 360\nfx: 424\nfy: 426\ncx: 322\ncy: 168\n", "model 'MEI'"),
     ("euroc.yaml", "Camera.fx: 424\nLEFT.K: 1\n", "that of rectified images; the lens is LEFT.K and LEFT.D"),
-    ("mei.yaml", "model_type: MEI\nprojection_parameters: {gamma1: 1.0}\n", "model 'MEI'"),
-    ("nerf.json", json.dumps(NERF | {"k4": 0.1}), "its distortion is not modelled"),
     ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0 0 0\n", "may be those of a fisheye: give ost.yaml"),
-    ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0\n", "distortion must have 5 or 8 coefficients, has 2"),
-    ("ost.txt", "camera matrix\n1 0 0\ndistortion\n0.1 0 0,0 0 0\n", "could not convert string to float: '0,0'"),
     ("stereo.ini", 2 * "camera matrix\n1 0 0\n", "2 cameras; keep the lines of one"),
     ("gopro.json", json.dumps(GYROFLOW | {"digital_lens": "superview"}), "digital lens or stretch is not modelled"),
-    ("anamorphic.json", json.dumps(GYROFLOW | {"input_horizontal_stretch": 1.33}), "or stretch is not modelled"),
     ("sony.json", json.dumps(GYROFLOW | {"distortion_model": "sony"}), "model 'sony': must be one of"),
-    ("basalt.json", '{"value0": {"fx": 1, "resolution": []}}', "not a calibration"),
     ("file.yaml", "hello: world\n", "not a calibration of OpenCV, ROS, Kalibr"),
-    ("file.yaml", "hello\n", "it has no named fields"),
-    ("TUM1.yaml", f"%YAML:1.0\n{lines(ALL.items(), 'Camera.')}Viewer.PointSize:2\n", "it lacks width, height; add"),
     ("file.yaml", "mtx: [[1, 0, 0]]\ndist: [0]\n", "it lacks image_width, image_height; add them to the file, in px"),
     ("file.yaml", INFO.replace("640", "320"), r"the centre \(322, 168\) px lies outside of a picture of 320 x 360 px"),
-    ("file.yaml", "cam0: {camera_model: omni, intrinsics: [1], resolution: [1, 1]}\n", "camera_model 'omni'"),
-    ("file.yaml", "%YAML:1.0\n---\nimage_width: 640\n", "it lacks camera_matrix"),
     ("file.yaml", "%YAML:1.0\n---\ncamera_matrix: !!opencv-matrix\n  [[[{", "cut short, or its matrices are none"),
     ("file.yaml", f"{SIZED}K: [1e9, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
-    ("file.yaml", f"{SIZED}K: [.nan, 0, 1, 0, 400, 1, 0, 0, 1]\nD: [0]\n", "is not one"),
     ("cameras.txt", 2 * "1 PINHOLE 640 360 424 426 322 168\n", "2 cameras; keep the line of one"),
     ("cameras.txt", "1 FOV 640 360 424 426 322 168 0.9\n", "camera model 'FOV': must be one of SIMPLE_PINHOLE"),
     ("cameras.txt", "Calibration results\n===\n", "of Kalibr, give the camchain"),
-    ("file.yaml", f"{INFO}binning_x: 2\nbinning_y: 2\n", "its images are binned or cut"),
     ("file.yaml", f"{INFO}roi: {{x_offset: 0, y_offset: 20}}\n", "its images are binned or cut"),
     ("file.yaml", f"{SIZED}K: {MATRIX}\nD: [-2.5, 0, 0, 0]\n", r"file.yaml: the lens \(radtan: k1 -2.5\) folds the"),
     ("file.yaml", INFO.replace("K: [424.0, 0.0", "K: [424.0, 1.5"), "skewed pixels are not modelled"),
-    ("file.yaml", INFO.replace("K: [424.0, 0.0", "K: [424.0, 1.5.0"), "could not convert string to float"),
     ("file.yaml", INFO.replace("1.0]", "2.0]"), "must be fx 0 cx, 0 fy cy, 0 0 1"),
 ]
 

@@ -44,12 +44,6 @@ def test_every_help_page_is_plain_text(name):
     assert "--quiet" in page and "--json FILE" in page, "which all have"
 
 
-def test_a_command_that_it_does_not_have_is_one_clear_line():
-    told = run_here(ABOUT, "race")
-    assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
-    assert told.stderr.count("\n") == 1 and told.stdout == ""
-
-
 MISSPELT = [
     (load_track, "vq11", "vq1"),
     (load_vehicle, "Dlc", "dcl"),

@@ -93,18 +93,6 @@ def test_a_scene_has_the_boxes_of_the_last_course_and_of_no_other(vq1):
         assert server.client.make([]).removed == len(few)
 
 
-def test_boxes_of_another_size_are_told(vq1):
-    objects = objects_of(load_track("pillars"))[0][:2]
-
-    def doubled(datagram):
-        state = desk.object_state(datagram)
-        return replace(state, half_m=tuple(2 * half for half in state.half_m)).encode()
-
-    with Server(vq1, doubled) as server:
-        report = server.client.make(objects, 0.5)
-    assert report.different == [10_000, 10_001] and report.placed == 0
-
-
 def test_a_server_that_is_none_and_states_of_others_are_no_success(vq1):
     one = objects_of(load_track("pillars"))[0][0]
     state = one.state()
@@ -150,7 +138,6 @@ def test_no_command_whatever_about_objects_stops_the_stand_in(vq1):
     [
         ("vq1", "rflysim://127.0.0.1?up=3", "unknown option 'up'; known: model"),
         ("vq1", "rflysim://127.0.0.1?model=" + "9" * 5000, "model: must be the number"),
-        ("vq1", "rflysim://127.0.0.1?model=²", "model: must be the number"),
         ("vq1", "http://127.0.0.1", "expected something like rflysim://"),
         ("nowhere", "rflysim", "nowhere"),
         ("vq1", "rflysim://no.such.host.invalid", "unknown host"),
@@ -165,7 +152,6 @@ def test_a_command_that_means_nothing_is_one_line(track, server, words):
     ("report", "words"),
     [
         (desk.SceneReport(0, [10_000], [], 0, []), "no state of any box from 127.0.0.1:20010"),
-        (desk.SceneReport(18, [10_000], [], 0, []), "without a state: 10000"),
         (desk.SceneReport(18, [], [10_001], 0, []), "is the model a cube of 1 m? ?model=NUMBER): 10001"),
         (desk.SceneReport(19, [], [], 1, [10_400]), "not removed, which a change of the map does: 10400"),
         (desk.SceneReport(19, [], [], 0, []), "19 of 19 boxes placed, 0 of earlier courses removed"),
@@ -247,14 +233,7 @@ def test_what_is_silent_is_told_with_its_remedy_and_a_port_in_use_likewise(confi
     assert f"UDP 127.0.0.1:{PROFILE.mavlink_port} is in use" in px4.line and px4.line.startswith("MISSING")
 
 
-NO_SERVERS = (
-    "http://x",
-    "rflysim://no.such.host.invalid",
-    *(f"rflysim://127.0.0.1?{o}=none" for o in ("config", "confg")),
-)
-
-
-@pytest.mark.parametrize("url", NO_SERVERS)
+@pytest.mark.parametrize("url", ["http://x", "rflysim://127.0.0.1?config=none", "rflysim://127.0.0.1?confg=none"])
 def test_a_server_that_is_none_is_one_line(url):
     with pytest.raises(UserError):
         examine_rflysim(url, 0.1)

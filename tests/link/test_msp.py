@@ -176,13 +176,6 @@ def test_one_bit_wrong_is_no_frame_of_that_content(frame, data):
     assert frame not in reader.feed(bytes(wrong)) + reader.give_up()
 
 
-@pytest.mark.parametrize("begin", ["24 4D 3E FF 74 2C 01", "24 4D 3C 03 FF"], ids=["longer", "of version 2"])
-def test_a_frame_of_another_form_does_not_hold_up_the_stream(begin):
-    reader = parser()
-    data = bytes.fromhex(begin)
-    assert reader.feed(data + pack(Frame(1))) == [Frame(1)] and reader.counters.damaged == len(data)
-
-
 STEP_S = 0.001
 
 

@@ -66,14 +66,6 @@ def test_the_inverse_of_a_curve_is_exact_over_the_whole_range(curve, share, axis
     assert curve.rate(axis, x) == pytest.approx(reached, rel=1e-9, abs=1e-12)
 
 
-@given(curves, st.floats(0, 1), st.floats(0, 1))
-@FEW
-def test_a_curve_rises_is_odd_and_stays_under_its_limit(curve, a, b):
-    low, high = curve.rate(0, min(a, b)), curve.rate(0, max(a, b))
-    assert 0 <= low <= high <= math.radians(curve.roll.limit_deg_s) + 1e-12
-    assert curve.rate(0, -a) == -curve.rate(0, a) and curve.rate(0, 7.0) == curve.rate(0, 1.0)
-
-
 @given(st.integers(1, 99), st.integers(0, 99), st.floats(0, 1))
 @FEW
 def test_the_throttle_curve_has_an_exact_inverse(mid, expo, throttle):

@@ -48,26 +48,19 @@ def test_seq_ids_count_on_and_one_new_entry_makes_all_requests_new(tmp_path):
 
 BAD = [
     ({"SeqID": "one"}, ".SeqID: expected a whole number from 0 to 65535, found 'one'"),
-    ({"SeqID": 10**400}, ".SeqID: expected a whole number from 0 to 65535"),
-    ({"DataHeight": -360}, ".DataHeight: expected a whole number from 0 to 65535"),
     ({"TargetCopter": math.inf}, ".TargetCopter: expected a whole number"),
     ({"SensorPosXYZ": [0, math.nan, 0]}, ".SensorPosXYZ[1]: expected a finite number of 32 bit"),
     ({"CameraFOV": 1e39}, ".CameraFOV: expected a finite number of 32 bit"),
-    ({"CameraFOV": True}, ".CameraFOV: expected a finite number"),
     ({"otherParams": [0] * 9}, ".otherParams: expected 8 or 16 numbers, found"),
-    ({"SendProtocol": [1, 2]}, ".SendProtocol: expected 8 numbers"),
     ({"EularOrQuat": 1}, ".SensorAngQuat: missing"),
     ({**NEW, "EularOrQuat": 1, "SensorAngQuat": [1, 1, 0, 0]}, ".SensorAngQuat: must have length 1"),
     ({"TypeID": 99}, ".TypeID: unknown sensor type 99; known: 1, 2, 3"),
     ({"DataWidth": 0}, ".DataWidth: DataWidth and DataHeight must be positive"),
-    ({"TypeID": 23, "DataWidth": 0}, ".DataWidth: DataWidth and DataHeight must be positive"),
     ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, ".SendProtocol: must be an address and a port"),
     ({"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]}, ".SendProtocol[0]: set 1 for JPEG by UDP"),
     ({"TypeID": 20}, ".otherParams[2..5]: LiDAR angles must satisfy left < right and low < high"),
     ({"TypeID": 8, "CameraFOV": 400}, ".CameraFOV: must lie between 0 and 360 degrees"),
-    ({"TargetCopter": 0}, ".TargetCopter: must be at least 1"),
     ({"TypeID": 5, "otherParams": [-1] * 8}, ".otherParams: lengths must not be negative"),
-    ({"TypeID": 2, "otherParams": [0, 0, -1, *[0] * 5]}, ".otherParams: lengths must not be negative"),
 ]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gate_racer.common.images import image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim import stream as wire
-from gate_racer.link.rflysim.client import NO_ANSWER_S, SILENCE_S, SensorReceiver, SensorSocket
-from gate_racer.link.rflysim.desk import ASK_S, CLEAR_COMMAND, RENEW_S, decode_command
+from gate_racer.link.rflysim.client import NO_ANSWER_S, SILENCE_S, SensorSocket
+from gate_racer.link.rflysim.desk import ASK_S, RENEW_S
 from gate_racer.link.rflysim.request import LAST_COPTER, SENSORS
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import JPEG, PNG, RAW, Cloud, Payload, Range
@@ -161,19 +161,3 @@ def test_a_long_silence_is_said(ear, server):
     wait(ear, now, 2 * ASK_S)
     (line,) = ear.told
     assert f"no frame from {host}:{port}" in line and "sensor 2" in line
-
-
-def test_the_end_releases_the_sensor(server):
-    with SensorReceiver((about(),), server.getsockname(), lambda line: None):
-        asked(server)
-    assert [decode_command(d) for d in asked(server)] == [CLEAR_COMMAND]
-
-
-def test_ages_and_gaps_are_never_negative(server):
-    first, now = about(), time.monotonic()
-    with SensorReceiver((first,), server.getsockname(), lambda line: None) as receiver:
-        assert f"no frame yet from {LOCAL}:{server.getsockname()[1]}" in receiver.report(now)[0]
-        health = receiver.streams[0].health
-        health.saw(now + 5.0)
-        health.saw(now + 4.0)
-        assert "age 0.00 s" in receiver.report(now)[0] and health.longest_gap_s == 0.0

@@ -43,13 +43,6 @@ def test_the_line_leaves_near_tubes_on_the_said_side(lateral):
     assert not steps[np.abs(rows[:, P][:, 0] - 5.0) > 1.6].any()
 
 
-def test_a_longer_tube_is_left_earlier_and_by_as_much():
-    short, longer = (
-        aside(line(), TIMES, [tube(np.array([5.0, 0, 0]), length_m=length)])[:, 1] for length in (1.6, 3.0)
-    )
-    assert short.max() == pytest.approx(longer.max()) and (longer > 0).sum() > (short > 0).sum()
-
-
 def test_who_flies_ahead_is_no_obstacle_and_beside_is_one():
     rows, v_w = line(), np.array([10.0, 0.0, 0.0])
     assert not aside(rows, TIMES, [tube(np.array([1.7, 0.0, 0.0]), v_w)]).any()

@@ -27,7 +27,6 @@ CASES = {  # controller, what differs from the model, greatest time over the pla
     "half as much drag again": ("tracking", DRAGGED, 1.14, 0.4, True),
     "gusts": ("tracking", GUSTS, 1.04, 0.2, True),
     "rotors that turn it two thirds as fast": ("tracking", SLOW, 1.02, 0.4, True),
-    "the same by contouring": ("mpcc", SLOW, 1.02, 0.4, True),
     "contouring does not lose to the plan": ("mpcc", NOMINAL, 1.0, 0.4, True),
     "contouring takes the reserve of thrust": ("mpcc", WEAK, 1.03, 0.4, True),
     "contouring loses less to drag": ("mpcc", DRAGGED, 1.1, 0.4, True),

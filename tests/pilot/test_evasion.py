@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.mpc.registry import make_controller
-from gate_racer.pilot.guidance.evasion import BEGIN_S, FrameEvasion, clear_places, crossing, pierced
+from gate_racer.pilot.guidance.evasion import BEGIN_S, FrameEvasion, clear_places, crossing
 from gate_racer.tracks.track import bars
 from gate_racer.vehicle.dynamics import RATES_X
 from gate_racer.vehicle.rotation import from_euler
@@ -50,12 +50,6 @@ def test_who_is_clear_of_the_frame_already_may_fly_on(gate):
     straight = np.zeros(2)
     for p0 in (np.array([0.1, -0.2]), np.array([2.5, 0.3]), np.array([0.3, -2.5])):
         assert any(place == pytest.approx(p0) for place in clear_places(gate, p0, straight, RADIUS_M, FLOOR_M))
-
-
-def test_where_a_way_pierces_the_plane(gate):
-    way_w = gate.p_wg + np.array([[-4.0, 2.0, 0.0], [-1.0, 1.0, 0.3], [1.0, 0.0, 0.1]]) @ gate.R_wg.T
-    assert pierced(gate, way_w) == pytest.approx([0.5, 0.2])
-    assert pierced(gate, way_w[:2]) is None and pierced(gate, np.empty((0, 3))) is None
 
 
 @pytest.mark.parametrize("p0", [(1.0, 0.0), (-1.2, 0.3), (0.3, -1.1), (0.9, -0.9)])

@@ -7,13 +7,12 @@ import pytest
 
 from gate_racer.bootcamp.scenario import generate_track
 from gate_racer.estimation.estimator import State
-from gate_racer.estimation.imu_samples import levelled
 from gate_racer.link.messages import Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.pilot.flight import Phase
 from gate_racer.pilot.guidance.velocity import Aim, Landing, VelocityController
 from gate_racer.vehicle.dynamics import GRAVITY, drag
-from gate_racer.vehicle.rotation import from_euler, matrix, to_euler
+from gate_racer.vehicle.rotation import matrix, to_euler
 from tests.exploring import explored
 
 # Telemetry of a simulator that sends half as much of what an explorer uses, and nothing else.
@@ -43,13 +42,6 @@ def test_where_there_is_no_gate_it_looks_around_and_lands(dcl, tmp_path):
     assert pilot.cause == "no further gate in sight"
     p_w, v_w = verdict.x[-1, :3] - course.start.p_wb, verdict.x[-1, 7:10]
     assert np.linalg.norm(p_w[:2]) < 10.0 and abs(p_w[2]) < 0.3 and np.linalg.norm(v_w) < 2.5
-
-
-def test_gravity_tells_level():
-    for roll, pitch in np.random.default_rng(3).uniform(-1.2, 1.2, (20, 2)):
-        q = from_euler(roll, pitch, 0.0)
-        told = levelled(-matrix(q).T @ [0.0, 0.0, GRAVITY])
-        assert to_euler(told) == pytest.approx((roll, pitch, 0.0), abs=1e-12)
 
 
 def test_the_velocity_controller_hovers_leans_and_meets_the_whole_drag(dcl):

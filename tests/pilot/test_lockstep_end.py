@@ -1,6 +1,5 @@
 """A lock-step simulator that ends leaves its client with a result and a reason. Real sockets, both ends in one process."""
 
-import time
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +8,7 @@ import pytest
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.client import ClientCodec, MavlinkClient, VideoReceiver
-from gate_racer.link.messages import Attitude, Farewell, Heartbeat, Imu, TimesyncRequest
+from gate_racer.link.messages import Attitude, Farewell, Heartbeat, Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import LinkError, bind_udp
@@ -206,16 +205,6 @@ def test_an_interrupted_flight_waits_for_no_simulator(simulated):
     peer = simulated(timeout_s=3600.0)
     link = UdpLink(peer.client, peer.video, SPEC, None, 3600.0, over=lambda: True)
     assert not any(isinstance(message, Imu) for message in link.tick(lambda: None))
-
-
-def test_the_simulator_s_own_timesync_request_is_answered_with_the_client_s_time(simulated):
-    peer = simulated()
-    before = time.monotonic()
-    peer.say(TimesyncRequest(123_456_789), first())
-    peer.link.tick(lambda: None)
-    peer.socket.settimeout(5.0)
-    answer = dialect.MAVLink(None).decode(bytearray(peer.socket.recv(65535)))
-    assert answer.ts1 == 123_456_789 and before <= answer.tc1 / 1e9 <= time.monotonic()
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe broken", b"\x1b[2J\x07 rings", b""])

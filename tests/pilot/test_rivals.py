@@ -11,13 +11,12 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import RivalState
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
-from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, A, P, V, length_ratios, smoothed
+from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, P, V, smoothed
 from gate_racer.mpc.reference import CORRIDOR_S, OPEN_M
 from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.pilot.guidance.rivals import (
     BRAKING_M_S2,
     CLEAR_M,
-    FASTEST,
     HORIZON,
     IN_ROW_M,
     LEAST,
@@ -36,7 +35,6 @@ from gate_racer.pilot.guidance.rivals import (
     fallen_back_m,
     locate,
     most_closing_m_s,
-    paces,
 )
 from gate_racer.tracks.track import Bounds, Obstacle
 
@@ -262,46 +260,6 @@ def test_who_is_told_nothing_at_the_start_leaves_the_line_to_the_one_on_its_left
 
 
 # Predicted thrust and pace of displaced lines, and when overtaking is aborted.
-
-TURN_M, TURNING_M_S, G = 5.0, 12.0, 9.81
-
-
-def circle():
-    """Rows of a level turn to the right, flown at the limit of thrust, and the directions in to its centre."""
-    angle = TURNING_M_S / TURN_M * HORIZON
-    inward, along = (np.stack([np.cos(a), np.sin(a), 0 * a], axis=1) for a in (angle + math.pi / 2, angle))
-    rows = np.zeros((len(HORIZON), NR))
-    rows[:, P], rows[:, V], rows[:, A] = -TURN_M * inward, TURNING_M_S * along, TURNING_M_S**2 / TURN_M * inward
-    thrust = rows[:, A] - [0.0, 0.0, G]
-    rows[:, U_C] = np.linalg.norm(thrust, axis=1)
-    up = thrust / rows[:, U_C, None]
-    turn = np.stack([1 - up[:, 2], up[:, 1], -up[:, 0], 0 * up[:, 0]], axis=1)  # the shortest, from upright to there
-    rows[:, Q] = turn / np.linalg.norm(turn, axis=1, keepdims=True)
-    return rows, inward
-
-
-@pytest.mark.parametrize("step_m", [-1.0, 0.0, 0.7])
-def test_the_parallel_line_of_a_circle_is_a_circle(step_m):
-    rows, inward = circle()
-    assert length_ratios(rows, step_m * inward) == pytest.approx((TURN_M - step_m) / TURN_M)
-
-
-def test_who_flies_the_line_itself_has_its_pace_and_outside_of_a_bend_less_and_inside_more():
-    rows, inward = circle()
-    at = {step_m: paces(rows, step_m * inward, 0.95)[5:-5] for step_m in (-0.7, 0.0, 0.7)}
-    assert at[0.0] == pytest.approx(0.95)
-    assert (at[-0.7] < 0.94).all()
-    assert (at[0.7] > 0.96).all() and (at[0.7] <= FASTEST).all()
-
-
-def test_to_begin_a_step_takes_pace_in_the_direction_of_thrust_only_and_more_across_the_sooner():
-    rows, _ = circle()
-    least = []
-    for seconds in (0.3, 0.6, 1.2):
-        share = np.clip(HORIZON / seconds, 0, 1)
-        steps = 0.7 * np.outer(share - np.sin(2 * math.pi * share) / (2 * math.pi), [0.0, 0.0, 1.0])
-        least.append(paces(rows, steps, 0.95).min())
-    assert least[0] < least[1] < least[2] <= 0.95 + 1e-3
 
 
 def test_steps_that_need_no_acceleration_stay_and_a_jump_becomes_one_that_can_be_flown():

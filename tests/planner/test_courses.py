@@ -9,7 +9,7 @@ import pytest
 
 from gate_racer.common.errors import UserError
 from gate_racer.planner.certificate.certificate import certify
-from gate_racer.planner.course import along, route
+from gate_racer.planner.course import route
 from gate_racer.planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
 from gate_racer.planner.models import C, P, Q, V
 from gate_racer.planner.plan import PlanError
@@ -234,10 +234,3 @@ def test_the_way_is_short_and_free(what, boxes, expected):
         for a, b in pairwise(path):
             on_it = a + np.linspace(0, 1, 200)[:, None] * (b - a)
             assert min(o.distance(on_it).min() for o in obstacles) >= KEEP * 0.999
-
-
-def test_places_along_a_path_are_even_and_face_ahead():
-    path = np.array([[0.0, 0, 0], [3, 0, 0], [3, 1, 0]])
-    places, directions = along(path, np.array([0.25, 0.5, 1.0]))
-    assert np.allclose(places.T, [[1, 0, 0], [2, 0, 0], [3, 1, 0]])
-    assert np.allclose(directions.T, [[1, 0, 0], [1, 0, 0], [0, 1, 0]])

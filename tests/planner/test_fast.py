@@ -7,17 +7,14 @@ import pytest
 
 from gate_racer.benchmarks.planner import random_track, winding
 from gate_racer.common.errors import UserError
-from gate_racer.planner import fast
-from gate_racer.planner import interior as ip
 from gate_racer.planner.course import resolve
-from gate_racer.planner.fast import Path, guess, improved, solution
 from gate_racer.planner.guess import solve_point_mass
 from gate_racer.planner.models import P
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.planner.test_planner import gate, mirrored, straight
+from tests.planner.test_planner import gate, straight
 
 BLIND = PlanOptions(see=0.0, fast=True, guesses=1)
 
@@ -43,23 +40,6 @@ def test_with_gates_in_view_too(dcl):
     track = replace(track, obstacles=(Obstacle((22.3, -15.0, -11.4), (23.0, 15.0, -7.4)),))
     quick, best = (make_plan(track, dcl, replace(BLIND, see=0.2, fast=one))[1] for one in (True, False))
     assert quick.ok and quick.total_time_s < 1.03 * best.total_time_s
-
-
-def test_more_iterations_are_for_more_gates_and_a_start_is_left_as_it_is(monkeypatch, dcl):
-    course = resolve(Task(winding(7, 3), dcl, BLIND))
-    mesh, point = guess(course, Path.of(course, ()))
-    monkeypatch.setattr(fast, "ITERATIONS", 2)
-    monkeypatch.setattr(fast, "PER_GATE", 2)
-    before = replace(point, x=point.x.copy(order="F"), durations=point.durations.copy())
-    given = replace(point, x=before.x.copy(order="F"))
-    assert improved(course, mesh, given, ip.MU, np.zeros(point.u.shape[1], bool)).iterations > 2
-    assert np.array_equal(given.x, before.x) and np.array_equal(given.durations, before.durations)
-
-
-def test_a_mirrored_course_takes_the_same_time(dcl):
-    track = winding(7, 3)
-    times = [solution(resolve(Task(one, dcl, BLIND))).total_time for one in (track, mirrored(track))]
-    assert times[0] == pytest.approx(times[1], rel=2e-3)
 
 
 def test_it_stops_at_rest(dcl):

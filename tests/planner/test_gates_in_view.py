@@ -6,7 +6,7 @@ import pytest
 from gate_racer.planner.certificate.certificate import seen
 from gate_racer.planner.certificate.replay import ReplayedPath
 from gate_racer.planner.course import resolve
-from gate_racer.planner.mesh import Point, first_mesh, intervals
+from gate_racer.planner.mesh import Point
 from gate_racer.planner.models import Q
 from gate_racer.planner.search import of_plan
 from gate_racer.planner.task import PlanOptions, Task
@@ -14,7 +14,7 @@ from gate_racer.planner.terms import GatesInView
 from gate_racer.vehicle.camera import LEAST_SIDE_PX
 from gate_racer.vehicle.rotation import from_euler, product
 from tests.planner.test_hard_courses import course
-from tests.planner.test_planner import gate, straight
+from tests.planner.test_planner import gate
 
 SEEN = PlanOptions(see=0.5, guesses=1)
 
@@ -51,20 +51,6 @@ def test_the_planner_asks_for_the_view_over_the_same_part(metres, dcl):
     step = ends[1] / parts
     assert metres - x[way[0]] == pytest.approx(begin, abs=1.01 * step)
     assert metres - x[window[[0, -1]] + 1] == pytest.approx([0.65 * begin, 0.15 * begin], abs=1.01 * step)
-
-
-@pytest.mark.parametrize("see", [0.0, 0.3, 0.5, 0.8])
-def test_nodes_lie_at_both_ends_of_the_window(see, dcl):
-    options = PlanOptions(see=see)
-    course = resolve(Task(straight(gate(12.0, 1.0), gate(16.0), gate(40.0, -3.0)), dcl, options))
-    durations = np.array([0.05 if leg.inside else 0.3 + 0.37 * i for i, leg in enumerate(course.legs)])
-    mesh = first_mesh(course, durations, [leg.target[:, None] for leg in course.legs])
-    assert [fractions.sum() for fractions in mesh] == pytest.approx([1.0] * len(course.legs))
-    for parts in course.sections:
-        done = np.cumsum(intervals([mesh[i] for i in parts], durations[parts]))
-        assert len(done) >= 8
-        for edge in course.view_window(parts, 0.0, done[-1]) if course.looks(parts) else ():
-            assert np.abs(done - edge).min() < 1e-9
 
 
 def test_intervals_that_look_away_in_part_are_refined(plan, vq1, dcl):

@@ -137,7 +137,6 @@ def test_the_files_of_other_planners_are_read_as_ours(tmp_path, peer, capsys):
         ),
         ("togt", "'Gate3'", "'Gate4'", "Gate4: missing"),
         ("togt", "orders: ['Gate2', 'Gate1', 'Gate3']", "orders: Gate2", "orders: must list the names"),
-        ("togt", "orders: ['Gate2', 'Gate1', 'Gate3']", "orders: [['Gate2']]", "orders: must list the names"),
         ("togt", "3.5], vel: [0, 0, 0]", "3.5], vel: [1, 0, 0]", "endState: must be a hover"),
     ],
 )

@@ -2,13 +2,12 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
-from gate_racer.common.errors import UserError
 from gate_racer.planner import problem
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
@@ -100,9 +99,8 @@ def test_a_ball_and_a_stop_are_planned_too():
     assert re.search(r"gate 0 is passed with a margin of 0\.0\d\d m instead of 0\.150 m", refused.status)
 
 
-@pytest.mark.parametrize("lag_s", [0.006, 0.012])
-def test_a_thrust_quicker_than_the_intervals_of_a_plan_makes_it_shorter(dcl, lag_s):
-    plan, certificate = planned(TWO, replace(dcl, thrust_lag_s=lag_s))
+def test_a_thrust_quicker_than_the_intervals_of_a_plan_makes_it_shorter(dcl):
+    plan, certificate = planned(TWO, replace(dcl, thrust_lag_s=0.006))
     assert certificate.ok and plan.total_time < planned(TWO, dcl)[0].total_time
 
 
@@ -197,20 +195,3 @@ def test_a_plan_of_other_inputs_is_made_again_with_its_options(stored, dcl, caps
     assert again.hash != plan.hash and options_of(folder / "sprint.csv", 1) == OWN
     assert "planned again with its options" in capsys.readouterr().err
     assert (folder / "sprint.png").read_bytes() != b"an old picture"
-
-
-def test_a_plan_tells_the_options_by_which_it_was_made(tmp_path, plan, dcl):
-    asked = PlanOptions(reserve=0.7, margin_m=0.2, see=0.3)
-    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": asdict(asked)})
-    assert options_of(tmp_path / "vq1.csv", 1) == asked
-    assert options_of(tmp_path / "none.csv", 2) == PlanOptions(laps=2)
-    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": {"reserved": 0.7}})
-    with pytest.raises(UserError, match="reserved"):
-        options_of(tmp_path / "vq1.csv", 1)
-
-
-def test_a_plan_for_another_vehicle_or_course_is_refused(plan, vq1, dcl):
-    with pytest.raises(PlanError, match=r"made for vehicle dcl .* not for swift"):
-        plan.require(vq1, load_vehicle("swift"))
-    with pytest.raises(PlanError, match=r"made for track vq1 .* not for straight"):
-        plan.require(straight(gate(5.0)), dcl)

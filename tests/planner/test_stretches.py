@@ -17,15 +17,6 @@ from tests.planner.test_hard_courses import course
 from tests.planner.test_planner import gate
 
 
-@pytest.mark.parametrize("gates", [1, 12, 13, 14, 25, 200])
-def test_every_leg_is_in_one_stretch_and_all_but_the_last_look_ahead(gates):
-    ways = [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(gates)]
-    parts = list(stretches.stretches(ways))
-    assert [leg for first, kept, _ in parts for leg in range(first, kept)] == list(range(3 * gates))
-    assert all(kept < seen <= 3 * gates for _, kept, seen in parts[:-1])
-    assert parts[-1][1:] == (3 * gates, 3 * gates)
-
-
 def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
     free = replace(dcl, mixer=None)  # with one, or with more thrust, two optima lie 0.2 % apart
     flight = resolve(Task(winding(4, 2), free, replace(ONE_GUESS, reserve=0.85)))

@@ -83,13 +83,6 @@ def test_arrays_of_another_shape_are_refused(dcl, omega, throttle, dt):
         Batch(dcl, SETTINGS[1], N).step(np.zeros(omega), np.zeros(throttle), dt)
 
 
-def test_a_vehicle_that_is_not_finite_harms_no_other(dcl):
-    batch = Batch(dcl, SETTINGS[1], N)
-    batch.state[0] = np.nan
-    batch.step(np.zeros((N, 3)), np.zeros(N), DT)
-    assert np.isfinite(batch.state[1:]).all()
-
-
 @pytest.mark.parametrize(("name", "setting"), KINDS)
 def test_a_batch_flies_as_its_plants_would_alone(name, setting, vq1):
     vehicle, rng, world = load_vehicle(name), np.random.default_rng(0), Colliders(vq1)

@@ -18,7 +18,7 @@ from gate_racer.link.msp.messages import (
     Version,
 )
 from gate_racer.link.msp.profile import load_betaflight
-from gate_racer.sim.betaflight.flight_controller import FlightController, SerialLine
+from gate_racer.sim.betaflight.flight_controller import FlightController
 from gate_racer.sim.betaflight.station import switched
 from gate_racer.sim.physics.plant import Truth
 from gate_racer.sim.simulator import LowPass, Sensors
@@ -122,14 +122,6 @@ MEASURED = {  # on the aircraft, ms
 def test_the_line_sustains_what_was_measured(stick_hz, requests, percentile, ms):
     intervals = paced(stick_hz, requests)
     assert 1e3 * np.percentile(intervals, percentile) == pytest.approx(ms, rel=0.06)
-
-
-def test_bytes_take_their_time_and_wait_for_those_before():
-    line = SerialLine(1000)  # 10 ms a byte
-    line.send(b"ab", 1.0)
-    line.send(b"c", 1.005)
-    assert line.arrived(1.009) == b"" and line.arrived(1.015) == b"a" and line.next_t == pytest.approx(1.02)
-    assert line.arrived(1.029) == b"b" and line.arrived(1.5) == b"c" and line.next_t == math.inf
 
 
 def test_arming_is_the_pilots_alone():

@@ -11,8 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, AttitudeTarget, Collision, Imu, RivalState
 from gate_racer.link.sockets import bind_udp
-from gate_racer.race.race_sim import parser
-from gate_racer.race.serving import MultiVehicleNarrator, run
+from gate_racer.race.serving import MultiVehicleNarrator
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup, standings
 from gate_racer.sim.physics.contact import body_of
 from gate_racer.sim.referee import RunStatus
@@ -319,27 +318,3 @@ def test_time_waits_for_every_client(race):
         server.run(False, report)
     assert stood[0] < stood[-3] == stood[-1]
     assert [simulator.ready for simulator in two.simulators] == [False, True], "each client has its own vehicle"
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--pilots", "0"], "pilots 0: must lie between 1 and 8"),
-        (["--pilots", "9"], "pilots 9: must lie between 1 and 8"),
-        (["--set", "rivals.spacing_m=2"], "rivals: needs --pilots"),
-        (["--set", "rivals.publish_states=true"], "rivals: needs --pilots"),
-        (["--pilots", "2", "--set", "rivals.spacing_m=99"], "outside the bounds"),
-        (["--pilots", "2", "--set", "rivals.spacing_m=-1"], "-1 m apart, 0 m ahead: must be"),
-        (["--pilots", "2", "--set", "record=x.mcap"], "record: cannot be used with --pilots 2"),
-        (["--pilots", "2", "--set", "link.vision_protocol=rflysim"], "link.vision_protocol: cannot be used"),
-        (["--pilots", "2", "--set", "rivals.rotor_radius_m=2"], "rotor_radius_m=2: must lie between"),
-        (["--pilots", "2", "--set", "rivals.rotor_radius_m=0.06"], "has no `rotors` section"),
-        (["--pilots", "2", "--profile", "betaflight"], "MSP profile"),
-        (["--pilots", "2", "--set", "link.client=127.0.0.1:65535"], "127.0.0.1:65535: no port is left above it"),
-        (["--set", "shot.pose=0,0,0,0,0,0"], "shot.pose: needs shot.file"),
-    ],
-)
-def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
-    with pytest.raises(Exception, match=said.replace("(", r"\(")) as raised:
-        run(parser().parse_args(options))
-    assert type(raised.value).__name__.endswith("Error") and "\n" not in str(raised.value)

@@ -8,10 +8,9 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from gate_racer.race.campaign.flight import told_state
 from gate_racer.sim.physics import residual as gaussian_process
 from gate_racer.sim.physics.residual import Draw, Kernel, ObservationModel, passes
-from gate_racer.vehicle.rotation import conjugate, from_euler, log, matrix, product
+from gate_racer.vehicle.rotation import from_euler, matrix
 
 SIZES = np.repeat([0.01, 0.1, 0.3], 3)  # m, m/s, rad: a column of errors each
 SEEDS = 20
@@ -162,12 +161,3 @@ def test_a_realisation_is_a_function_of_the_state_by_seed(own):
     assert one.errors(x)[3] == pytest.approx(one.errors(x[3:4])[0])
     assert one.errors(x) == pytest.approx(own.model.sample(np.random.default_rng(1)).errors(x))
     assert np.abs(one.errors(x) - own.model.sample(np.random.default_rng(2)).errors(x)).max() > 1e-3
-
-
-def test_the_state_that_a_controller_is_told_is_the_truth_and_its_error(own):
-    _, x = lap(7)
-    one = own.model.sample(np.random.default_rng(1))
-    told, error = told_state(0.5, np.append(x[2, :13], 9.81), one), one.errors(x)[2]
-    assert told.t == 0.5 and told.p_wb - x[2, :3] == pytest.approx(error[:3])
-    assert told.v_w - x[2, 7:10] == pytest.approx(error[3:6]) and np.linalg.norm(told.q_wb) == pytest.approx(1)
-    assert log(product(told.q_wb, conjugate(x[2, 3:7]))) == pytest.approx(error[6:9])

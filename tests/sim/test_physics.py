@@ -365,9 +365,3 @@ def test_electric_power_exceeds_the_mechanical(name):
     for omega in (500.0, 1500.0, 2500.0):
         mechanical = 4 * abs(par.rotors.torque[0]) * par.motors.thrust_n_s2 * omega**3  # c_d Omega^3 of eq. (5)
         assert swift.motor_power(np.full(4, omega), par.motors) >= mechanical * 0.999
-
-
-def test_without_a_mixer_rates_do_not_depend_on_the_thrust(dcl):
-    free, u = replace(dcl, mixer=None), [10.0, -10.0, 5.0, dcl.thrust_max]
-    slew, _ = turned(free, flying(dcl.thrust_max), u)
-    assert slew == pytest.approx(np.array(u[:3]) / dcl.rate_lag_s, rel=0.01)

@@ -234,21 +234,6 @@ def test_everybody_has_a_rate_of_his_own(service, capfd):
     assert "500 Hz were requested, limited to 120 Hz" in capfd.readouterr().err
 
 
-def test_numbers_continue_for_a_client_that_asks_again(service):
-    port = free_port()
-    numbers = []
-    for first in (1, 11):
-        with bind_udp(LOCAL_HOST, port) as client:
-            client.settimeout(5)
-            client.sendto(desk.ImuRequest(0, 120, port, (0, 0, 0, 0)).encode(), service.address)
-            for n in range(first, first + 5):
-                tick(service, n)
-            numbers += [desk.ImuSample.decode(client.recv(100)).number for _ in range(5)]
-        for n in range(first + 5, first + 10):
-            tick(service, n)  # nobody listens, and nothing breaks
-    assert numbers == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
-
-
 def test_no_request_whatever_stops_the_imu(service, capfd):
     rng, good = random.Random(2), desk.ImuRequest(0, 120, 0, (127, 0, 0, 1))
     with bind_udp(LOCAL_HOST, 0) as client:

@@ -9,13 +9,10 @@ import pytest
 from scipy.ndimage import map_coordinates
 
 from gate_racer.common.errors import UserError
-from gate_racer.sim.view import scene as halls
-from gate_racer.sim.view import texture
 from gate_racer.sim.view.projected import ProjectedCamera
 from gate_racer.sim.view.renderer import CameraError, RenderedCamera, shoot
-from gate_racer.sim.view.scene import build, hole_m
+from gate_racer.sim.view.scene import hole_m
 from gate_racer.sim.view.style import FOLDER, load_style
-from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import from_euler, product
@@ -108,38 +105,6 @@ def test_a_gate_behind_the_camera_is_not_drawn(draw):
     p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)
     assert drawn.image(p_wb, q_wb).max() == 255
     assert drawn.image(p_wb, product(q_wb, from_euler(0, 0, math.pi))).max() == 0
-
-
-@pytest.mark.parametrize("behind", [False, True])
-def test_both_faces_of_a_gate_read_from_left_to_right(draw, behind):
-    seen = Gate(GATE.centre_m, 210.0, -10.0, 1.5, 2.72) if behind else GATE
-    pose = facing(seen, VADR, 3.0, 0.2, -0.2)
-    corners = projected(VADR, *pose, seen.corners(2.72) - RACE.depth_m / 2 * seen.R_wg[:, 0])
-    last = texture.SIZE - 1
-    square = np.float32([[0, 0], [last, 0], [last, last], [0, last]])
-    to_face = cv2.getPerspectiveTransform(corners.astype(np.float32), square)
-    face = cv2.warpPerspective(
-        draw(ONE_GATE, style=SMOOTH, gates_only=True).image(*pose), to_face, (texture.SIZE, texture.SIZE)
-    )
-    painted = texture.gate_face(1.48 / 2.72, 0.02 / 2.72)[..., ::-1]
-    bar = slice(0, texture.SIZE // 5)
-    difference = np.abs(face[bar].astype(float) - painted[bar]).mean()
-    mirrored = np.abs(face[bar].astype(float) - painted[bar, ::-1]).mean()
-    assert difference < 12
-    assert mirrored > 2 * difference
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_furniture_keeps_clear_of_the_straight_course(seed):
-    vq1 = track("vq1")
-    gates = len(build(vq1, RACE, seed, gates_only=True).solids)
-    pad, horizon = 36, 4 * 12
-    corners = build(vq1, RACE, seed).solids[gates : -pad - horizon, :3].reshape(-1, 36, 3)
-    low, high = corners.min(1)[:, None], corners.max(1)[:, None]
-    stations = np.array([vq1.start.p_wb, *(gate.p_wg for gate in vq1.gates)])
-    line = np.concatenate([np.linspace(a, b, 100) for a, b in zip(stations[:-1], stations[1:], strict=True)])
-    assert len(corners) > 50
-    assert np.linalg.norm(line - np.clip(line, low, high), axis=2).min() >= halls.CLEARANCE_M
 
 
 def test_what_this_machine_cannot_render_is_refused_with_what_to_install(draw, monkeypatch):

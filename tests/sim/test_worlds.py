@@ -94,12 +94,12 @@ def test_a_vector_alone_is_two_sigma_long_by_the_seed(vq1, dcl):
 
 
 def test_draws_have_the_stated_widths(vq1):
-    drawn = [UNKNOWN.jointly(vq1, seed) for seed in range(400)]
+    drawn = [UNKNOWN.jointly(vq1, seed) for seed in range(200)]
     thrust, loss = np.array([(d.plant.thrust_scale, d.link.frame_loss) for d in drawn]).T
     gates = np.array([d.course.gate_moved_m for d in drawn])
     assert thrust.mean() == pytest.approx(1.0, abs=0.01) and thrust.std() == pytest.approx(0.05, rel=0.1)
     assert loss.min() >= 0 and loss.max() <= 0.1 and loss.mean() == pytest.approx(0.05, abs=0.005)
-    assert gates.shape == (400, 6, 3) and gates.std() == pytest.approx(0.1, rel=0.05)
+    assert gates.shape == (200, 6, 3) and gates.std() == pytest.approx(0.1, rel=0.05)
 
 
 def test_wider_worlds_are_as_far_in_the_same_direction(vq1, dcl):
@@ -157,20 +157,16 @@ def test_an_adverse_world_can_always_be_and_is_no_prior_of_the_filter(vq1, dcl):
 WRONG = [
     ("unknwon", "no world 'unknwon'; did you mean unknown? known: adverse, as_believed, known, unknown"),
     ("unknown@0", "more than 0 times as wide"),
-    ("unknown@two", "no world 'unknown@two'"),
     ("unknown:x", "expected FILE[:SEED[:FACTOR+]]"),
     ("unknown:1:camera.yaw_deg", "no factor 'camera.yaw_deg'; known: plant.thrust_scale+"),
     ("unknown:1:camera.dropout-", "no factor 'camera.dropout-'"),
     ("{world: {plant: {thrust_scale: 0.1}}}", "thrust-to-weight"),
-    ("{world: {plant: {thrust: 1.0}}}", "world.plant: unknown field 'thrust'"),
     ("{world: {course: {gate_moved_m: [[0, 0, 1]]}}}", "has 1 entries, the track vq1 has 6 gates"),
     ("{world: {link: {frame_loss: 1.5}}}", "world.link: frame_loss needs"),
     ("{world: {camera: {k1: -3.0}}}", "folds the picture"),
     ("{world: {air: {gust_m_s: 1.0, gust_height_m: 1.0e+300}}}", "gust_height_m: 1e+300 must lie between 0 and 100000"),
     ("{factors: [{of: camera.yaw, sigma: 1, why: x}]}", "unknown deviation 'camera.yaw'"),
     ("{factors: [{of: camera.yaw_deg, why: x}]}", "needs sigma, or range alone"),
-    ("{factors: [{of: camera.yaw_deg, sigma: -1, why: x}]}", "sigma must be positive"),
-    ("{factors: [{of: camera.yaw_deg, range: [0, 1], tails: 3, why: x}]}", "needs sigma, or range alone"),
     ("{factors: [{of: camera.yaw_deg, sigma: 1, skew: 2, why: x}]}", "must lie between -1 and 1"),
     ("{factors: [{of: camera.yaw_deg, sigma: 1, cause: knock, why: x}]}", "cause and share belong together"),
     ("{factors: [{of: plant.drag_scale, sigma: 90, skew: -1, why: x}]}", "`range` bounds a factor"),
@@ -327,8 +323,3 @@ def test_the_pad_stands_as_the_world_says(vq1, dcl):
 def test_every_track_has_unknown_worlds(path):
     for vehicle in ("dcl", "swift"):
         assert not resolve("unknown:0", load_track(path), load_vehicle(vehicle)).nominal
-
-
-def test_the_same_seed_flies_the_same_world(vq1, dcl):
-    made = resolve("unknown:5", vq1, dcl)
-    assert ticks(Simulator(made, SPEC, 2)) == ticks(Simulator(made, SPEC, 2)) != ticks(Simulator(made, SPEC, 3))

@@ -100,7 +100,6 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
     ("old", "new", "message"),
     [
         ("yaw_deg: 180.0}\n  - {base_m: [-46", "yaw: 180.0}\n  - {base_m: [-46", "gates[0]: unknown field 'yaw'"),
-        ("base_m: [-46.894, -2.500, 5.068]", "tilt: 1, at: [0.0]", "gates[1]: unknown field 'at' (and 'tilt')"),
         ("25.356], yaw_deg: 180.0", "25.356]", "gates[4].yaw_deg: missing"),
         ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500]", "gates[1].base_m"),
         ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500, .inf]", "gates[1].base_m[2]: expected a finite number"),
@@ -111,7 +110,6 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
         ("name: vq1", "name: ../vq1", "name: '../vq1'"),
         ("[-46.894, -2.500, 5.068]", "[-23.298, -0.400, 0.3]", "gates[1]: lies inside gates[0], 0.33 m from"),
         ("gates:", "obstacles: [{low_m: [-24, -1, -2], high_m: [-23, 0, 0]}]\ngates:", "gates[0]: "),
-        ("gates:", "obstacles: [{low_m: [0, 0, 0], high_m: [1, 0, 1]}]\ngates:", "obstacles[0]: low_m must be below"),
         ("gates:", "end_m: [900.0, 0.0, 0.0]\ngates:", "end_m: (900.0, 0.0, 0.0) lies outside the bounds"),
         ("{base_m: [-46.894,", "{tunnel_m: 2.0, base_m: [-46.894,", "gates[1].tunnel_m: must"),
         ("{base_m: [-46.894,", "{polygon_m: [[1, 0], [2, 0], [2, 1]], base_m: [-46.894,", "gates[1].polygon_m: needs"),

@@ -80,11 +80,8 @@ def test_nothing_outside_is_folded_into_the_picture(camera):
     [
         ({"k1": -3.0}, r"the lens \(radtan: k1 -3\) folds the picture"),
         ({"k1": -2.0, "k2": 0.5}, "folds the picture"),
-        ({"k4": 8.0}, "folds the picture"),
         ({"p1": 5.0}, r"the lens \(radtan: p1 5\) folds the picture"),
-        ({"p2": -0.4}, "folds the picture"),
         ({"k1": 1e6}, "stretches the picture 143 times"),
-        ({"k3": 1e12}, "stretches the picture"),
         ({"lens_model": "equidistant", "k1": -2.0}, "folds the picture"),
         ({"lens_model": "equidistant", "fx_px": 100.0, "fy_px": 100.0}, "shows more than 174 deg"),
         ({"lens_model": "equidistant", "p1": 0.1}, "has k1 to k4 only"),
