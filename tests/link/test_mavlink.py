@@ -3,6 +3,7 @@
 import math
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from gate_racer.link.mavlink import OLD, Counters
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, Heartbeat, Imu, PositionTarget, TargetFrame
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import Fault, ServerCodec
+from gate_racer.vehicle.rotation import matrix, normalised
 
 SPEC, NAN = load_profile("spec"), math.nan
 
@@ -40,6 +42,11 @@ times = st.floats(0, 4e6)
 single = st.floats(-300, 300, width=32)
 vectors = st.tuples(single, single, single)
 component = st.floats(-1, 1)
+quaternions = (
+    st.tuples(component, component, component, component)
+    .filter(lambda q: math.hypot(*q) > 0.1)
+    .map(lambda q: tuple(normalised(q).tolist()))
+)
 
 
 def target(mask=0, q=(1, 0, 0, 0), rates=(0.1, 0.2, 0.3), thrust=0.5, system=1) -> bytes:
@@ -58,6 +65,13 @@ def test_imu_arrives_to_the_microsecond_and_the_last_bit(t, accel, gyro):
     (imu,) = client().decode(said(server(), Imu(t, accel, gyro)))
     assert (imu.accel, imu.gyro) == (accel, gyro)
     assert imu.t == pytest.approx(t, abs=1e-6)
+
+
+@given(times, quaternions.filter(lambda q: abs(2 * (q[0] * q[2] - q[1] * q[3])) < 1 - 1e-6))
+def test_attitude_arrives_to_the_millisecond_as_the_same_rotation(t, q):
+    (attitude,) = client().decode(said(server(), Attitude(t, q)))
+    assert np.allclose(matrix(attitude.q_wb), matrix(q), atol=1e-5)  # Euler angles, singular at the vertical
+    assert attitude.t == pytest.approx(t, abs=1e-3)
 
 
 def test_what_a_message_lacks_is_of_the_newest_sample():
@@ -111,6 +125,13 @@ def test_only_commands_for_this_system_or_for_all_are_taken(system, taken):
     assert codec.counters.wrong_target == (0 if taken else 2)
 
 
+def test_an_unknown_command_is_answered_as_unsupported():
+    codec = server()
+    assert codec.decode(long(31000, 1.0)) == [messages.UnknownCommand(31000)]
+    answer = dialect.MAVLink(None).decode(bytearray(said(codec, Ack(0.0, False, 31000, known=False))))
+    assert (answer.command, answer.result) == (31000, dialect.MAV_RESULT_UNSUPPORTED)
+
+
 # Damage.
 
 
@@ -144,7 +165,7 @@ def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
     assert codec.counters == Counters(malformed=1, unsupported=1)
     assert codec.refused() == {"MAVLink 1": OLD} and codec.refused() == {}
     pilot = client()
-    assert pilot.decode(old) == [] and pilot.framing.refused == OLD
+    assert pilot.decode(old) == [] and pilot.framing.why_refused == OLD
 
 
 def track_of(gates):
@@ -338,3 +359,19 @@ def test_ignored_fields_may_be_anything_and_others_must_be_finite(mask):
     fault = isinstance(wanted, Fault)
     assert isinstance(read(position(mask, **values(NAN, 1.0))), Fault if fault else PositionTarget)
     assert read(position(mask, **values(1.0, NAN))) == (wanted if fault else Fault.NOT_FINITE)
+
+
+@pytest.mark.parametrize("target", [
+    AttitudeTarget(Q, RATES, 0.0, True, keep_throttle=True),
+    AttitudeTarget(Q, (0.0, 0.0, 0.0), 0.0, False, keep_throttle=True),
+    *(PositionTarget(P, V, YAW, YAW_RATE, frame, A) for frame in TargetFrame),
+    PositionTarget(P, (None,) * 3, yaw=YAW),
+    PositionTarget((None, None, -3.0), (1.0, 0.5, None), yaw_rate=YAW_RATE),
+    PositionTarget((None,) * 3, (1.0, 0.0, 0.0), frame=TargetFrame.BODY),
+    PositionTarget((1.0, None, None), (None,) * 3, frame=TargetFrame.OFFSET),
+    PositionTarget((None,) * 3, (None,) * 3, a=(0.5, None, -0.25)),
+    PositionTarget((None,) * 3, (None,) * 3, yaw=YAW),
+])  # fmt: skip
+def test_the_clients_set_points_arrive(target):
+    (received,) = ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(target, 1.0))
+    assert received == target
