@@ -10,14 +10,14 @@ averaged away. The errors of position and attitude displace all gates of an imag
 
 with the covariance C_p of p_wb before unexplained detections have inflated it. Of the gates in view at most one is displaced, i:
 
-    standing   d ~ N(0, S), or N(0, 4 S)                       ratio_i = p(d | i displaced) / p(d | standing) >= 1 / false_alarm
+    standing   d ~ N(0, S), or N(0, 2.25 S)                  ratio_i = p(d | i displaced) / p(d | standing) >= 1 / false_alarm
     displaced  d ~ N(0, S_i),  reach^2 for usual^2 in S_ii
 
-Before the first correction nothing tells a gate off the map from a camera mounted, and a vehicle put down, with errors twice
-as large as assumed: of the two densities of standing gates the greater one counts. A gate within the usual errors of a map is
-taken for displaced with at most that probability, however often it is tested (Ville's inequality). Which gate an opening is,
-the association decides with the wide prior; what could as well be another gate is left alone. The gate with the greatest ratio
-is moved by E(d_i | d) under its hypothesis. The estimator's own gate offsets cover decimetres only.
+Before the first correction nothing tells a gate off the map from a camera mounted, and a vehicle put down, with errors half as
+large again as assumed: of the two densities of standing gates the greater one counts. A gate within the usual errors of a map
+is taken for displaced with at most that probability, however often it is tested (Ville's inequality). Which gate an opening
+is, the association decides with the wide prior; what could as well be another gate is left alone. The gate with the greatest
+ratio is moved by E(d_i | d) under its hypothesis. The estimator's own gate offsets cover decimetres only.
 """
 
 import math
@@ -93,7 +93,7 @@ def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequenc
 
 # Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m.
 REACH_M = 1.2  # standard deviation of a displacement, each axis
-WIDE = 2.0  # largest ratio of the true standard deviations to those assumed
+WIDE = 1.5  # largest ratio of the true standard deviations to those assumed
 USUAL_M = 0.15  # standard deviation of a map's usual errors, each axis: the filter's
 # Greatest probability with which a gate within the usual errors is taken for displaced. It costs little, as the gate is put
 # where it was seen; with smaller values a gate whose sightings the association rejects is found too late.

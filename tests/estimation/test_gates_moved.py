@@ -245,7 +245,7 @@ def test_an_error_of_attitude_displaces_no_gate(pitch_deg, vq1, dcl):
 
 
 @pytest.mark.parametrize("down_m", [-1.0, 1.0])
-def test_a_gate_seen_alone_is_not_displaced_by_errors_twice_as_large_as_assumed(down_m, vq1, dcl):
+def test_a_gate_seen_alone_is_not_displaced_by_errors_larger_than_assumed(down_m, vq1, dcl):
     """Attitude, map and position err by three sigma each, all in one direction, by a metre in sum."""
     turned = np.radians([0.0, -3.0 * down_m, 0.0])
     steps_w = [[0.0, 0.0, down_m * 3 * (USUAL_M + SIGMA_M)]]
