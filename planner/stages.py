@@ -3,7 +3,7 @@
 F: w and c follow their lags exactly, the attitude follows by a Magnus expansion of fourth order, v and p by Runge-Kutta, in parts
 of an interval. Rows of g are of a few kinds, with parameters, at the end of a part. `interior` has the problem and its method.
 
-`par` are the parameters of the `rates` model, `flat`: lags of w (3) and c, linear drag (3), quadratic drag.
+`par` are the parameters of the `rates` model, `flat`: lags of w (3) and c, linear drag (3), quadratic drag, lift.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -40,7 +40,7 @@ def axes(q: Scalars, R: Array) -> None:
 
 @inlined
 def slope(q, c, v, par):
-    return translation(q, v, c, (par[4], par[5], par[6]), par[7])
+    return translation(q, v, c, (par[4], par[5], par[6]), par[7], par[8])
 
 
 @inlined
@@ -105,15 +105,17 @@ def force(R: Array, c: float, v: Array, par: Array, G: Array, D: Array) -> None:
     b0 = R[0, 0] * v[0] + R[1, 0] * v[1] + R[2, 0] * v[2]
     b1 = R[0, 1] * v[0] + R[1, 1] * v[1] + R[2, 1] * v[2]
     b2 = R[0, 2] * v[0] + R[1, 2] * v[1] + R[2, 2] * v[2]
-    l0, l1, l2 = par[4], par[5], par[6]
+    l0, l1, l2, k = par[4], par[5], par[6], par[8]
+    c += k * (b0 * b0 + b1 * b1)
     for i in range(3):
         r0, r1, r2 = R[i, 0], R[i, 1], R[i, 2]
-        # R ([l v_b]x - l [v_b]x) of the linear drag, and c R [e_z]x of the thrust
-        G[i, 0] = c * r1 + r1 * (l2 - l1) * b2 + r2 * (l2 - l1) * b1
-        G[i, 1] = -c * r0 + r0 * (l0 - l2) * b2 + r2 * (l0 - l2) * b0
+        # R ([l v_b]x - l [v_b]x) of the linear drag, c R [e_z]x of the thrust with lift, and that of the lift's size
+        G[i, 0] = c * r1 + r1 * (l2 - l1) * b2 + r2 * (l2 - l1) * b1 - 2 * k * r2 * b1 * b2
+        G[i, 1] = -c * r0 + r0 * (l0 - l2) * b2 + r2 * (l0 - l2) * b0 + 2 * k * r2 * b0 * b2
         G[i, 2] = r0 * (l1 - l0) * b1 + r1 * (l1 - l0) * b0
         for j in range(3):
             D[i, j] = -(r0 * R[j, 0] * l0 + r1 * R[j, 1] * l1 + r2 * R[j, 2] * l2) - par[7] * v[i] * v[j] / speed
+            D[i, j] -= 2 * k * r2 * (b0 * R[j, 0] + b1 * R[j, 1])
         D[i, i] -= par[7] * speed
 
 
