@@ -99,6 +99,11 @@ def _limits(found: Rows, course: Course, n: int) -> None:
         for signs in terms.SIGNS:
             for end in (0, 1):
                 found.add(k, st.TURN, (*(np.array(signs) / slew), room, room - float(model.turning(1.0)), end))
+    if model.held.any():
+        none, low = model.holding(0.0)
+        for pair in terms.TWO_SIGNS:
+            found.add(k + 1, st.HOLD, (*(pair * model.held), none, none - model.holding(1.0)[0]))
+            found.add(k + 1, st.HOLD, (*(pair * model.held), low, 0.0))
     if math.isfinite(model.thrust_rate_max):
         for sign in (-1.0, 1.0):
             found.add(k, st.SLEW, (sign / model.thrust_rate_max,))

@@ -25,7 +25,7 @@ kernel = partial(compiled, folder=code_folder(lambda: [Path(file) for file in SO
 NX, NZ, U = 13, 18, 14  # tangent of a state, that of a stage with T and input, index of the input
 NP = 18  # parameters of a row
 # Kinds of rows: of a state, and, from INPUT on, of a stage.
-LINEAR, EDGE, BALL, BOX, RIM, LEVEL, LEAN, VIEW, INPUT, TURN, SLEW = range(11)
+LINEAR, EDGE, BALL, BOX, RIM, LEVEL, LEAN, VIEW, HOLD, INPUT, TURN, SLEW = range(12)
 TURN_S = 0.03  # s, which scales rows of angular acceleration
 
 
@@ -258,6 +258,14 @@ def state_row(kind, given, x, G):
             G[i] = -given[9] * n_w[i]
             G[3 + i] = given[9] * (n[a] * e[b] - n[b] * e[a])  # d e = e x dtheta: n . (e x dtheta) = dtheta . (n x e)
         return given[9] * value
+    if kind == HOLD:  # factors of v_x and v_y of the body, share at no thrust, fall by thrust
+        q, v, f0, f1 = (x[3], x[4], x[5], x[6]), (x[7], x[8], x[9]), given[0], given[1]
+        v_b, f_w = rotate(conjugate(q), v), rotate(q, (f0, f1, 0.0))
+        for i in range(3):
+            G[6 + i] = -f_w[i]
+        G[3], G[4], G[5] = -f1 * v_b[2], f0 * v_b[2], f1 * v_b[0] - f0 * v_b[1]  # d v_b = v_b x dtheta
+        G[12] = -given[3]
+        return given[2] - given[3] * x[13] - f0 * v_b[0] - f1 * v_b[1]
     return inf  # no such kind
 
 

@@ -360,6 +360,14 @@ class Vehicle(Limited):
         return f_z.vxy_sqr + (f_z.vxy + f_z.vxy_w * w) * 5 / 4 / self.speed_max_m_s
 
     @cached_property
+    def air_torque_1_ms(self) -> tuple[float, float]:
+        """Angular acceleration per speed, 1/(m s), of roll by v_y and of pitch by v_x: that of `aero` at hover, magnitudes."""
+        if not (self.aero and self.motors and self.rotors):
+            return 0.0, 0.0
+        w = GRAVITY * self.rotors.mass_kg / 4 / self.motors.thrust_n_s2  # (rad/s)^2
+        return abs(self.aero.tx.v + self.aero.tx.v_w * w), abs(self.aero.ty.v + self.aero.ty.v_w * w)
+
+    @cached_property
     def rates_parameters(self) -> RatesParameters:
         drags = self.drag_linear_1_s, self.drag_quadratic_1_m
         return RatesParameters(self.rate_lag_s, self.thrust_lag_s, *drags, self.lift_1_m)
