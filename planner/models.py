@@ -18,7 +18,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
 # Torque limits in the controller's own problem instead double its solver's time, and leave a third of the sightings.
 TURNING = 0.5
-HOLDING = 0.4  # -, largest share of the torque that the air takes: a tenth is left to the rate loop (chosen)
+HOLDING = 0.5  # -, largest share of the torque that the air takes (chosen)
 STEP_LAGS = 1.5  # greatest Runge-Kutta step over the shortest lag: stable below 2.8
 SUBSTEPS_MOST = 16  # greatest number of steps in an interval: for lags from 3 ms on
 NODE_S = 0.07  # s, spacing of the first mesh (chosen)
