@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
-from gate_racer.common.errors import UserError
 from gate_racer.common.parts import LIVE_PATIENCE_S
 from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.camera import CameraReceiver
@@ -129,11 +128,7 @@ def _work(
 ) -> None:
     ignore_signals()
     prefer()
-    try:
-        receiver, detector = open_receiver(), open_detector(name, camera, LIVE_PATIENCE_S)
-    except UserError as error:
-        pipe.send(error)
-        return
+    receiver, detector = open_receiver(), open_detector(name, camera, LIVE_PATIENCE_S)
     skipped = 0
     detector.detect(None)
     refused = detector.refused
