@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import ceil, inf
 
 import numpy as np
@@ -21,7 +21,7 @@ from gate_racer.link.sockets import LinkError
 from gate_racer.perception.detection import Detector, decode
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, EndReason
-from gate_racer.pilot.live import SILENCE_S, forgiving, stop_motors
+from gate_racer.pilot.live import SILENCE_S
 from gate_racer.pilot.perception_process import ImageReceiver
 from gate_racer.pilot.pilot import GAP_S, AnyPilot
 from gate_racer.pilot.records.recorder import Recorder
@@ -123,17 +123,6 @@ class LockstepFlight:
         most = int((np.arange(1, len(sent) + 1) - before).max(initial=0))
         mean_hz = (len(sent) - 1) / (self.sent[-1] - self.sent[0]) if len(sent) > 1 else 0.0
         return LinkReport(mean_hz, most, frames_dropped, counters)
-
-
-def fly_lockstep_live(flight: LockstepFlight, client: MavlinkClient, video: ImageReceiver) -> LinkReport:
-    """Fly a `race-sim --lockstep` elsewhere, over a `UdpLink` of this client and video. Raises LinkError when it is silent."""
-    try:
-        with forgiving(flight.pilot, flight.recorder):
-            flight.fly()
-    finally:
-        stop_motors(client, flight.pilot, flight.recorder, lockstep=True)
-    counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
-    return flight.report(video.counters.evicted, counters)
 
 
 class UdpLink(LockstepLink):
