@@ -20,6 +20,7 @@ from gate_racer.mpc.registry import make_controller, needs_plan
 from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters, FlightOptions, set_point
 from gate_racer.pilot.pilot import PilotModels, build_free, build_racer
 from gate_racer.pilot.racer import Racer, RacerOptions
+from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Outcome, Row
@@ -44,7 +45,7 @@ PATH_HZ = 30.0  # Hz, rate of the stored path
 class EvaluationRecorder(Recorder):
     """Recorder that also stores the estimates for their evaluation."""
 
-    def __init__(self, log: Any, track: Track, estimator: MapEstimator | None):
+    def __init__(self, log: FlightLog, track: Track, estimator: MapEstimator | None):
         """Set up the recorder; `estimator` is None where the state is given."""
         super().__init__(log)
         self._gates, self._estimator = track.gates, estimator
@@ -190,8 +191,10 @@ def path_of(verdict: Verdict) -> Array:
 STYLE = "race"  # style of all flights
 
 
-class NoLog:
-    """`FlightLog` that discards its records."""
+class NoLog(FlightLog):
+    """Log that discards its records."""
+
+    def __init__(self) -> None: ...
 
     def write(self, channel: str, t: float, **fields: Any) -> None: ...
 
@@ -212,7 +215,7 @@ def not_flown(case: Case, course: PreparedCourse, reason: str) -> Row:
     return Row(case, Outcome("failed", reason, "could not be flown", len(course.gates_s)))
 
 
-def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Row:
+def fly(case: Case, course: PreparedCourse, log: FlightLog, plot: Path | None = None) -> Row:
     """Fly a case and write its log; with `plot` also draw the flight there."""
     begin, conditions = time.process_time(), conditions_of(case.setting)
     world = resolve(asked_world(case.world, case.seed), course.track, course.vehicle)
@@ -234,7 +237,7 @@ def _run(case: Case, course: PreparedCourse) -> RunSetup:
 
 
 def _by_sight(
-    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: FlightLog
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
     wire, vehicle = load_wire(conditions.profile), course.vehicle
@@ -257,7 +260,7 @@ def _by_sight(
 
 
 def _by_state(
-    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: FlightLog
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
     profile = load_profile(conditions.profile)
