@@ -4,6 +4,7 @@ Figures of a flight, and the rule that explains why it did not finish.
 """
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -173,10 +174,15 @@ def _nees(states: list[State], verdict: Verdict) -> float | None:
         if not verdict.t[0] <= state.t <= verdict.t[-1] or not state.cov.diagonal().all():  # known exactly
             continue
         x = np.array([np.interp(state.t, verdict.t, column) for column in verdict.x.T])
-        turn = log(normalised(product(conjugate(state.q_wb), x[Q])))
-        error = np.concatenate([x[P] - state.p_wb, x[V] - state.v_w, turn])
+        error = state_error(state, x[P], x[Q], x[V])
         found.append(float(error @ np.linalg.solve(state.cov, error)))
     return float(np.mean(found)) if found else None
+
+
+def state_error(state: State, p: Array, q: Array, v: Array) -> Array:
+    """Return true minus estimated position, velocity and attitude (9,)."""
+    turn = log(normalised(product(conjugate(state.q_wb), q)))
+    return np.concatenate([p - state.p_wb, v - state.v_w, turn])
 
 
 def path_of(verdict: Verdict) -> Array:
@@ -250,11 +256,8 @@ def _by_sight(
         pilot = build_free(models, case.controller, options)
     recorder = EvaluationRecorder(log, course.track, models.estimator)
     seen = conditions.camera, STYLE, world, vehicle.camera, profile, case.seed
-    perception = open_perception(*seen, conditions.detector)
-    try:
+    with closing(open_perception(*seen, conditions.detector)) as perception:
         _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, _run(case, course))
-    finally:
-        perception.close()
     pilot.counters.fallbacks += pilot.estimator.health.fallbacks
     return recorder, pilot.counters, verdict, pilot.estimator.t
 
