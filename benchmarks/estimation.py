@@ -201,7 +201,7 @@ def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Tr
     stated = tuple(np.hypot(noise.corner_px, noise.edge_offset_std_px).tolist())
     edge_px = float(rng.normal(0, GateAppearance().edge_offset_px))
     noise = replace(noise, sigma_px=stated, edge_offset_px=tuple(edge_px + value for value in noise.edge_offset_px))
-    start, moved, wider = _elsewhere(track, imu, trouble, default_rng([seed, 8]))
+    start, moved, wider = _elsewhere(track, trouble, default_rng([seed, 8]))
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
@@ -248,7 +248,7 @@ def _shaken(record: RecordedFlight, imu: ImuParameters) -> ImuParameters:
     )
 
 
-def _elsewhere(track: Track, imu: ImuParameters, trouble: Trouble, rng: Generator) -> tuple[Start, Array, Array]:
+def _elsewhere(track: Track, trouble: Trouble, rng: Generator) -> tuple[Start, Array, Array]:
     """Return the pad as given to the estimators, and the true gates' offsets (G, 3) and wider openings (G,), m, off the map."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]

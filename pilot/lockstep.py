@@ -55,8 +55,8 @@ class LockstepLink(ABC):
         """Send a command, stamped t (s)."""
 
     @abstractmethod
-    def hold(self, t: float) -> None:
-        """Answer the sample stamped t (s) without a set-point."""
+    def hold(self) -> None:
+        """Answer the newest sample without a set-point."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class LockstepFlight:
                     recorder.step(pilot.last_command)
                     pilot.prepare()
             if not any(isinstance(command, AttitudeTarget) for command in commands):
-                link.hold(timeline.to_wire(pilot.estimator.t))
+                link.hold()
             recorder.phase(pilot)
             self.status(pilot)
             if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
@@ -202,6 +202,6 @@ class UdpLink(LockstepLink):
     def send(self, command: Command, t: float) -> None:
         self._client.send(command, self.t, self._stamp)
 
-    def hold(self, t: float) -> None:
+    def hold(self) -> None:
         """Answer the newest sample, for which the simulator waits, even if its stamp was refused."""
         self._client.hold(self._stamp)

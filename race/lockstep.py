@@ -222,7 +222,7 @@ class SimulatedLink(LockstepLink):
             if isinstance(message, Imu) and self._eye.clock is not None:
                 self._eye.clock.reference(message.t, self.t)
 
-    def hold(self, t: float) -> None:
+    def hold(self) -> None:
         """Do nothing: the simulator does not wait for an answer."""
 
     def disarm(self) -> None:
