@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
@@ -112,13 +111,6 @@ class Detector(ABC):
     @abstractmethod
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         """Return the gates in an image of the right form."""
-
-
-def overlap(a: Array, b: Array) -> float:
-    """Return the intersection over union of two convex quadrilaterals (4, 2)."""
-    p, q = a.astype(np.float32), b.astype(np.float32)
-    common, _ = cv2.intersectConvexConvex(p, q)
-    return float(common / max(cv2.contourArea(p) + cv2.contourArea(q) - common, 1e-9))
 
 
 def decode(data: bytes, camera: Camera) -> Image | None:

@@ -26,8 +26,8 @@ from gate_racer.common.compiled import Float32, Image
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import Limited, limited
-from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
-from gate_racer.perception.detection import Detection, Detector, overlap
+from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, overlap, side_lengths, turned_like
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask

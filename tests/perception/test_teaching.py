@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.perception.detection import Detection, overlap
+from gate_racer.model.quadrilateral import overlap
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.taught import detector as taught
 from gate_racer.perception.training.labels import Photograph, read_photographs
 from gate_racer.perception.training.run import corner_deviations, match
