@@ -16,6 +16,7 @@ import numpy as np
 from gate_racer.common.compiled import compiled
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.model.rims import GateAppearance, GateRims
+from gate_racer.model.states import State
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.pose import PositionFix, locate_camera, ray_fit, rays
 from gate_racer.tracks.gate import Gate
@@ -165,28 +166,20 @@ class Associator:
         return np.asarray(self.rims.p_wg[self._index.index(gate)])
 
     def associate(
-        self,
-        t: float,
-        detections: Sequence[Detection],
-        p_wb: Array,
-        cov_p: Array,
-        q_wb: Array,
-        sigma_attitude_rad: float,
-        camera: Camera | None = None,
+        self, prior: State, detections: Sequence[Detection], camera: Camera | None = None
     ) -> tuple[list[GateSighting], int]:
         """Return the sightings in one image, and the number of whole openings associated with no gate, and of partial views which
         are of one gate only, but contradict the prior.
 
         Args:
-            t: s, of exposure.
-            p_wb, cov_p: prior position (3,) m with covariance (3, 3) m^2, at t.
-            q_wb: attitude (4,) at t, with an error of sigma_attitude_rad about each axis.
+            prior: at the exposure.
             camera: as calibrated in flight; None for the vehicle's.
         """
         camera = camera or self.camera
         if not detections or not self._index:
             return [], sum(bool(detection.visible.all()) for detection in detections)
-        prior_w, R_wc = camera.pose(p_wb, q_wb)
+        cov_p, sigma_attitude_rad = prior.cov_p, prior.sigma_attitude_rad
+        prior_w, R_wc = camera.pose(prior.p_wb, prior.q_wb)
         pairs = self._pairs_by_shape(detections, camera, R_wc, prior_w, cov_p, sigma_attitude_rad)
         range_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - pairs.start_w, axis=-1)
         fix, cov_px = self._fixes(pairs, range_m, camera, R_wc, cov_p, sigma_attitude_rad)
@@ -215,8 +208,8 @@ class Associator:
                 from_posterior = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
                 corners_w = self._openings(*from_posterior)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
-                at = fix.p_wc[k] - prior_w + p_wb, fix.cov[k], fix.by_turn[k], float(away_m[k])
-                sightings.append(GateSighting(t, self._index[gate[0]], *at, *corners, pair[0]))
+                at = fix.p_wc[k] - prior_w + prior.p_wb, fix.cov[k], fix.by_turn[k], float(away_m[k])
+                sightings.append(GateSighting(prior.t, self._index[gate[0]], *at, *corners, pair[0]))
         return sightings, len(unexplained)
 
     def _pairs_by_shape(
