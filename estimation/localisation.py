@@ -60,19 +60,16 @@ def localise(
 ) -> Localised:
     """Correct an estimator by the detections of an image stamped `stamp` (s)."""
     exposure = estimator.predict(stamp)
-    return Localised() if exposure is None else correct(estimator, recognise(exposure, associator, detections))
+    if exposure is None:
+        return Localised()
+    found = recognise(exposure, associator, detections)
+    return replace(found, used=estimator.correct(exposure, found.sightings, found.unexplained))
 
 
 def recognise(exposure: ExposureState, associator: Associator, detections: Sequence[Detection]) -> Localised:
     """Associate the detections of an image with gates, without correcting anything."""
     sightings, unexplained = associator.associate(exposure.state, detections, exposure.camera)
     return Localised(0, unexplained, sightings, exposure)
-
-
-def correct(estimator: MapEstimator, found: Localised) -> Localised:
-    if found.at is None:
-        return found
-    return replace(found, used=estimator.correct(found.at, found.sightings, found.unexplained))
 
 
 def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequence[Sequence[Detection]]) -> Associator:

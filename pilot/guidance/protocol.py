@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from gate_racer.estimation.estimator import Estimator, MapEstimator, State
-from gate_racer.estimation.localisation import GateRelocator, Localised, correct, displaced, recognise, refocused
+from gate_racer.estimation.localisation import GateRelocator, Localised, displaced, recognise, refocused
 from gate_racer.link.messages import Imu, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
 from gate_racer.perception.association import Associator
@@ -127,7 +127,7 @@ class GateObserver:
             found = recognise(exposure, self._associator, image.detections)
         if found.sightings:
             self._recognised_t = found.sightings[0].t
-        return correct(estimator, found)
+        return replace(found, used=estimator.correct(exposure, found.sightings, found.unexplained))
 
     def _relocate(
         self, found: Localised, image: DetectedImage, estimator: MapEstimator, requested: Collection[int]
