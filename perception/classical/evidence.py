@@ -205,8 +205,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
     # A rim beyond the frame means an impossible pose; False for NaN.
     known = (gaps_px < model.frame_width_px(holes)[..., None]).all((-1, -2))
     which, holes, gaps_px = which[known], holes[known], gaps_px[known]
-    faces = _near_faces(holes, gaps_px)
-    lines = _fit(scene, holes, faces, gaps_px)
+    faces, lines = _outlines(scene, holes, gaps_px)
     deeper, measured = _depths(lines, gaps_px)
     seen = measured.sum(-1) >= SIDES_MIN
     if not seen.any():
@@ -237,24 +236,13 @@ def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     return np.asarray(np.maximum(np.stack(ends, -1), 0.0))
 
 
-def _near_faces(holes: Array, gaps_px: Array) -> Array:
-    """Return nominal openings (Q, 4, 2) of near faces whose holes lie outward of the visible holes (Q, 4, 2) by the gaps."""
-    return quadrilateral.enlarged(_moved(holes, gaps_px), 1 / quadrilateral.HOLE_RATIO)
-
-
-def _moved(quads: Array, ends_px: Array) -> Array:
-    """Return quads (Q, 4, 2) with the ends of their sides moved outward by ends_px (Q, 4, 2 ends)."""
-    outward = outward_normals(quads, quads[:, NEXT])
-    start, end = quads + ends_px[..., :1] * outward, quads[:, NEXT] + ends_px[..., 1:] * outward
-    return intersect_lines(start, end - start)
-
-
-def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> LineFits:
-    """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
+def _outlines(scene: PreparedImage, holes: Array, gaps_px: Array) -> tuple[Array, LineFits]:
+    """Return nominal openings (Q, 4, 2) of near faces, by gaps outward of visible holes (Q, 4, 2), and their outlines' fits."""
+    faces = quadrilateral.enlarged(_moved(holes, gaps_px), 1 / quadrilateral.HOLE_RATIO)
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
     width_px = quadrilateral.OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)
-    return fit_lines(
+    return faces, fit_lines(
         np.ascontiguousarray(scene.image[..., 1]),
         np.stack([faces, faces[:, NEXT]], -2),
         outward,
@@ -263,6 +251,13 @@ def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> Li
         quadrilateral.OUTLINE_WIDTH_RATIO / quadrilateral.DEPTH_RATIO * gap_px,
         (middles * outward).sum(-1),
     )
+
+
+def _moved(quads: Array, ends_px: Array) -> Array:
+    """Return quads (Q, 4, 2) with the ends of their sides moved outward by ends_px (Q, 4, 2 ends)."""
+    outward = outward_normals(quads, quads[:, NEXT])
+    start, end = quads + ends_px[..., :1] * outward, quads[:, NEXT] + ends_px[..., 1:] * outward
+    return intersect_lines(start, end - start)
 
 
 def _depths(lines: LineFits, gaps_px: Array) -> tuple[Array, Mask]:
