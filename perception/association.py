@@ -55,6 +55,7 @@ def unambiguous(cost: Array, unassigned: float) -> list[tuple[int, int]]:
     return pairs
 
 
+@compiled("i8[:](f8[:,:])")
 def assign(cost: Array) -> Indices:
     """Return the column (D,) of each row in the one-to-one assignment of least total cost.
 
@@ -64,11 +65,6 @@ def assign(cost: Array) -> Indices:
     Args:
         cost: (D, G), finite, D <= G.
     """
-    return _assign(np.ascontiguousarray(cost, dtype=float))
-
-
-@compiled("i8[:](f8[:,::1])")
-def _assign(cost: Array) -> Indices:
     D, G = cost.shape
     of_row, of_column = np.full(D, -1), np.full(G, -1)
     row_price, column_price = np.zeros(D), np.zeros(G)
