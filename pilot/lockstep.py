@@ -18,7 +18,7 @@ from gate_racer.link.clock import StreamClock, Timeline
 from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
-from gate_racer.perception.detection import Detector, decode
+from gate_racer.perception.detection import Detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, EndReason
 from gate_racer.pilot.live import SILENCE_S
@@ -173,7 +173,7 @@ class UdpLink(LockstepLink):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 searched = window()
-                found = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
+                found = self._detector.detect_encoded(frame.jpeg, searched)
                 images.append(DetectedImage(stamp, frame.id, found, frame.jpeg, self._clock.sigma_s, searched))
         self.images = images
         return received

@@ -19,7 +19,7 @@ from gate_racer.link.camera import CameraReceiver
 from gate_racer.link.client import VideoReceiver
 from gate_racer.link.rflysim.client import VisionReceiver
 from gate_racer.link.sockets import Closing, LinkError
-from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
@@ -146,7 +146,7 @@ def _work(
                 frame, received = frames[-1]
                 frame_ratio, *region = mailbox[:]
                 window = SearchWindow(frame_ratio, *map(int, region))
-                detections = detector.detect(decode(frame.jpeg, camera), window)
+                detections = detector.detect_encoded(frame.jpeg, window)
                 counters = asdict(receiver.counters) | {REFUSED: detector.refused - refused}
                 pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters, window))
         except (EOFError, OSError):
