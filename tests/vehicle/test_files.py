@@ -247,6 +247,7 @@ HOSTILE = {
     "a PNG whose header is damaged": PNG[:20] + b"\x01" + PNG[21:],
     "a bitmap": cv2.imencode(".bmp", SMALL)[1].tobytes(),
     "a TIFF": cv2.imencode(".tiff", SMALL)[1].tobytes(),
+    "a lossless JPEG": JPEG.replace(b"\xff\xc0", b"\xff\xc3"),
     "nothing": b"",
     "noise": bytes(range(256)),
 }
