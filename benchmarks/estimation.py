@@ -39,6 +39,7 @@ from gate_racer.perception.detection import Detection
 from gate_racer.pilot.flight import set_point
 from gate_racer.planner.planning import find_or_make_plan
 from gate_racer.planner.task import PlanOptions
+from gate_racer.race.campaign.flight import state_error
 from gate_racer.race.lockstep import detections
 from gate_racer.sim.physics.plant import P, Q, V
 from gate_racer.sim.referee import RunStatus
@@ -48,7 +49,7 @@ from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import Start, Track, load_track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, product
+from gate_racer.vehicle.rotation import Array, exp, matrix
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 
 REST_S = 1.0  # s on the pad before the flight
@@ -200,7 +201,7 @@ def measured(track: Track, vehicle: Vehicle, record: RecordedFlight, trouble: Tr
     stated = tuple(np.hypot(noise.corner_px, noise.edge_offset_std_px).tolist())
     edge_px = float(rng.normal(0, GateAppearance().edge_offset_px))
     noise = replace(noise, sigma_px=stated, edge_offset_px=tuple(edge_px + value for value in noise.edge_offset_px))
-    start, moved, wider = _elsewhere(track, imu, trouble, default_rng([seed, 8]))
+    start, moved, wider = _elsewhere(track, trouble, default_rng([seed, 8]))
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
@@ -247,7 +248,7 @@ def _shaken(record: RecordedFlight, imu: ImuParameters) -> ImuParameters:
     )
 
 
-def _elsewhere(track: Track, imu: ImuParameters, trouble: Trouble, rng: Generator) -> tuple[Start, Array, Array]:
+def _elsewhere(track: Track, trouble: Trouble, rng: Generator) -> tuple[Start, Array, Array]:
     """Return the pad as given to the estimators, and the true gates' offsets (G, 3) and wider openings (G,), m, off the map."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
@@ -305,7 +306,7 @@ def judged(plans: str, case: tuple[str, str, str, int]) -> dict[str, Any]:
     estimator = make_estimator("drift" if name == BLIND else name, data.start, known, associator.appearance)
     states, at_gates = estimate(estimator, associator, data, centres, record.crossings, name != BLIND)
     off_w = record.p[record.crossings] - data.moved[: len(at_gates)] - at_gates
-    error = np.array([_error(state, record, k) for k, state in states.items()])
+    error = np.array([state_error(state, record.p[k], record.q[k], record.v[k]) for k, state in states.items()])
     # Only every tenth state, since consecutive errors are correlated. Swift's filter is certain of the pad until the first image.
     pairs = [(e, state) for e, state in zip(error, states.values(), strict=True) if state.cov.diagonal().all()]
     nees = [float(e @ np.linalg.solve(state.cov, e)) for e, state in pairs]
@@ -333,12 +334,6 @@ def _mount(camera: Camera, true: dict[str, Array]) -> dict[str, Array]:
         return np.asarray(mounted(camera, at)[0].T - R_sc).ravel()
 
     return dict(zip(("yaw", "tilt", "roll"), least_squares(miss, np.zeros(3)).x[:, None], strict=True))
-
-
-def _error(state: State, record: RecordedFlight, k: int) -> Array:
-    """Return true minus estimated position, velocity and attitude (9,) at sample k."""
-    turn = log(normalised(product(conjugate(state.q_wb), record.q[k])))
-    return np.concatenate([record.p[k] - state.p_wb, record.v[k] - state.v_w, turn])
 
 
 def summary(own: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ after the best rotation about the vertical, since north is unobservable. The log
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,8 @@ def explore(
     pilot, explorer = build_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
     log = FlightLog(folder / f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}.mcap")
     perception = open_perception("projected", "race", world, vehicle.camera, profile, seed)
-    try:
+    with closing(log):
         _, verdict = fly_lockstep(Entry(pilot, perception, Recorder(log)), world, profile, seed)
-    finally:
-        log.close()
     touched = verdict.status == "crashed" and explorer.stage is not ExplorerStage.LAND  # a landing touches the ground
     flown = {
         "course": track.name, "profile": profile.name, "world": world.name, "passed": len(verdict.gate_times_s),

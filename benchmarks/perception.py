@@ -32,6 +32,7 @@ from gate_racer.common.errors import exit_code
 from gate_racer.common.images import decode_image
 from gate_racer.model.quadrilateral import area_px2
 from gate_racer.model.rims import GateAppearance, GateRims
+from gate_racer.model.states import State
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.registry import DETECTORS, open_detector
@@ -272,7 +273,8 @@ class DetectionTally:
         p_wb, q_wb = shot.pose
         prior = p_wb + self.rng.normal(0, PRIOR_M, 3)
         q_prior = np.array(product(q_wb, exp(self.rng.normal(0, PRIOR_RAD, 3))))
-        for fix in associator.associate(0.0, found, prior, PRIOR_M**2 * np.eye(3), q_prior, PRIOR_RAD)[0]:
+        cov = np.diag(np.repeat([PRIOR_M, 0.0, PRIOR_RAD], 3) ** 2)
+        for fix in associator.associate(State(0.0, prior, q_prior, cov=cov), found)[0]:
             error, along = fix.p_wb - p_wb, (associator.centre(fix.gate) - p_wb) / fix.range_m
             self.fixes.append((float(-error @ along) / fix.range_m, float(error @ np.linalg.solve(fix.cov, error))))
 

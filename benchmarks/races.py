@@ -20,7 +20,7 @@ from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import EndReason, FlightOptions
 from gate_racer.pilot.lockstep import LockstepFlight
 from gate_racer.pilot.pilot import AnyPilot, PilotModels, build_racer
-from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.planner.plan import Plan
 from gate_racer.planner.planning import find_or_make_plan
@@ -126,7 +125,7 @@ def fly(mishap: Mishap, track: Track, vehicle: Vehicle, plan: Plan, seed: int, r
             pilot.abort(EndReason.INTERRUPTED, "the race is over")
 
     link = DisturbedLink(simulator, eye, pilot, mishap)
-    LockstepFlight(pilot, profile, link, Recorder(cast(FlightLog, NoLog())), leave).fly()
+    LockstepFlight(pilot, profile, link, Recorder(NoLog()), leave).fly()
     race = simulator.referee.race
     finished = race.status is RunStatus.FINISHED
     return {

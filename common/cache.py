@@ -9,9 +9,11 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +23,10 @@ from platformdirs import user_cache_path
 from gate_racer.common.files import FileError, read_bytes, read_json
 
 MANIFEST = "manifest.json"
-LOCK = ".lock"
+LOCK, DRAFTS = ".lock", "drafts"
 MANIFEST_BYTES, FILE_BYTES = 1 << 20, 256 << 20  # bytes, largest manifest and file; a compiled solver has 2 MB
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+ABANDONED_S = 86_400.0  # s, age of a builder's folder that nobody waits for any more (chosen)
 
 
 def cache_folder() -> Path:
@@ -59,11 +62,7 @@ def entry(name: str, build: Callable[[Path], None]) -> Path:
 
 def _install(place: Path, build: Callable[[Path], None]) -> None:
     """Build in a temporary folder and move it into place, unless a valid entry is there by then. Raises FileError."""
-    try:
-        temporary = tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent)
-    except OSError as error:
-        raise _unusable(place.parent, error) from None
-    with temporary as folder:
+    with _temporary(place) as folder:
         draft, old = Path(folder) / "new", Path(folder) / "old"
         draft.mkdir()
         build(draft)
@@ -76,6 +75,20 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
                 if place.exists():
                     place.rename(old)
                 draft.rename(place)
+
+
+def _temporary(place: Path) -> tempfile.TemporaryDirectory[str]:
+    """Make a builder's folder, and remove those of builders that were killed. Raises FileError."""
+    drafts = place.parent / DRAFTS
+    try:
+        drafts.mkdir(exist_ok=True)
+        for draft in drafts.iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > ABANDONED_S:
+                    shutil.rmtree(draft)
+        return tempfile.TemporaryDirectory(prefix=f"{place.name}-", dir=drafts)
+    except OSError as error:
+        raise _unusable(place.parent, error) from None
 
 
 def _unusable(folder: Path, error: OSError) -> FileError:

@@ -81,7 +81,7 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
         near = closest(unknown and spelled(unknown), [*options, *sets])
         hint = near and f"; did you mean {sets.get(near, near)}?"
         if "argument COMMAND: invalid choice" in message and "--tracks" in options:
-            hint = "; courses are given by --tracks"
+            hint = "; or, if it is a course: --tracks"
         raise UserError(f"{message}{hint} ({parser.prog} --help)")
 
     within = [a.choices.values() for a in parser._actions if isinstance(a, argparse._SubParsersAction)]

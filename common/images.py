@@ -1,16 +1,16 @@
 """Image files, checked before they are decoded, and video files that every browser plays.
 
-A header of a few bytes may claim an image of gigabytes, so size and number of scans are checked beforehand.
+A header of a few bytes may claim an image of gigabytes, so size, depth and number of scans are checked beforehand.
+JPEG: ITU T.81, annex B (markers); PNG: ISO 15948, 11.2.2 (IHDR).
 """
 
-import io
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import PngImageFile
 
 from gate_racer.common.command import ERR, descriptor_aside
 from gate_racer.common.errors import UserError
@@ -20,19 +20,17 @@ IMAGE_BYTES = 32 << 20  # bytes, largest encoded image: a 4K frame as PNG
 MOST_PX = 4096 * 4096  # pixels, largest image without an expected size (chosen)
 MOST_SCANS = 40  # most scans of a progressive JPEG, each as slow to decode as the whole image; encoders write about 10
 JPEG_BEGIN, JPEG_END, PNG_BEGIN = b"\xff\xd8\xff", b"\xff\xd9", b"\x89PNG\r\n\x1a\n"
-KINDS = {JPEG_BEGIN: JpegImageFile, PNG_BEGIN: PngImageFile}
-SCAN = b"\xff\xda"
+FRAMES = (0xC0, 0xC1, 0xC2)  # frame types: baseline, extended, progressive; camera encoders write no others
+SCAN, END = 0xDA, 0xD9
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return width and height, px, from the header; None unless the bytes are a complete JPEG or a PNG."""
-    kind = next((kind for begin, kind in KINDS.items() if data.startswith(begin)), None)
-    if kind is None or (kind is JpegImageFile and (data.count(SCAN) > MOST_SCANS or data.rfind(JPEG_END) < 0)):
-        return None
-    try:
-        return kind(io.BytesIO(data)).size
-    except Exception:  # Pillow's have no class in common
-        return None
+    """Return width and height, px, from the header; None unless the bytes are a complete, supported JPEG or a PNG."""
+    if data.startswith(JPEG_BEGIN):
+        return _jpeg_size(data)
+    if data.startswith(PNG_BEGIN):
+        return _png_size(data)
+    return None
 
 
 def decode_image(data: bytes, size: tuple[int, int] | None = None, flag: int = cv2.IMREAD_COLOR) -> np.ndarray | None:
@@ -47,6 +45,40 @@ def decode_image(data: bytes, size: tuple[int, int] | None = None, flag: int = c
         return cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error:
         return None
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Read the size from the segments before the first scan, which must be complete, as must the end of the image."""
+    if data.count(bytes([0xFF, SCAN])) > MOST_SCANS or data.rfind(JPEG_END) < 0:
+        return None
+    size, at = None, 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill byte
+            at += 1
+            continue
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        body = data[at + 4 : at + 2 + length]
+        if length < 2 or len(body) != length - 2 or marker == END:
+            return None
+        if marker == SCAN:
+            return size
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame header, not a table or reserved
+            if size is not None or marker not in FRAMES or len(body) < 6:
+                return None
+            bits, height, width, components = struct.unpack_from(">BHHB", body)
+            if bits != 8 or not width or not height or components not in (1, 3) or len(body) != 6 + 3 * components:
+                return None
+            size = width, height
+        at += 2 + length
+    return None
+
+
+def _png_size(data: bytes) -> tuple[int, int] | None:
+    if len(data) < 33 or data[8:16] != b"\0\0\0\rIHDR" or zlib.crc32(data[12:29]) != int.from_bytes(data[29:33], "big"):
+        return None
+    width, height, bits = struct.unpack_from(">IIB", data, 16)
+    return (width, height) if width and height and bits in (1, 2, 4, 8, 16) else None
 
 
 class Film:

@@ -215,9 +215,12 @@ def end(process: BaseProcess, patience_s: float) -> None:
 
 
 def _work(work: Callable[..., None], pipe: Any, *arguments: object) -> None:
-    """Run a worker, which ends in silence where nobody reads its pipe any more."""
+    """Run a worker, which ends in silence where nobody reads its pipe any more, and with a message where it cannot start."""
     with contextlib.suppress(BrokenPipeError):
-        work(pipe, *arguments)
+        try:
+            work(pipe, *arguments)
+        except UserError as error:
+            pipe.send(error)
 
 
 class Worker:

@@ -70,7 +70,8 @@ class Key(NamedTuple):
         if not isinstance(text, str):
             return text
         if self.listed:
-            return parse_value(text, where) if text.startswith("[") else text.split()
+            parts = parse_value(text, where) if text.startswith("[") else text.split()
+            return [str(one) if isinstance(one, int | float) else one for one in parts]
         return text if {str, Path} & {self.kind, *get_args(self.kind)} else parse_value(text, where)
 
 

@@ -85,7 +85,7 @@ class DriftFilter:
         self._between = replace(noise, position_step=0.0, velocity_step=0.0)  # an image is a prediction
         self.x = np.zeros(6)
         self.P = np.diag([noise.first_p**2] * 3 + [noise.first_v**2] * 3)
-        self.t: float | None = None
+        self.t: float | None = None  # s, of the last exposure, or of the release, from which on drift grows
 
     def at(self, t: float) -> tuple[Array, Array]:
         """Return the state (6,) and covariance (6, 6) predicted to t (s), after the last exposure, without moving the filter."""
@@ -97,10 +97,6 @@ class DriftFilter:
         F = np.eye(6)
         F[:3, 3:] = dt * np.eye(3)
         return F @ self.x, F @ self.P @ F.T + noise.covariance(dt)
-
-    def begin(self, t: float) -> None:
-        """Start the growth of drift at t (s)."""
-        self.t = t
 
     def predict(self, t: float) -> None:
         """Predict to the exposure of an image at t (s); do nothing if that is not later than the last one."""
@@ -148,7 +144,7 @@ class DriftEstimator(InertialOdometry, MapEstimator):
 
     def release(self) -> None:
         super().release()
-        self.drift.begin(self.t)
+        self.drift.t = self.t
 
     def state(self) -> State:
         return self._state(self.pose)

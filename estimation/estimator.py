@@ -17,17 +17,16 @@ import numpy as np
 
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.reprojection import GateSighting
+from gate_racer.model.states import State as State
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array, Vector, as_vector, matrix
-from gate_racer.vehicle.statistics import greatest_sigma
+from gate_racer.vehicle.rotation import Array
 
 NIS_GATES = 30  # gates, time constant of the mean NIS
 # Consecutive images whose nearest gate does not fit before inflation, and those once the priors are contradicted (chosen).
 # With two from the start a rendered flight of VQ1 as believed takes 6.41 s, with four 6.35 s.
 INFLATE_AFTER, INFLATE_AFTER_CONTRADICTED = 4, 2
 INFLATION = 0.3  # m and m/s, standard deviation added to each axis of position and velocity per such image (chosen)
-LOST_M = 0.75  # m, standard deviation of the position beyond which a gate can be missed
 
 
 @dataclass
@@ -67,47 +66,6 @@ class Health:
 
 
 AHEAD_S = 0.03  # s, greatest lead of an exposure over the newest IMU sample, bridged by constant rates (chosen)
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """State estimate at t (s); world NED, body FRD. A told state needs no covariance.
-
-    Examples:
-        >>> from gate_racer import State
-        >>> State(0.0, np.array([0.0, 0.0, -2.0]), np.array([1.0, 0.0, 0.0, 0.0])).lost
-        False
-    """
-
-    t: float  # s
-    p_wb: Array  # (3,) m
-    q_wb: Array  # (4,) wxyz, body to world
-    v_w: Array = field(default_factory=lambda: np.zeros(3))  # (3,) m/s
-    omega_b: Array = field(default_factory=lambda: np.zeros(3))  # (3,) rad/s
-    # (9, 9), of position (m), velocity (m/s) and attitude (rad, body axes); by default a state that is known.
-    cov: Array = field(default_factory=lambda: np.zeros((9, 9)))
-    drift: float = 0.0  # m, estimated position error of the odometry
-    cov_to_gate: Array | None = None  # (3, 3) m^2, of the position relative to the gate used last; None: as cov_p
-
-    @property
-    def cov_p(self) -> Array:
-        """Covariance (3, 3) m^2 of the position."""
-        return self.cov[:3, :3]
-
-    @property
-    def v_b(self) -> Vector:
-        """Velocity (3,) m/s, body axes."""
-        return as_vector(matrix(self.q_wb).T @ self.v_w)
-
-    @property
-    def sigma_attitude_rad(self) -> float:
-        """Standard deviation of the attitude about its worst axis, rad."""
-        return greatest_sigma(self.cov[6:, 6:])
-
-    @property
-    def lost(self) -> bool:
-        """Whether the position is too uncertain to fly through a gate."""
-        return not greatest_sigma(self.cov_p if self.cov_to_gate is None else self.cov_to_gate) < LOST_M
 
 
 @dataclass(frozen=True, slots=True)

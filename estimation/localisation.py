@@ -29,7 +29,7 @@ import numpy as np
 
 from gate_racer.estimation.estimator import ExposureState, MapEstimator
 from gate_racer.model.reprojection import GateSighting
-from gate_racer.model.states import EYE3
+from gate_racer.model.states import EYE3, P
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.resting_focal import resting_focal
@@ -60,22 +60,16 @@ def localise(
 ) -> Localised:
     """Correct an estimator by the detections of an image stamped `stamp` (s)."""
     exposure = estimator.predict(stamp)
-    return Localised() if exposure is None else correct(estimator, recognise(exposure, associator, detections))
+    if exposure is None:
+        return Localised()
+    found = recognise(exposure, associator, detections)
+    return replace(found, used=estimator.correct(exposure, found.sightings, found.unexplained))
 
 
 def recognise(exposure: ExposureState, associator: Associator, detections: Sequence[Detection]) -> Localised:
     """Associate the detections of an image with gates, without correcting anything."""
-    at = exposure.state
-    sightings, unexplained = associator.associate(
-        at.t, detections, at.p_wb, at.cov_p, at.q_wb, at.sigma_attitude_rad, exposure.camera
-    )
+    sightings, unexplained = associator.associate(exposure.state, detections, exposure.camera)
     return Localised(0, unexplained, sightings, exposure)
-
-
-def correct(estimator: MapEstimator, found: Localised) -> Localised:
-    if found.at is None:
-        return found
-    return replace(found, used=estimator.correct(found.at, found.sightings, found.unexplained))
 
 
 def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequence[Sequence[Detection]]) -> Associator:
@@ -152,8 +146,9 @@ class GateRelocator:
         explained = {sighting.detection for sighting in found.sightings}
         seen = {sighting.gate for sighting in found.sightings}
         left = [d for k, d in enumerate(detections) if k not in explained and d.visible.sum() >= CORNERS_LEAST]
-        wide = at.cov_p + REACH_M**2 * EYE3
-        others, _ = associator.associate(at.t, left, at.p_wb, wide, at.q_wb, at.sigma_attitude_rad, found.at.camera)
+        wide = at.cov.copy()
+        wide[P, P] += REACH_M**2 * EYE3
+        others, _ = associator.associate(replace(at, cov=wide), left, found.at.camera)
         candidates = [*found.sightings, *(other for other in others if other.gate not in seen)]
         moved = self._judge([self._add(one, at.p_wb, at.cov_p) for one in candidates], asked, at.sigma_attitude_rad)
         if moved is not None:

@@ -12,7 +12,7 @@ HOMES = {  # the module of each name, in the order in which they are learned
     "Plan": "gate_racer.planner.plan",
     "write_plan": "gate_racer.planner.plan",
     "read_plan": "gate_racer.planner.plan",
-    "State": "gate_racer.estimation.estimator",
+    "State": "gate_racer.model.states",
     "RacerOptions": "gate_racer.pilot.racer",
     "Racer": "gate_racer.pilot.racer",
     "Controller": "gate_racer.mpc.part",
@@ -38,12 +38,12 @@ HOMES = {  # the module of each name, in the order in which they are learned
 TYPE_CHECKING = False  # as of `typing`, which is not loaded for it
 if TYPE_CHECKING:
     from gate_racer.common.errors import UserError as UserError
-    from gate_racer.estimation.estimator import State as State
     from gate_racer.estimation.part import StateEstimator as StateEstimator
     from gate_racer.estimation.registry import make_estimator as make_estimator
     from gate_racer.field.report.flight import ReportedFlight as ReportedFlight
     from gate_racer.field.report.flight import read_logged_flight as read_logged_flight
     from gate_racer.link.profile import load_profile as load_profile
+    from gate_racer.model.states import State as State
     from gate_racer.mpc.part import Controller as Controller
     from gate_racer.mpc.part import Guidance as Guidance
     from gate_racer.mpc.registry import make_controller as make_controller

@@ -50,10 +50,7 @@ class CameraReceiver(Closing):
         """Return the images since the last call, with their reception (monotonic, s); wait at most timeout_s for one."""
         if self._arrived.wait(timeout_s):
             self._arrived.clear()
-        frames = []
-        while self._frames:
-            frames.append(self._frames.popleft())
-        return frames
+        return [self._frames.popleft() for _ in range(len(self._frames))]
 
     def _read(self) -> None:
         begin = time.monotonic()

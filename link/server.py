@@ -19,7 +19,7 @@ from gate_racer.common.strenum import StrEnum
 from gate_racer.link import mavlink, messages
 from gate_racer.link.mavlink import Counters, Framing, SigningKey, finite, milliseconds, scaled, unit
 from gate_racer.link.profile import Profile
-from gate_racer.link.px4 import text_packets
+from gate_racer.link.px4 import custom_mode, text_packets
 from gate_racer.link.race import map_messages, status_message
 from gate_racer.vehicle.rotation import to_euler
 
@@ -107,7 +107,7 @@ class GroundStationServices:
     def __init__(self, system: int):
         self._system = system
         self._home: tuple[float, float, float] | None = None
-        self.mode = 0  # HEARTBEAT.custom_mode, in PX4's form: main mode << 16 | sub-mode << 24
+        self.mode = 0  # HEARTBEAT.custom_mode, in PX4's form
 
     def status(self, status: messages.GroundStatus) -> list[Any]:
         self._home = status.home_w
@@ -124,7 +124,7 @@ class GroundStationServices:
             case dialect.MAVLink_command_long_message() if message.command == SET_MODE:
                 if not all(0 <= number <= 0xFF for number in (message.param2, message.param3)):  # False for NaN too
                     return [_ack(SET_MODE, dialect.MAV_RESULT_DENIED)]
-                self.mode = int(message.param2) << 16 | int(message.param3) << 24
+                self.mode = custom_mode(int(message.param2), int(message.param3))
                 return [_ack(SET_MODE, dialect.MAV_RESULT_ACCEPTED)]
             case dialect.MAVLink_set_mode_message():
                 self.mode = message.custom_mode

@@ -1,12 +1,17 @@
-"""Projections of squares: homographies, concentric squares, sides, lines, and the covariance of corners at their intersections.
+"""Projections of squares: homographies, concentric squares, sides, lines, the covariance of corners at their intersections, and
+the frames of gates about openings.
 
 Quadrilaterals (..., 4, 2) px run clockwise as seen (u right, v down); side k runs from corner k to the next, so the outward
 normal of a side (du, dv) is (dv, -du). Compiled, as each image needs some hundred of them in small batches.
 """
 
+from dataclasses import dataclass
+
+import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image, compiled
+from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
 
 PREVIOUS, NEXT, OPPOSITE = [3, 0, 1, 2], [1, 2, 3, 0], [2, 3, 0, 1]  # indices relative to a corner or side
@@ -63,6 +68,13 @@ def first_corner(quad: Array) -> int:
 def turned_like(quad: Array, other: Array) -> Array:
     """Return the corners of a quad (4, 2) from the first one on that lies nearest to those of another (4, 2), in order."""
     return min((np.roll(quad, turn, 0) for turn in range(4)), key=lambda turned: float(np.abs(turned - other).sum()))
+
+
+def overlap(a: Array, b: Array) -> float:
+    """Return the intersection over union of two convex quadrilaterals (4, 2)."""
+    p, q = a.astype(np.float32), b.astype(np.float32)
+    common, _ = cv2.intersectConvexConvex(p, q)
+    return float(common / max(cv2.contourArea(p) + cv2.contourArea(q) - common, 1e-9))
 
 
 def is_inside(px: Array, image: Image, border_px: float | Array) -> Mask:
@@ -171,3 +183,43 @@ def corner_covariance_px2(corners_px: Array, measured: Mask, sigma_px: Array) ->
     information = np.swapaxes(n * weight[..., None], -1, -2) @ n
     information += np.eye(2) / PARALLEL_PX**2
     return np.asarray(np.linalg.inv(information))
+
+
+# Proportions of the gates drawn by the real simulator, over the side of the opening: boxes fitted to about 50 gates in public
+# frames of AI Grand Prix builds 3364 to 3391.
+DEPTH_RATIO = 0.16 / 1.5  # between the faces; the telemetry's 0.26 m fits clearly worse
+OUTLINE_WIDTH_RATIO = 0.02 / 1.5  # of the orange line that straddles the nominal edges of both faces
+HOLE_RATIO = 1 - OUTLINE_WIDTH_RATIO  # inner flank of a face's outline over its nominal opening
+# Silhouette over hole, relative to the nominal frame over opening: the outline, 2 cm wide, straddles the nominal edges and
+# leaves 1.48 m of 1.50 m; the depth of the frame adds a little.
+OUTLINE_RATIO = 1.037
+SILHOUETTE_RATIO = 2.72 / 1.5 * OUTLINE_RATIO  # silhouette over hole of the frames that telemetry gives
+
+
+@dataclass(frozen=True, slots=True)
+class GateModel:
+    """Model of gates of one proportion in the part of a camera's image that begins at origin_px (2,)."""
+
+    camera: Camera
+    origin_px: Array  # (2,) position of the part's first pixel in the camera's image
+    ratio: float  # silhouette over hole
+
+    def depth_extent_px(self, openings: Array) -> Array:
+        """Return the extent (Q, 4) px of the gates' depth across each side of obliquely seen openings (Q, 4, 2)."""
+        cx_px, cy_px = self.camera.cx_px - self.origin_px[0], self.camera.cy_px - self.origin_px[1]
+        return DEPTH_RATIO * rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
+
+    def silhouettes(self, openings: Array, depth_extent_px: Array) -> Array:
+        """Return silhouettes (Q, 4, 2) of the frames about openings (Q, 4, 2).
+
+        An opening is bounded by the near and the far face, so its sides lie inward by half of the depth's extent (Q, 4), and the
+        silhouette's outward.
+        """
+        square = enlarged(openings, self.ratio)
+        end = square[:, NEXT]
+        out_px = (1 + self.ratio) / 2 * depth_extent_px
+        return intersect_lines(square + out_px[..., None] * outward_normals(square, end), end - square)
+
+    def frame_width_px(self, openings: Array) -> Array:
+        """Return the greatest apparent widths (Q, 1) px of the frames about openings (Q, 4, 2)."""
+        return np.asarray((self.ratio - 1) / 2 * side_lengths(openings).max(-1, keepdims=True))

@@ -1,7 +1,7 @@
 """Geometry of the drawn gate: a square ring with depth, its visible rims and silhouette, and its deviations from an ideal square.
 
 The *opening* is the visible hole, the *silhouette* the whole area that the frame covers. Both lie between the near and the far
-face of a frame of known depth.
+face of a frame of known depth. `quadrilateral.GateModel` is the same gate in pixels, by its proportions.
 
 Convention of the corners, for track, simulator, labels and detectors: the gate frame has its origin midway between the faces,
 half the depth behind the nearer one; tracks and maps give this point. A detection's corners are either those of the visible
@@ -16,52 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gate_racer.model import quadrilateral
-from gate_racer.model.quadrilateral import NEXT, enlarged, intersect_lines, outward_normals
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Indices
 from gate_racer.vehicle.uncertainty import Doubt
-
-# Proportions of the gates drawn by the real simulator, over the side of the opening: boxes fitted to about 50 gates in public
-# frames of AI Grand Prix builds 3364 to 3391.
-DEPTH_RATIO = 0.16 / 1.5  # between the faces; the telemetry's 0.26 m fits clearly worse
-OUTLINE_WIDTH_RATIO = 0.02 / 1.5  # of the orange line that straddles the nominal edges of both faces
-HOLE_RATIO = 1 - OUTLINE_WIDTH_RATIO  # inner flank of a face's outline over its nominal opening
-# Silhouette over hole, relative to the nominal frame over opening: the outline, 2 cm wide, straddles the nominal edges and
-# leaves 1.48 m of 1.50 m; the depth of the frame adds a little.
-OUTLINE_RATIO = 1.037
-SILHOUETTE_RATIO = 2.72 / 1.5 * OUTLINE_RATIO  # silhouette over hole of the frames that telemetry gives
-
-
-@dataclass(frozen=True, slots=True)
-class GateModel:
-    """Model of gates of one proportion in the part of a camera's image that begins at origin_px (2,)."""
-
-    camera: Camera
-    origin_px: Array  # (2,) position of the part's first pixel in the camera's image
-    ratio: float  # silhouette over hole
-
-    def depth_extent_px(self, openings: Array) -> Array:
-        """Return the extent (Q, 4) px of the gates' depth across each side of obliquely seen openings (Q, 4, 2)."""
-        cx_px, cy_px = self.camera.cx_px - self.origin_px[0], self.camera.cy_px - self.origin_px[1]
-        return DEPTH_RATIO * quadrilateral.rod_extent_px(openings, self.camera.fx_px, self.camera.fy_px, cx_px, cy_px)
-
-    def silhouettes(self, openings: Array, depth_extent_px: Array) -> Array:
-        """Return silhouettes (Q, 4, 2) of the frames about openings (Q, 4, 2).
-
-        An opening is bounded by the near and the far face, so its sides lie inward by half of the depth's extent (Q, 4), and the
-        silhouette's outward.
-        """
-        square = enlarged(openings, self.ratio)
-        end = square[:, NEXT]
-        out_px = (1 + self.ratio) / 2 * depth_extent_px
-        return intersect_lines(square + out_px[..., None] * outward_normals(square, end), end - square)
-
-    def frame_width_px(self, openings: Array) -> Array:
-        """Return the greatest apparent widths (Q, 1) px of the frames about openings (Q, 4, 2)."""
-        return np.asarray((self.ratio - 1) / 2 * quadrilateral.side_lengths(openings).max(-1, keepdims=True))
-
 
 NEAR_M = 0.2  # m, least depth of a corner with a usable projection
 

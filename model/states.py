@@ -1,4 +1,4 @@
-"""States of the error-state model: layout, nominal state, initial covariance P0 and process noise Q.
+"""States of the error-state model: layout, nominal state, initial covariance P0 and process noise Q; `State`, what others see.
 
 An error is the true value minus the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
 error-state Kalman filter", 2017). State, error and covariance go by the same names: x[ACCEL_DELAY], cov[THETA, THETA].
@@ -18,7 +18,8 @@ from gate_racer.model.imu import ImuReading
 from gate_racer.model.rims import GateAppearance
 from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.dynamics import layout
-from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product, turn
+from gate_racer.vehicle.rotation import Array, Vector, as_vector, conjugate, log, matrix, product, turn
+from gate_racer.vehicle.statistics import greatest_sigma
 from gate_racer.vehicle.uncertainty import Doubt
 from gate_racer.vehicle.vehicle import ImuParameters, Vehicle
 
@@ -179,6 +180,50 @@ class Nominal:
         for name, value in others.items():
             values[ERROR[name].at] = value
         return replace(self, values=values)
+
+
+LOST_M = 0.75  # m, standard deviation of the position beyond which a gate can be missed
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """State estimate at t (s); world NED, body FRD. A told state needs no covariance.
+
+    Examples:
+        >>> from gate_racer import State
+        >>> State(0.0, np.array([0.0, 0.0, -2.0]), np.array([1.0, 0.0, 0.0, 0.0])).lost
+        False
+    """
+
+    t: float  # s
+    p_wb: Array  # (3,) m
+    q_wb: Array  # (4,) wxyz, body to world
+    v_w: Array = field(default_factory=lambda: np.zeros(3))  # (3,) m/s
+    omega_b: Array = field(default_factory=lambda: np.zeros(3))  # (3,) rad/s
+    # (9, 9), of position (m), velocity (m/s) and attitude (rad, body axes); by default a state that is known.
+    cov: Array = field(default_factory=lambda: np.zeros((9, 9)))
+    drift: float = 0.0  # m, estimated position error of the odometry
+    cov_to_gate: Array | None = None  # (3, 3) m^2, of the position relative to the gate used last; None: as cov_p
+
+    @property
+    def cov_p(self) -> Array:
+        """Covariance (3, 3) m^2 of the position."""
+        return self.cov[:3, :3]
+
+    @property
+    def v_b(self) -> Vector:
+        """Velocity (3,) m/s, body axes."""
+        return as_vector(matrix(self.q_wb).T @ self.v_w)
+
+    @property
+    def sigma_attitude_rad(self) -> float:
+        """Standard deviation of the attitude about its worst axis, rad."""
+        return greatest_sigma(self.cov[6:, 6:])
+
+    @property
+    def lost(self) -> bool:
+        """Whether the position is too uncertain to fly through a gate."""
+        return not greatest_sigma(self.cov_p if self.cov_to_gate is None else self.cov_to_gate) < LOST_M
 
 
 def cross(a: Array) -> Array:

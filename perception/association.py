@@ -16,6 +16,7 @@ import numpy as np
 from gate_racer.common.compiled import compiled
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.model.rims import GateAppearance, GateRims
+from gate_racer.model.states import State
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.pose import PositionFix, locate_camera, ray_fit, rays
 from gate_racer.tracks.gate import Gate
@@ -54,6 +55,7 @@ def unambiguous(cost: Array, unassigned: float) -> list[tuple[int, int]]:
     return pairs
 
 
+@compiled("i8[:](f8[:,:])")
 def assign(cost: Array) -> Indices:
     """Return the column (D,) of each row in the one-to-one assignment of least total cost.
 
@@ -63,11 +65,6 @@ def assign(cost: Array) -> Indices:
     Args:
         cost: (D, G), finite, D <= G.
     """
-    return _assign(np.ascontiguousarray(cost, dtype=float))
-
-
-@compiled("i8[:](f8[:,::1])")
-def _assign(cost: Array) -> Indices:
     D, G = cost.shape
     of_row, of_column = np.full(D, -1), np.full(G, -1)
     row_price, column_price = np.zeros(D), np.zeros(G)
@@ -165,39 +162,30 @@ class Associator:
         return np.asarray(self.rims.p_wg[self._index.index(gate)])
 
     def associate(
-        self,
-        t: float,
-        detections: Sequence[Detection],
-        p_wb: Array,
-        cov_p: Array,
-        q_wb: Array,
-        sigma_attitude_rad: float,
-        camera: Camera | None = None,
+        self, prior: State, detections: Sequence[Detection], camera: Camera | None = None
     ) -> tuple[list[GateSighting], int]:
         """Return the sightings in one image, and the number of whole openings associated with no gate, and of partial views which
         are of one gate only, but contradict the prior.
 
         Args:
-            t: s, of exposure.
-            p_wb, cov_p: prior position (3,) m with covariance (3, 3) m^2, at t.
-            q_wb: attitude (4,) at t, with an error of sigma_attitude_rad about each axis.
+            prior: at the exposure.
             camera: as calibrated in flight; None for the vehicle's.
         """
         camera = camera or self.camera
         if not detections or not self._index:
             return [], sum(bool(detection.visible.all()) for detection in detections)
-        prior_w, R_wc = camera.pose(p_wb, q_wb)
-        pairs = self._pairs_by_shape(detections, camera, R_wc, prior_w, cov_p, sigma_attitude_rad)
+        prior_w, R_wc = camera.pose(prior.p_wb, prior.q_wb)
+        pairs = self._pairs_by_shape(detections, camera, R_wc, prior_w, prior)
         range_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - pairs.start_w, axis=-1)
-        fix, cov_px = self._fixes(pairs, range_m, camera, R_wc, cov_p, sigma_attitude_rad)
+        fix, cov_px = self._fixes(pairs, range_m, camera, R_wc, prior)
         surprise = chi2_limit(3, FALSE_ALARM)
 
-        S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
+        S, innovation = prior.cov_p + fix.cov, fix.p_wc - prior_w
         pull = np.linalg.solve(S, innovation[..., None])[..., 0]
-        d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ cov_p
+        d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ prior.cov_p
         # Half the diagonal times the attitude error is tolerated.
         diagonal_px = 2 * np.sqrt(2) * self.rims.half_m[pairs.gate] * camera.fx_px / range_m
-        reprojects = fix.reprojection_px < (MISFIT + sigma_attitude_rad / 2) * diagonal_px
+        reprojects = fix.reprojection_px < (MISFIT + prior.sigma_attitude_rad / 2) * diagonal_px
         plausible = (d2 < surprise) & reprojects
         likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
         away_m = np.linalg.norm(self.rims.p_wg[pairs.gate] - fix.p_wc, axis=-1)
@@ -215,18 +203,12 @@ class Associator:
                 from_posterior = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the posterior position
                 corners_w = self._openings(*from_posterior)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
-                at = fix.p_wc[k] - prior_w + p_wb, fix.cov[k], fix.by_turn[k], float(away_m[k])
-                sightings.append(GateSighting(t, self._index[gate[0]], *at, *corners, pair[0]))
+                at = fix.p_wc[k] - prior_w + prior.p_wb, fix.cov[k], fix.by_turn[k], float(away_m[k])
+                sightings.append(GateSighting(prior.t, self._index[gate[0]], *at, *corners, pair[0]))
         return sightings, len(unexplained)
 
     def _pairs_by_shape(
-        self,
-        detections: Sequence[Detection],
-        camera: Camera,
-        R_wc: Array,
-        prior_w: Array,
-        cov_p: Array,
-        sigma_rad: float,
+        self, detections: Sequence[Detection], camera: Camera, R_wc: Array, prior_w: Array, prior: State
     ) -> Pairs:
         """Return the N pairs whose visible corners fit in some order: whole openings in the best one, cut ones in all that fit.
 
@@ -249,8 +231,8 @@ class Associator:
         fits = miss < MISS * 2 * rims.half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
-        reach_m = REACH_SIGMAS * greatest_sigma(cov_p)
-        near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (rims.half_m + 3 * sigma_rad * range_m)
+        reach_m, turned_m = REACH_SIGMAS * greatest_sigma(prior.cov_p), 3 * prior.sigma_attitude_rad * range_m
+        near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (rims.half_m + turned_m)
         ahead = ((rims.corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1)
         i, order, j = np.nonzero(np.where(alone, ahead & right_way, fits & np.where(whole, best, near)))
         ordered = i[:, None], ORDERS[order]
@@ -265,17 +247,17 @@ class Associator:
         return Pairs(i, j, px[ordered], eight_px, eight_cov_px, visible[ordered], near_face[i], p_wc[i, order, j])
 
     def _fixes(
-        self, pairs: Pairs, range_m: Array, camera: Camera, R_wc: Array, cov_p: Array, sigma_attitude_rad: float
+        self, pairs: Pairs, range_m: Array, camera: Camera, R_wc: Array, prior: State
     ) -> tuple[PositionFix, Array]:
         """Return the fixes (N) of the pairs, and the covariances (N, 8, 2, 2) px^2 of their corners, gate walls included."""
         openings = self._openings(pairs.gate, pairs.near_face, pairs.start_w)
         frames = self.rims.opening(pairs.gate, pairs.start_w, frame=True)
         rim_w, eight_w = (np.concatenate(pair, -2) for pair in zip(openings, frames, strict=True))
         cov_px = pairs.cov_px + self.rims.wall_cov_px2(rim_w, eight_w, pairs.start_w, R_wc, self.camera)
-        information = pairs.lone[:, None, None] * np.linalg.inv(cov_p + CERTAIN_M2 * np.eye(3))
+        information = pairs.lone[:, None, None] * np.linalg.inv(prior.cov_p + CERTAIN_M2 * np.eye(3))
         look = self.appearance
         sigma_px = np.hypot(look.edge_offset_px, look.edge_offset_m * camera.fx_px / range_m)
-        world = eight_w, R_wc, pairs.start_w, sigma_px, sigma_attitude_rad
+        world = eight_w, R_wc, pairs.start_w, sigma_px, prior.sigma_attitude_rad
         return locate_camera(pairs.ideal_px, cov_px, *world, camera, information), cov_px
 
     def _openings(self, gate: Indices, near_face: Mask, p_w: Array) -> tuple[Array, Array]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
@@ -102,6 +101,10 @@ class Detector(ABC):
         self.camera, self.refused = camera, 0
         self._shape = camera.height_px, camera.width_px, 3
 
+    def detect_encoded(self, data: bytes, window: SearchWindow | None = None) -> list[Detection]:
+        """Return the same as `detect` for an encoded image; none, which is counted, if it is not one of the camera's size."""
+        return self.detect(decode_image(data, (self.camera.width_px, self.camera.height_px)), window)
+
     def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
         """Return all gates in an image (H, W, 3) BGR, or at least in the search window, best first. Pixel centres at integers."""
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
@@ -112,18 +115,6 @@ class Detector(ABC):
     @abstractmethod
     def _detect(self, image: Image, window: SearchWindow) -> list[Detection]:
         """Return the gates in an image of the right form."""
-
-
-def overlap(a: Array, b: Array) -> float:
-    """Return the intersection over union of two convex quadrilaterals (4, 2)."""
-    p, q = a.astype(np.float32), b.astype(np.float32)
-    common, _ = cv2.intersectConvexConvex(p, q)
-    return float(common / max(cv2.contourArea(p) + cv2.contourArea(q) - common, 1e-9))
-
-
-def decode(data: bytes, camera: Camera) -> Image | None:
-    """Decode an image (H, W, 3) BGR; None if the bytes are not an image of the camera's size."""
-    return decode_image(data, (camera.width_px, camera.height_px))
 
 
 NEEDED = ("detect",)

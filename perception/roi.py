@@ -1,14 +1,13 @@
 """Regions of interest: predicted window of the course's gates in the next image."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from gate_racer.model.states import State
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import LEAST_SIDE_PX, Camera
-from gate_racer.vehicle.rotation import Array
 from gate_racer.vehicle.statistics import greatest_sigma
 
 # Size of windows, and times at which whole images are searched. Chosen for races at up to 25 m/s, unless noted.
@@ -40,18 +39,6 @@ class SearchWindow(NamedTuple):
         return slice(self.top, self.bottom), slice(self.left, self.right)
 
 
-@dataclass(frozen=True, slots=True)
-class PredictedPose:
-    """State of the body near the time of an image, with its uncertainty; world NED, body FRD."""
-
-    p_wb: Array  # (3,) m
-    q_wb: Array  # (4,)
-    v_w: Array  # (3,) m/s
-    omega_b: Array  # (3,) rad/s
-    cov_p: Array  # (3, 3) m^2
-    sigma_attitude_rad: float  # about each axis
-
-
 class RoiPredictor:
     """Predictor of search windows on the gates of a course."""
 
@@ -68,16 +55,16 @@ class RoiPredictor:
     def whole_image(self) -> SearchWindow:
         return SearchWindow(self._frame_ratio)
 
-    def next_window(self, t: float, unseen_s: float, pose: PredictedPose) -> SearchWindow:
-        """Return the window for an image near t (s): whole periodically or if no gate was seen for `unseen_s`, else `predict`."""
-        if unseen_s > LOSS_S or t % WHOLE_EVERY_S < WHOLE_FOR_S:
+    def next_window(self, state: State, unseen_s: float) -> SearchWindow:
+        """Return the window for an image near a state: whole periodically or with no gate seen for `unseen_s`, else `predict`."""
+        if unseen_s > LOSS_S or state.t % WHOLE_EVERY_S < WHOLE_FOR_S:
             return self.whole_image
-        return self.predict(pose)
+        return self.predict(state)
 
-    def predict(self, pose: PredictedPose) -> SearchWindow:
+    def predict(self, state: State) -> SearchWindow:
         """Return the smallest window that contains all gates of the course in view, given the uncertainty of the pose."""
         camera = self._camera
-        p_wc, R_wc = camera.pose(pose.p_wb, pose.q_wb)
+        p_wc, R_wc = camera.pose(state.p_wb, state.q_wb)
         corners_c = (self._corners_w - p_wc) @ R_wc
         depth, range_m = corners_c[..., 2], np.linalg.norm(corners_c.mean(1), axis=-1)
         ahead = depth.min(-1) > NEAR_M
@@ -85,9 +72,9 @@ class RoiPredictor:
         seen = ahead & (self._opening_m * camera.fx_px > LEAST_SIDE_PX * range_m)
         if passing.any() or not seen.any():
             return self.whole_image
-        sigma_m = greatest_sigma(pose.cov_p)
-        off_m = SIGMAS * sigma_m + MAP_M + AGE_S * np.linalg.norm(pose.v_w)
-        off_rad = SIGMAS * pose.sigma_attitude_rad + AGE_S * np.linalg.norm(pose.omega_b)
+        sigma_m = greatest_sigma(state.cov_p)
+        off_m = SIGMAS * sigma_m + MAP_M + AGE_S * np.linalg.norm(state.v_w)
+        off_rad = SIGMAS * state.sigma_attitude_rad + AGE_S * np.linalg.norm(state.omega_b)
         margin_px = camera.fx_px * (off_rad + off_m / depth[seen].min(-1))[:, None, None]
         px = camera.project(corners_c[seen])
         size = camera.width_px, camera.height_px

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import ceil, inf
 
 import numpy as np
@@ -18,10 +18,10 @@ from gate_racer.link.clock import StreamClock, Timeline
 from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
-from gate_racer.perception.detection import Detector, decode
+from gate_racer.perception.detection import Detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, EndReason
-from gate_racer.pilot.live import SILENCE_S, forgiving, stop_motors
+from gate_racer.pilot.live import SILENCE_S
 from gate_racer.pilot.perception_process import ImageReceiver
 from gate_racer.pilot.pilot import GAP_S, AnyPilot
 from gate_racer.pilot.records.recorder import Recorder
@@ -55,8 +55,8 @@ class LockstepLink(ABC):
         """Send a command, stamped t (s)."""
 
     @abstractmethod
-    def hold(self, t: float) -> None:
-        """Answer the sample stamped t (s) without a set-point."""
+    def hold(self) -> None:
+        """Answer the newest sample without a set-point."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class LockstepFlight:
                     recorder.step(pilot.last_command)
                     pilot.prepare()
             if not any(isinstance(command, AttitudeTarget) for command in commands):
-                link.hold(timeline.to_wire(pilot.estimator.t))
+                link.hold()
             recorder.phase(pilot)
             self.status(pilot)
             if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
@@ -123,17 +123,6 @@ class LockstepFlight:
         most = int((np.arange(1, len(sent) + 1) - before).max(initial=0))
         mean_hz = (len(sent) - 1) / (self.sent[-1] - self.sent[0]) if len(sent) > 1 else 0.0
         return LinkReport(mean_hz, most, frames_dropped, counters)
-
-
-def fly_lockstep_live(flight: LockstepFlight, client: MavlinkClient, video: ImageReceiver) -> LinkReport:
-    """Fly a `race-sim --lockstep` elsewhere, over a `UdpLink` of this client and video. Raises LinkError when it is silent."""
-    try:
-        with forgiving(flight.pilot, flight.recorder):
-            flight.fly()
-    finally:
-        stop_motors(client, flight.pilot, flight.recorder, lockstep=True)
-    counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
-    return flight.report(video.counters.evicted, counters)
 
 
 class UdpLink(LockstepLink):
@@ -184,7 +173,7 @@ class UdpLink(LockstepLink):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 searched = window()
-                found = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
+                found = self._detector.detect_encoded(frame.jpeg, searched)
                 images.append(DetectedImage(stamp, frame.id, found, frame.jpeg, self._clock.sigma_s, searched))
         self.images = images
         return received
@@ -213,6 +202,6 @@ class UdpLink(LockstepLink):
     def send(self, command: Command, t: float) -> None:
         self._client.send(command, self.t, self._stamp)
 
-    def hold(self, t: float) -> None:
+    def hold(self) -> None:
         """Answer the newest sample, for which the simulator waits, even if its stamp was refused."""
         self._client.hold(self._stamp)

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
-from gate_racer.common.errors import UserError
 from gate_racer.common.parts import LIVE_PATIENCE_S
 from gate_racer.common.process import Worker, end, ignore_signals, prefer
 from gate_racer.link.camera import CameraReceiver
 from gate_racer.link.client import VideoReceiver
 from gate_racer.link.rflysim.client import VisionReceiver
 from gate_racer.link.sockets import Closing, LinkError
-from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.registry import open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
@@ -129,11 +128,7 @@ def _work(
 ) -> None:
     ignore_signals()
     prefer()
-    try:
-        receiver, detector = open_receiver(), open_detector(name, camera, LIVE_PATIENCE_S)
-    except UserError as error:
-        pipe.send(error)
-        return
+    receiver, detector = open_receiver(), open_detector(name, camera, LIVE_PATIENCE_S)
     skipped = 0
     detector.detect(None)
     refused = detector.refused
@@ -151,7 +146,7 @@ def _work(
                 frame, received = frames[-1]
                 frame_ratio, *region = mailbox[:]
                 window = SearchWindow(frame_ratio, *map(int, region))
-                detections = detector.detect(decode(frame.jpeg, camera), window)
+                detections = detector.detect_encoded(frame.jpeg, window)
                 counters = asdict(receiver.counters) | {REFUSED: detector.refused - refused}
                 pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters, window))
         except (EOFError, OSError):

@@ -23,7 +23,7 @@ from gate_racer.link.logs.samples import rigid
 from gate_racer.link.messages import Attitude, Imu
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
-from gate_racer.perception.detection import Detection, Detector, decode
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.records.imported import course_of, equipped, is_imported, read_any_records
@@ -106,7 +106,7 @@ def images(
             stamp = record["timestamp"]
             frame = {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}
             if detector is not None:
-                seen = detector.detect(decode(base64.b64decode(record["data"]), detector.camera), window)
+                seen = detector.detect_encoded(base64.b64decode(record["data"]), window)
         elif topic == "window":
             window = SearchWindow(**{name: record[name] for name in SearchWindow._fields})
         elif topic == "detection" and detector is None:  # the log holds no images

@@ -23,7 +23,7 @@ from gate_racer.link.msp.client import MspClient
 from gate_racer.link.msp.profile import BetaflightProfile
 from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.link.video import datagrams, image_reassembler
-from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.registry import CLASSICAL, open_detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.pilot.flight import DetectedImage, Phase
@@ -93,7 +93,7 @@ class RenderedPerception(LockstepPerception):
             frame = self._reassembler.feed(datagram)
             stamp = self._stamped(frame.t, t, exposure.late_s) if frame else None
             if frame is not None and stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window)
+                detections = self._detector.detect_encoded(frame.jpeg, window)
                 images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._sigma_s, window))
         return images
 
@@ -222,7 +222,7 @@ class SimulatedLink(LockstepLink):
             if isinstance(message, Imu) and self._eye.clock is not None:
                 self._eye.clock.reference(message.t, self.t)
 
-    def hold(self, t: float) -> None:
+    def hold(self) -> None:
         """Do nothing: the simulator does not wait for an answer."""
 
     def disarm(self) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Wire:
-    """Wire profile (derived from the MSP profile for a flight controller), sockets, and RflySim's cameras if any."""
+    """Of a `Session`: wire profile (derived from the MSP profile for a flight controller), sockets, and RflySim's cameras."""
 
     profile: Profile
     link: Link
@@ -193,19 +193,7 @@ def _session(
     world = None if settings.link.live else resolve(settings.world.file, track, vehicle)
     from gate_racer.race.session import Session
 
-    session = Session(
-        settings=settings,
-        track=track,
-        vehicle=vehicle,
-        profile=wire.profile,
-        link=wire.link,
-        msp=wire.msp,
-        preflight=wire.preflight,
-        vision=wire.vision,
-        world=world,
-        json=arguments.json,
-        **flown,
-    )
+    session = Session(settings, track, vehicle, **vars(wire), world=world, json=arguments.json, **flown)
     if settings.link.live:
         remark(_awaited(session))
     return session

@@ -105,18 +105,8 @@ def race_mavlink(
 
 
 def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
-    rivals = settings.rivals
-    return MultiVehicleSetup(
-        pilots=rivals.pilots,
-        spacing_m=rivals.spacing_m,
-        rotor_radius_m=rivals.rotor_radius_m,
-        laps=settings.laps,
-        pose=settings.link.pose,
-        setting=plant_setting(settings.plant),
-        residual=residual,
-        strict=settings.strict,
-        publish_states=rivals.publish_states,
-    )
+    setting, pose = plant_setting(settings.plant), settings.link.pose
+    return MultiVehicleSetup(settings.laps, pose, setting, residual, settings.strict, **vars(settings.rivals))
 
 
 def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:

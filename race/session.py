@@ -39,7 +39,7 @@ from gate_racer.pilot.guidance.explorer import NAME, OPEN, parse_room
 from gate_racer.pilot.guidance.rivals import StartGrid
 from gate_racer.pilot.handshake import Preflight
 from gate_racer.pilot.live import AnyClient, LiveDriver, forgiving, interruptible, stop_motors
-from gate_racer.pilot.lockstep import LockstepFlight, UdpLink, fly_lockstep_live
+from gate_racer.pilot.lockstep import LockstepFlight, UdpLink
 from gate_racer.pilot.perception_process import ImageReceiver, PerceptionProcess
 from gate_racer.pilot.pilot import (
     AnyPilot,
@@ -268,8 +268,13 @@ def _live_lockstep(
     ):
         wire = UdpLink(client, receiver, session.profile, detector, settings.link.wait_s, lambda: pilot.over)
         flight = LockstepFlight(pilot, session.profile, wire, recorder, status)
-        link_report = fly_lockstep_live(flight, client, receiver)
-    return link_report, live_verdict(pilot, recorder.scoreboard)
+        try:
+            with forgiving(pilot, recorder):
+                flight.fly()
+        finally:
+            stop_motors(client, pilot, recorder, lockstep=True)
+    counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
+    return flight.report(receiver.counters.evicted, counters), live_verdict(pilot, recorder.scoreboard)
 
 
 def _client(session: Session) -> AnyClient:

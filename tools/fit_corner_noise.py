@@ -13,7 +13,7 @@ import numpy as np
 from gate_racer.benchmarks.perception import Opening, approaches, hit, outward_offset
 from gate_racer.common.config import write
 from gate_racer.perception.classical.detector import ColourDetector
-from gate_racer.perception.detection import Detection, decode
+from gate_racer.perception.detection import Detection
 from gate_racer.sim.view.projected import NOISE, CornerNoise
 from gate_racer.tracks.track import Track, load_track
 from gate_racer.vehicle.rotation import Array
@@ -50,7 +50,7 @@ def sample(track: Track, vehicle: Vehicle, style: str, seed: int, frames: int) -
     detector = ColourDetector(vehicle.camera, rim_from_px=np.inf)  # the visible hole, as projected
     whole, cut, false = list[Row](), list[Row](), 0
     for shot in approaches(track, vehicle, style, seed, frames):
-        left = detector.detect(decode(shot.jpeg, vehicle.camera))
+        left = detector.detect_encoded(shot.jpeg)
         for opening in (one for one in shot.openings if one.demanded or (one.free and 0 < one.visible.sum() < 4)):
             wanted = [one for one in left if one.visible.all() or not opening.demanded]
             found = next((one for one in wanted if len(hit(one, opening).nees)), None)

@@ -14,6 +14,7 @@ OPTIONS = {"records": {"--out": "out"}}
 @dataclass(frozen=True)
 class IdentificationSettings:
     base: str = key("dcl", "vehicle that supplies all other parameters")
+    linear_drag: bool = key(False, "also fit drag proportional to speed, even where the motion is explained without")
     out: Path = key(Path("identified.yaml"), "file to write, whose name the vehicle gets", "NAME.yaml", ending=".yaml")
 
 

@@ -35,8 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
         used = [f"{log.valid.sum() * STEP_S:.1f} s are used; cut are {cuts}"] if cuts else []
         for note in (*log.notes, *used):
             remark(f"{log.source}: {note}")
-    fit = other = identify(logs)
-    if fit.predicted.velocity_m_s > UNEXPLAINED_M_S:
+    fit = identify(logs, settings.linear_drag)
+    other = fit
+    if not settings.linear_drag and fit.predicted.velocity_m_s > UNEXPLAINED_M_S:
         with contextlib.suppress(SignalError):
             other = identify(logs, True)
         if other.predicted.velocity_m_s < BETTER * fit.predicted.velocity_m_s:

@@ -34,7 +34,7 @@ from gate_racer.field.mapping.flight import (
 from gate_racer.model.reprojection import NEAR_M as NEAR_DEPTH_M
 from gate_racer.model.reprojection import CameraContext, GateSighting, calibrated, outward, project
 from gate_racer.model.rims import GateAppearance, GateRims
-from gate_racer.model.states import DELAY, EDGE_PX, FOCAL, TILT, P
+from gate_racer.model.states import DELAY, EDGE_PX, FOCAL, TILT, P, State
 from gate_racer.perception.association import Associator
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import GateFrame
@@ -119,7 +119,7 @@ class Bundle:
             for g in self.gates
         ]
         sights = []
-        cov_p = (doubt * PRIOR_M) ** 2 * np.eye(3)
+        cov = np.diag(np.repeat([doubt * PRIOR_M, 0.0, doubt * PRIOR_RAD], 3) ** 2)
         looks = self._look, replace(self._look, depth_m=self._look.depth_m + DEEPER_M)
         thin, deep = (GateRims(known, look) for look in looks)
         for c, chain in enumerate(self.chains):
@@ -128,9 +128,8 @@ class Bundle:
             for k, image in enumerate(chain.images, start=1):
                 x = chain.states[k]
                 tilted = np.array(product(x.q_wb, exp(x[DELAY] * chain.omega(k) + [0.0, x[TILT] - last[TILT], 0.0])))
-                found, _ = associator.associate(
-                    x.t, image.detections, x.p_wb + x[DELAY] * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
-                )
+                prior = State(x.t, x.p_wb + x[DELAY] * x.v_w, tilted, cov=cov)
+                found, _ = associator.associate(prior, image.detections)
                 for one in found:
                     gate, face = known[one.gate], image.detections[one.detection].near_face
                     step_w = _seen(deep, one.gate, face, x.p_wb) - _seen(thin, one.gate, face, x.p_wb)

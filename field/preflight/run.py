@@ -13,6 +13,7 @@ import enum
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import astuple, replace
 
 import numpy as np
@@ -234,8 +235,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = settings.out, settings.own_profile, arguments.json
     require_outputs(outputs, settings.profile, FOLDER / f"{settings.profile}.yaml", settings.vehicle)
     profile, vehicle = load_betaflight(settings.profile), load_vehicle(settings.vehicle)
-    port = open_port(arguments.where, profile.baud, settings.link.i_have_read)
-    try:
+    with closing(open_port(arguments.where, profile.baud, settings.link.i_have_read)) as port:
         file, alone, checks = read(port, profile, vehicle, settings.seconds)
         found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
         print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
@@ -258,8 +258,6 @@ def run(arguments: argparse.Namespace) -> int:
             if rehearsal.cause:
                 print(f"rehearsal failed: {rehearsal.cause}")
                 return 1
-    finally:
-        port.close()
     if settings.out is not None:
         remark(f"wrote {settings.out}, sha256 {preflight.write_preflight(settings.out, file)}")
     return 0

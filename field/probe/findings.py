@@ -128,6 +128,13 @@ def _at_rest(received: ReceivedMessages, signs: Signs) -> tuple[list[Check], Sig
     return [gravity, pitch_check], signs
 
 
+NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle")
+
+
+def unflown() -> list[Check]:
+    return [unknown(name, "as in profile", "needs a flight") for name in NEED_A_FLIGHT]
+
+
 def _clock_hz(stamps: list[float]) -> float:
     """Return the rate of the clock behind the stamps: one over their shortest common step."""
     steps = np.diff(stamps)

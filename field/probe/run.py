@@ -15,7 +15,7 @@ from gate_racer.common.settings import settings_of
 from gate_racer.field.files import DIGITS
 from gate_racer.field.probe.check import Check, CheckVerdict, table
 from gate_racer.field.probe.cli import AUTO, ProbeSettings
-from gate_racer.field.probe.findings import best, flight_checks, probe
+from gate_racer.field.probe.findings import best, flight_checks, probe, unflown
 from gate_racer.field.probe.flight import LEGACY, RAD_S, ProbeFlight
 from gate_racer.field.probe.links import RawLink, ReceivedMessages, is_armed, listen
 from gate_racer.field.probe.motion import Order, rest_of
@@ -113,8 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
         if settings.fly:
             flown, found, why = fly_probe(link, received, profile, vehicle, found)
         found = link.on_its_ports(found)
-    repeated = {check.name for check in flown}
-    checks = [*(check for check in checks if check.name not in repeated), *flown]
+    flown_or_not = flown or unflown()
+    repeated = {check.name for check in flown_or_not}
+    checks = [*(check for check in checks if check.name not in repeated), *flown_or_not]
     print(f"compared with profile {profile.name}:")
     print(table(checks))
     others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})

@@ -1,5 +1,6 @@
 """Film of a flight: images with detections and predicted gates, and the course from above."""
 
+from contextlib import closing
 from pathlib import Path
 
 import cv2
@@ -28,7 +29,7 @@ def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float =
     begin, first, map_view = images[0][0], images[0][1].shape, MapView(flight, track)
     drawn = overlays(flight, track, [t for t, _ in images])
     film, height = Film(path, 1 / FILM_HZ), max(first[0], MAP_PX)
-    try:
+    with closing(film):
         for k, (t, pixels) in enumerate(images):
             if pixels.shape != first:
                 continue
@@ -42,8 +43,6 @@ def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float =
             frame[: first[0], : first[1]] = pixels
             frame[:MAP_PX, first[1] :] = map_view.at(t)
             film.show(frame, round((t - begin) * slower * FILM_HZ))
-    finally:
-        film.close()
     return len(images)
 
 

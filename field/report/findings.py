@@ -54,7 +54,7 @@ WORST_LEGS = 3  # legs reported, those with the largest losses
 SLOW_PACE = 0.97  # -, fraction of the plan's pace
 CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands at it
 UNLIKE = 0.02  # -, relative deviation from the vehicle's file
-CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.5, 0.1
+CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
 UNSEEN_S = 0.5
 SILENT_PERIODS = 2.5  # command periods without a command
 UNKNOWN = "not in the log"
@@ -130,10 +130,17 @@ def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     spare = sum(source != Source.SOLVED for source, used in zip(flight.sources, on, strict=True) if used)
     if spare:
         shown.append(f"{spare} commands from fall-backs")
-    t, away = flight.off_path
-    farthest = away[within(t, leg.begin_s, leg.end_s)].max(initial=0.0)
-    shown += [f"up to {farthest:.2f} m off the plan's path"] if farthest >= OFF_PATH_M else []
-    what = ", ".join(shown) or "no cause found in pace, throttle or commands"
+    for (t, away), least, words in (
+        (flight.corrections, LEG_CORRECTED_M, "position estimate corrected by {:.2f} m"),
+        (flight.off_path, OFF_PATH_M, "up to {:.2f} m off the plan's path"),
+    ):
+        on = within(t, leg.begin_s, leg.end_s)
+        if on.any() and away[on].max() >= least:
+            shown.append(words.format(away[on].max()))
+    _, blind = _longest_gap(flight.sighting.t, leg.begin_s, leg.end_s)
+    if len(flight.sighting) and blind >= UNSEEN_S:
+        shown.append(f"no gate recognised for {blind:.2f} s")
+    what = ", ".join(shown) or "no cause found in pace, throttle, commands or estimate"
     return FlightFinding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
 
 

@@ -1,6 +1,7 @@
 """A flight as read from its log: series over the time since GO, and single records. World NED, body FRD, SI."""
 
 import base64
+import binascii
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -276,5 +277,11 @@ def _camera(log: dict[str, list[Record]]) -> Camera | None:
 
 
 def _images(rows: list[Record], go: float) -> list[TimedImage]:
-    stamps = (float(row["timestamp"]["sec"] + row["timestamp"]["nsec"] * 1e-9 - go) for row in rows)
-    return sorted(zip(stamps, (base64.b64decode(row["data"]) for row in rows), strict=True), key=lambda image: image[0])
+    found = []
+    for row in rows:
+        t = row["timestamp"]["sec"] + row["timestamp"]["nsec"] * 1e-9 - go
+        try:
+            found.append((float(t), base64.b64decode(row["data"])))
+        except binascii.Error:
+            continue
+    return sorted(found, key=lambda image: image[0])

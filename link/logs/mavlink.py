@@ -90,9 +90,7 @@ DATAFLASH = (
     *(Source("throttle", "RCOU", names, mean(pulses)) for names in OUTPUTS),
     Source("omega_cmd", "RATE", ("RDes", "PDes", "YDes"), scaled(RAD)),
     *(Source("motors", "RCOU", names, pulses) for names in OUTPUTS),
-    Source("voltage", "BAT", ("Volt",)),
-    Source("voltage", "CURR", ("Volt",)),
-    Source("voltage", "BAT1", ("Volt",)),
+    *(Source("voltage", name, ("Volt",)) for name in ("BAT", "CURR", "BAT1")),
     Source("landed", "EV", ("Id",), lambda event: _landed(event)),
 )
 LANDED, AIRBORNE = (11, 17, 18), (28,)  # ArduPilot's events: disarmed, landed maybe, landed; not landed

@@ -309,11 +309,7 @@ def _guard(
     if hasattr(os, "setsid"):
         os.setsid()
     prefer(niceness=PERIODIC)
-    try:
-        port = open_line()
-    except LinkError as error:
-        reporter.send(error)
-        return
+    port = open_line()
     reporter.send("open")
     reporter.close()
     with contextlib.suppress(LinkError), contextlib.closing(port):

@@ -24,12 +24,12 @@ import cv2
 import numpy as np
 
 from gate_racer.common.compiled import Image
-from gate_racer.model.quadrilateral import concentric, enlarged, first_corner
-from gate_racer.model.rims import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel
+from gate_racer.model import quadrilateral
+from gate_racer.model.quadrilateral import OUTLINE_RATIO, SILHOUETTE_RATIO, GateModel, concentric, first_corner
+from gate_racer.perception.classical import proposals
 from gate_racer.perception.classical.evidence import RIM_FROM_PX, Evidence, Rims, gather, refine, verify
-from gate_racer.perception.classical.proposals import complete, is_measurable, measure, propose, whole_holes
-from gate_racer.perception.classical.scene import RED_DEG, PixelBox, PreparedImage, View
-from gate_racer.perception.detection import Detection, Detector, overlap
+from gate_racer.perception.classical.proposals import RED_DEG, PixelBox, PreparedImage, View
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.edges import count_red
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.perception.taught.detector import PART, STRIDE, GateNetwork, find_gates
@@ -101,7 +101,7 @@ def _ratio_in(scene: PreparedImage, camera: Camera) -> float | None:
     """Return silhouette over hole of the first frame in the views of a scene, or None."""
     model = GateModel(camera, np.zeros(2), SILHOUETTE_RATIO)
     for view in (scene.red, scene.red_over_green):
-        holes = whole_holes(scene.mask(view), OPENINGS_MOST) + scene.box_origin_px
+        holes = proposals.whole_holes(scene.mask(view), OPENINGS_MOST) + scene.box_origin_px
         ratio = _ratio_about(scene.image, holes, model.depth_extent_px(holes)) if len(holes) else None
         if ratio is not None:
             return ratio
@@ -190,7 +190,7 @@ def is_same_gate(a: Detection, b: Detection) -> bool:
     """Check whether two detections are of one opening: they overlap, or share a corner."""
     apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
     shares_corner = bool((np.hypot(apart[..., 0], apart[..., 1]) < SAME_CORNER_PX).any())
-    return overlap(a.corners_px, b.corners_px) > SAME_OVERLAP or shares_corner
+    return quadrilateral.overlap(a.corners_px, b.corners_px) > SAME_OVERLAP or shares_corner
 
 
 def without_duplicates(found: list[Detection]) -> list[Detection]:
@@ -271,7 +271,7 @@ class ColourDetector(Detector):
         model = GateModel(self.camera, origin_px, style.ratio)
         found = _find_in_view(scene, scene.red, reported, model, self._rim_from_px)
         explained = EXPLAINED_RATIO * style.ratio
-        silhouettes = [enlarged(detection.corners_px[None], explained)[0] for detection in found]
+        silhouettes = [quadrilateral.enlarged(detection.corners_px[None], explained)[0] for detection in found]
         if scene.leaves_unexplained(silhouettes):
             found += _find_in_view(scene, scene.red_over_green, reported, model, self._rim_from_px)
         return without_duplicates(found)
@@ -295,7 +295,7 @@ def reported_gates(network: GateNetwork, scene: PreparedImage) -> Array:
     u, v, w, h = padded(scene.box, scene.image.shape[1], scene.image.shape[0])
     found = find_gates(network, scene.image[v : v + h, u : u + w])
     quads = np.array([one.corners_px for one in found if one.score > REPORTED_MIN]).reshape(-1, 4, 2) + [u, v]
-    return np.asarray(quads[is_measurable(quads)])
+    return np.asarray(quads[proposals.is_measurable(quads)])
 
 
 def padded(box: PixelBox, width: int, height: int) -> PixelBox:
@@ -313,13 +313,13 @@ def _find_in_view(
     scene: PreparedImage, view: View, reported: Array, model: GateModel, rim_from_px: float
 ) -> list[Detection]:
     """Return the openings that appear as dark holes in a view, and verified ones of the reported (Q, 4, 2), best first."""
-    quads = np.concatenate([reported, propose(scene, view, model)])
+    quads = np.concatenate([reported, proposals.propose(scene, view, model)])
     if not len(quads):
         return []
-    edges = measure(view, quads, model)
+    edges = proposals.measure(view, quads, model)
     if not len(edges.measured):
         return []
-    hypotheses = complete(view, edges, model)
+    hypotheses = proposals.complete(view, edges, model)
     evidence = gather(scene, view, hypotheses, model)
     accepted, score = verify(evidence)
     if not len(accepted):

@@ -16,10 +16,9 @@ import numpy as np
 
 from gate_racer.common.compiled import Image
 from gate_racer.model import quadrilateral
-from gate_racer.model.quadrilateral import NEXT, PREVIOUS, enlarged, intersect_lines, is_inside, outward_normals
-from gate_racer.model.rims import DEPTH_RATIO, HOLE_RATIO, OUTLINE_WIDTH_RATIO, GateModel
-from gate_racer.perception.classical.proposals import Hypotheses, fourth_sides
-from gate_racer.perception.classical.scene import COLOURED_MIN, PreparedImage, View, background_limit, colour_shares
+from gate_racer.model.quadrilateral import NEXT, PREVIOUS, GateModel, intersect_lines, is_inside, outward_normals
+from gate_racer.perception.classical import proposals
+from gate_racer.perception.classical.proposals import COLOURED_MIN, Hypotheses, PreparedImage, View, fourth_sides
 from gate_racer.perception.detection import BORDER_PX
 from gate_racer.perception.edges import SILHOUETTE_EDGES, LineFits, QuadEdges, fit_edges, fit_lines
 from gate_racer.perception.pose import CORNERS, ippe
@@ -67,7 +66,7 @@ def gather(scene: PreparedImage, view: View, hypotheses: Hypotheses, model: Gate
     edges, image = hypotheses.edges, scene.image
     extent_px = model.depth_extent_px(edges.corners_px)
     expected_px = model.silhouettes(edges.corners_px, extent_px)
-    on_frame, beyond = colour_shares(image, edges.corners_px, expected_px)
+    on_frame, beyond = proposals.colour_shares(image, edges.corners_px, expected_px)
     silhouette = fit_edges(view.silhouette, expected_px, model.ratio, SILHOUETTE_EDGES, wide=view.first)
     width_px = model.frame_width_px(edges.corners_px)
     fits = _stands_in_place(silhouette, expected_px, width_px, (1 + model.ratio) / 2 * extent_px)
@@ -141,7 +140,7 @@ def conditions(evidence: Evidence) -> dict[str, Mask]:
         "corners": evidence.visible.any(-1),
         "colour": coloured | (three_fit & three_coloured),
         # The frame ends: its silhouette fits on all sides, or the colour beyond it is another.
-        "background": fits.all(-1) | (beyond.mean(-1) < background_limit(evidence.first_view)),
+        "background": fits.all(-1) | (beyond.mean(-1) < proposals.background_limit(evidence.first_view)),
         "silhouette": np.where(measured.all(-1), upright & across, of_part),
         # The silhouette fits beside each replaced side, unless it is covered.
         "replaced sides": (fits | ~replaced | (beyond > COLOURED_MIN)).all(-1),
@@ -206,8 +205,7 @@ def refine(scene: PreparedImage, evidence: Evidence, accepted: Indices, model: G
     # A rim beyond the frame means an impossible pose; False for NaN.
     known = (gaps_px < model.frame_width_px(holes)[..., None]).all((-1, -2))
     which, holes, gaps_px = which[known], holes[known], gaps_px[known]
-    faces = _near_faces(holes, gaps_px)
-    lines = _fit(scene, holes, faces, gaps_px)
+    faces, lines = _outlines(scene, holes, gaps_px)
     deeper, measured = _depths(lines, gaps_px)
     seen = measured.sum(-1) >= SIDES_MIN
     if not seen.any():
@@ -231,35 +229,35 @@ def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     error_px = np.linalg.norm(camera.project(corners_c) - holes[:, None], axis=-1).mean(-1)
     best = np.nan_to_num(error_px, nan=np.inf).argmin(-1)
     rows = np.arange(len(holes))
-    corners_c, half_depth = corners_c[rows, best], DEPTH_RATIO / 2 * R_cg[rows, best, :, 0][:, None]
+    corners_c, half_depth = corners_c[rows, best], quadrilateral.DEPTH_RATIO / 2 * R_cg[rows, best, :, 0][:, None]
     apart_px = camera.project(corners_c - half_depth) - camera.project(corners_c + half_depth)  # (Q, 4, 2)
     outward = outward_normals(holes, holes[:, NEXT])
     ends = [(apart * outward).sum(-1) for apart in (apart_px, apart_px[:, NEXT])]
     return np.asarray(np.maximum(np.stack(ends, -1), 0.0))
 
 
-def _near_faces(holes: Array, gaps_px: Array) -> Array:
-    """Return nominal openings (Q, 4, 2) of near faces whose holes lie outward of the visible holes (Q, 4, 2) by the gaps."""
-    outward = outward_normals(holes, holes[:, NEXT])
-    start = holes + gaps_px[..., :1] * outward
-    end = holes[:, NEXT] + gaps_px[..., 1:] * outward
-    return enlarged(intersect_lines(start, end - start), 1 / HOLE_RATIO)
-
-
-def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array) -> LineFits:
-    """Fit the outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
+def _outlines(scene: PreparedImage, holes: Array, gaps_px: Array) -> tuple[Array, LineFits]:
+    """Return nominal openings (Q, 4, 2) of near faces, by gaps outward of visible holes (Q, 4, 2), and their outlines' fits."""
+    faces = quadrilateral.enlarged(_moved(holes, gaps_px), 1 / quadrilateral.HOLE_RATIO)
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
-    width_px = OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)
-    return fit_lines(
+    width_px = quadrilateral.OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)
+    return faces, fit_lines(
         np.ascontiguousarray(scene.image[..., 1]),
         np.stack([faces, faces[:, NEXT]], -2),
         outward,
         MISS_PX + DEPTH_RANGE[1] * gap_px,
         width_px,
-        OUTLINE_WIDTH_RATIO / DEPTH_RATIO * gap_px,
+        quadrilateral.OUTLINE_WIDTH_RATIO / quadrilateral.DEPTH_RATIO * gap_px,
         (middles * outward).sum(-1),
     )
+
+
+def _moved(quads: Array, ends_px: Array) -> Array:
+    """Return quads (Q, 4, 2) with the ends of their sides moved outward by ends_px (Q, 4, 2 ends)."""
+    outward = outward_normals(quads, quads[:, NEXT])
+    start, end = quads + ends_px[..., :1] * outward, quads[:, NEXT] + ends_px[..., 1:] * outward
+    return intersect_lines(start, end - start)
 
 
 def _depths(lines: LineFits, gaps_px: Array) -> tuple[Array, Mask]:
@@ -287,11 +285,9 @@ def _completed(
 
     An unmeasured side is placed by the depth that the others show, or completes a square with them.
     """
-    outward = outward_normals(faces, faces[:, NEXT])
     place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
-    start, end = faces + place_px[..., :1] * outward, faces[:, NEXT] + place_px[..., 1:] * outward
-    corners_px = _squared(intersect_lines(start, end - start), measured, model)
-    outline_px = OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)[..., None]
+    corners_px = _squared(_moved(faces, place_px), measured, model)
+    outline_px = quadrilateral.OUTLINE_WIDTH_RATIO * quadrilateral.side_lengths(faces)[..., None]
     seen_px = np.hypot(lines.sigma_px, OUTLINE_DOUBT * outline_px)
     guess_px = np.hypot(MISS_PX, GAP_DOUBT * gaps_px)
     return corners_px, np.where(measured[..., None], seen_px, guess_px)

@@ -26,8 +26,8 @@ from gate_racer.common.compiled import Float32, Image
 from gate_racer.common.config import load
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import Limited, limited
-from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, side_lengths, turned_like
-from gate_racer.perception.detection import Detection, Detector, overlap
+from gate_racer.model.quadrilateral import first_corner, is_convex, is_inside, overlap, side_lengths, turned_like
+from gate_racer.perception.detection import Detection, Detector
 from gate_racer.perception.roi import SearchWindow
 from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, Mask
@@ -60,14 +60,6 @@ class NetworkCard(Limited):
     hidden_side: float = limited(positive=True)  # share of the side, standard deviation of a corner without a peak
 
 
-@dataclass(frozen=True, slots=True)
-class Proposals:
-    """Openings as the cells report them, the likeliest first; several cells may report one."""
-
-    score: Array  # (N,) probability
-    corners_px: Array  # (N, 4, 2)
-
-
 class GateNetwork:
     """Network of a file, for images of any size."""
 
@@ -87,17 +79,20 @@ class GateNetwork:
         self._net.setInput(blocks(image), INPUT)
         return [np.asarray(out[0]) for out in self._net.forward(OUTPUTS)]
 
-    def look(self, image: Image) -> tuple[Proposals, Array]:
-        """Return proposals, and the peaks (P, 2) px of visible corners, in an image (H, W, 3) BGR."""
+    def look(self, image: Image) -> tuple[Array, Array, Array]:
+        """Return scores (N,) and corners (N, 4, 2) px of the openings that cells report in an image (H, W, 3) BGR, the likeliest
+
+        first and one perhaps several times, and the peaks (P, 2) px of visible corners.
+        """
         height, width = image.shape[:2]
         if min(height, width) < STRIDE:
-            return Proposals(np.zeros(0), np.zeros((0, 4, 2))), np.zeros((0, 2))
+            return np.zeros(0), np.zeros((0, 4, 2)), np.zeros((0, 2))
         corners, *heads = self._maps(image)
         peaks = find_peaks(corners[0, : height // STRIDE, : width // STRIDE])
         found = [_reports(head, stride) for head, stride in zip(heads, HEAD_STRIDES, strict=True)]
         score, quads = (np.concatenate(parts) for parts in zip(*found, strict=True))
         order = np.argsort(-score, kind="stable")[:CELLS_MOST]
-        return Proposals(score[order], quads[order]), to_image(peaks)
+        return score[order], quads[order], to_image(peaks)
 
 
 def cell_centres(rows: int, columns: int, stride: int) -> Array:
@@ -186,8 +181,8 @@ class TaughtDetector(Detector):
 
 def find_gates(network: GateNetwork, image: Image) -> list[Detection]:
     """Return the gates in an image (H, W, 3) BGR of whatever score, best first."""
-    proposals, peaks_px = network.look(image)
-    scores, quads = merge(proposals)
+    score, reported_px, peaks_px = network.look(image)
+    scores, quads = merge(score, reported_px)
     found = []
     for score, predicted in zip(scores, quads, strict=True):
         corners_px, measured = snap(predicted, peaks_px)
@@ -200,22 +195,22 @@ def find_gates(network: GateNetwork, image: Image) -> list[Detection]:
     return found
 
 
-def merge(proposals: Proposals) -> tuple[Array, Array]:
-    """Return the scores (Q,) and corners (Q, 4, 2) of the openings that cells report.
+def merge(score: Array, corners_px: Array) -> tuple[Array, Array]:
+    """Return the scores (Q,) and corners (Q, 4, 2) of the openings that cells report by scores (N,) and corners (N, 4, 2).
 
     The corners are means over the reports that overlap the likeliest, weighted by the squares of their scores. Cells may name the
     corners from a different first one.
     """
     groups: list[tuple[Array, list[float], list[Array]]] = []
-    usable = is_convex(proposals.corners_px) & (side_lengths(proposals.corners_px).min(-1) > SIDE_MIN_PX)
-    for score, quad in zip(proposals.score[usable], proposals.corners_px[usable], strict=True):
+    usable = is_convex(corners_px) & (side_lengths(corners_px).min(-1) > SIDE_MIN_PX)
+    for one, quad in zip(score[usable], corners_px[usable], strict=True):
         for first, scores, quads in groups:
             if overlap(first, quad) > SAME_IOU:
-                scores.append(score)
+                scores.append(one)
                 quads.append(turned_like(quad, first))
                 break
         else:
-            groups.append((quad, [score], [quad]))
+            groups.append((quad, [one], [quad]))
     means = [np.average(quads, axis=0, weights=np.square(scores)) for _, scores, quads in groups]
     return np.array([scores[0] for _, scores, _ in groups]), np.array(means).reshape(-1, 4, 2)
 

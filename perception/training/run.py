@@ -22,8 +22,8 @@ from gate_racer.common.config import write
 from gate_racer.common.errors import UserError
 from gate_racer.common.files import drafted, write_figure
 from gate_racer.common.settings import settings_of
-from gate_racer.model.quadrilateral import side_lengths, turned_like
-from gate_racer.perception.detection import Detection, overlap
+from gate_racer.model.quadrilateral import overlap, side_lengths, turned_like
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.taught.detector import GateNetwork, NetworkCard, find_gates
 from gate_racer.perception.training.cli import TeachingSettings
 from gate_racer.perception.training.labels import Photograph, read_photographs

@@ -2,16 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from gate_racer.estimation.estimator import Estimator, MapEstimator, State
-from gate_racer.estimation.localisation import GateRelocator, Localised, correct, displaced, recognise, refocused
+from gate_racer.estimation.localisation import GateRelocator, Localised, displaced, recognise, refocused
 from gate_racer.link.messages import Imu, RivalState, Telemetry
 from gate_racer.mpc.control import Control, EstimatedParameters
 from gate_racer.perception.association import Associator
-from gate_racer.perception.roi import PredictedPose, RoiPredictor, SearchWindow
+from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, Passages
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks.gate import Gate
@@ -126,7 +127,7 @@ class GateObserver:
             found = recognise(exposure, self._associator, image.detections)
         if found.sightings:
             self._recognised_t = found.sightings[0].t
-        return correct(estimator, found)
+        return replace(found, used=estimator.correct(exposure, found.sightings, found.unexplained))
 
     def _relocate(
         self, found: Localised, image: DetectedImage, estimator: MapEstimator, requested: Collection[int]
@@ -153,9 +154,7 @@ class GateObserver:
         """Return the region to search for gates, displaced by offset_w (3,) m from the map; the whole image without a state."""
         if state is None:
             return self._roi.whole_image
-        motion = state.q_wb, state.v_w, state.omega_b
-        pose = PredictedPose(state.p_wb - offset_w, *motion, state.cov_p, state.sigma_attitude_rad)
-        return self._roi.next_window(state.t, state.t - self._recognised_t, pose)
+        return self._roi.next_window(replace(state, p_wb=state.p_wb - offset_w), state.t - self._recognised_t)
 
 
 def state_vector(state: State, offset_w: Array | None = None) -> Array:

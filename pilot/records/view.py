@@ -133,11 +133,7 @@ def _serve(
     pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[str, Any]], lines: list[Polyline]
 ) -> None:
     ignore_signals()
-    try:
-        foxglove, server, port = guarded_server("run-mpc", address)
-    except UserError as error:
-        pipe.send(error)
-        return
+    foxglove, server, port = guarded_server("run-mpc", address)
     from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
     from foxglove.messages import CompressedImage, Timestamp
 

@@ -6,54 +6,12 @@ from typing import Any
 import numpy as np
 
 from gate_racer.planner.certificate import replay
-from gate_racer.planner.certificate.replay import TOLERANCES, ReplayedPath
+from gate_racer.planner.certificate.replay import TOLERANCES
 from gate_racer.planner.course import BLIND
-from gate_racer.planner.models import P, Q, V
+from gate_racer.planner.models import V
 from gate_racer.planner.plan import Plan, PlanError, SolverStatistics
 from gate_racer.planner.task import Task
 from gate_racer.planner.uncertainty.risk import FlightRisk, flight_risk
-from gate_racer.tracks.gate import Gate
-from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array
-
-
-def seen(path: ReplayedPath, times: list[float], task: Task) -> list[tuple[float | None, float | None]]:
-    """Return per gate the share of its leg, and the time, s, on it and the leg before, in view and in range, or None."""
-    begins, found = [float(path.t[0])] * 2 + times, []
-    for i, (gate, crossed) in enumerate(zip(task.gates, times, strict=False)):
-        leg, both = (_seen(path, gate, begin, crossed, task) for begin in (begins[i + 1], begins[i]))
-        found.append((leg and leg[0] / leg[1], both and both[0]))
-    return found
-
-
-def _seen(path: ReplayedPath, gate: Gate, begin: float, crossed: float, task: Task) -> tuple[float, float] | None:
-    """Return the time in s in view, and that within detection range, from `begin` until a gate is crossed; or None."""
-    leg = (path.t[1:] > begin) & (path.t[1:] <= crossed + 1e-9)
-    off = np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1)
-    leg[: np.flatnonzero(leg & (off > task.view_range_m(gate))).max(initial=-1) + 1] = False
-    if gate.is_ball or not gate.visible or not leg.any():
-        return None
-    points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
-    dt, x = np.diff(path.t)[leg], path.x[1:][leg]
-    seen = _in_view(task.vehicle.camera, points, x)
-    for point in points:
-        seen &= ~replay.hidden(task.track, x[:, P], point)
-    return float(dt @ seen), float(dt.sum())
-
-
-def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
-    """Return for each state x (M, NX), (M,), whether all world points (K, 3) are in the image."""
-    from scipy.spatial.transform import Rotation  # slow to load, and not needed to fly a plan
-
-    turn = Rotation.from_quat(x[:, Q], scalar_first=True)
-    result = np.ones(len(x), dtype=bool)
-    for point in points_w:
-        p_c = (turn.inv().apply(point - x[:, P]) - camera.p_bc) @ camera.R_bc
-        ahead = p_c[:, 2] > 1e-3
-        p_c[~ahead] = [0.0, 0.0, 1.0]
-        result &= ahead & camera.sees(camera.project(p_c))
-    return result
-
 
 RISK_TOLERANCE = 1.01  # -, tolerated risk over the requested one
 VIEW_TOLERANCE = 0.02  # -, s, tolerated shortfall of the visible fraction or time: the constraint holds at the nodes
@@ -162,7 +120,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     path = replay.replay(plan, task.vehicle)
     defects = replay.state_errors(path.off)
     drifts = replay.defect_rates(plan.t, defects)
-    failures += _broken_rows(plan, defects, drifts) + _broken_form(plan, task)
+    failures += replay.broken_rows(plan, defects, drifts) + replay.broken_form(plan, task)
     failures += replay.broken_limits(path.x, plan, task) + replay.broken_ends(plan, task)
     t, p_w = replay.beyond(path, task)
     passed, failed = replay.passages(t, p_w, plan, task)
@@ -170,7 +128,7 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     near, failed = replay.too_near(t, p_w, task)
     failures += failed
     times = [one.t for one in passed]
-    views = seen(path, times, task)
+    views = replay.seen(path, times, task)
     for i, (when, (share, seconds)) in enumerate(zip(times, views, strict=False)):
         if share is not None and share < task.see(i) - VIEW_TOLERANCE:
             failures.append(f"gate {i} is in view over a share of {share:.3f} of its leg instead of {task.see(i):g}")
@@ -203,35 +161,3 @@ def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
         risk=risk,
         effort=effort,
     )
-
-
-def _broken_rows(plan: Plan, defects: dict[str, Array], drifts: dict[str, float]) -> list[str]:
-    """Return sentences on states whose defects exceed their tolerances, with the first such interval's leg."""
-    failures = []
-    for name, values in defects.items():
-        (state, unit), most = name.split("_", 1), TOLERANCES[name]
-        unit, broken = unit.replace("_s", "/s").replace("s2", "s^2"), ~(values <= most.defect)
-        if broken.any():
-            leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
-            defect = f"a defect of {np.max(values):.1e} {unit} in {state}"
-            failures.append(f"an interval on leg {leg} has {defect}, the tolerance is {most.defect:g}")
-        if not drifts[name] <= most.drift_per_s:
-            drift = f"by {drifts[name]:.2g} {unit} per s in {state}"
-            failures.append(f"its inputs lead away from its rows {drift}, the tolerance is {most.drift_per_s:g}")
-    return failures
-
-
-def _broken_form(plan: Plan, task: Task) -> list[str]:
-    """Return sentences on metadata that do not match the plan or the task."""
-    options, nodes = task.options, np.array(plan.gate_nodes)
-    count = len(task.gates) + (task.end_m is not None)
-    unmarked = len(nodes) != count or (np.diff(nodes, prepend=0) < 0).any() or nodes[-1] != len(plan.t) - 1
-    own, asked = (plan.laps, plan.model), (options.laps, options.model)
-    foreign = (plan.track_hash, plan.vehicle_hash) != (task.track.hash, task.vehicle.hash)
-    faults = {
-        f"gate_nodes {list(plan.gate_nodes)} do not mark the ends of the course's {count} legs": unmarked,
-        f"it has {own[0]} laps of the {own[1]} model instead of {asked[0]} of {asked[1]}": own != asked,
-        "it was made for another track or vehicle": foreign,
-        "the inputs of the last row differ from those of the row before": not np.array_equal(plan.u[-1], plan.u[-2]),
-    }
-    return [fault for fault, found in faults.items() if found]

@@ -1,4 +1,4 @@
-"""Replay of a plan, and checks of its path, by integrators and geometry that the problem does not use.
+"""Replay of a plan, and the checks of its rows and its path, by integrators and geometry that the problem does not use.
 
 The intervals are independent, hence one system of equations in the fraction s of each interval, dx_k/ds = dt_k f(x_k, u_k), which
 DOP853 integrates. A frame is a square ring with a depth, an opening an outline with signed distances to its sides.
@@ -14,6 +14,7 @@ from gate_racer.planner.plan import Plan, PlanError
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import SAME_LEVEL, Track
+from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, conjugate, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -45,6 +46,38 @@ MARGIN_TOLERANCE = 2e-3  # m, of gate margins, clearances and bounds
 TURN_TOLERANCE = 1e-2  # relative to the angular acceleration at half thrust
 HOLD_TOLERANCE = 5e-2  # the same, of a state between nodes
 SPEED_TOLERANCE = 1e-3  # relative, for limits that are imposed at the nodes and evaluated between them
+
+
+def broken_rows(plan: Plan, defects: dict[str, Array], drifts: dict[str, float]) -> list[str]:
+    """Return sentences on states whose defects exceed their tolerances, with the first such interval's leg."""
+    failures = []
+    for name, values in defects.items():
+        (state, unit), most = name.split("_", 1), TOLERANCES[name]
+        unit, broken = unit.replace("_s", "/s").replace("s2", "s^2"), ~(values <= most.defect)
+        if broken.any():
+            leg = int(np.searchsorted(plan.gate_nodes, broken.argmax(), side="right"))
+            defect = f"a defect of {np.max(values):.1e} {unit} in {state}"
+            failures.append(f"an interval on leg {leg} has {defect}, the tolerance is {most.defect:g}")
+        if not drifts[name] <= most.drift_per_s:
+            drift = f"by {drifts[name]:.2g} {unit} per s in {state}"
+            failures.append(f"its inputs lead away from its rows {drift}, the tolerance is {most.drift_per_s:g}")
+    return failures
+
+
+def broken_form(plan: Plan, task: Task) -> list[str]:
+    """Return sentences on metadata that do not match the plan or the task."""
+    options, nodes = task.options, np.array(plan.gate_nodes)
+    count = len(task.gates) + (task.end_m is not None)
+    unmarked = len(nodes) != count or (np.diff(nodes, prepend=0) < 0).any() or nodes[-1] != len(plan.t) - 1
+    own, asked = (plan.laps, plan.model), (options.laps, options.model)
+    foreign = (plan.track_hash, plan.vehicle_hash) != (task.track.hash, task.vehicle.hash)
+    faults = {
+        f"gate_nodes {list(plan.gate_nodes)} do not mark the ends of the course's {count} legs": unmarked,
+        f"it has {own[0]} laps of the {own[1]} model instead of {asked[0]} of {asked[1]}": own != asked,
+        "it was made for another track or vehicle": foreign,
+        "the inputs of the last row differ from those of the row before": not np.array_equal(plan.u[-1], plan.u[-2]),
+    }
+    return [fault for fault, found in faults.items() if found]
 
 
 def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
@@ -404,3 +437,41 @@ def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
             place = f"{near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s"
             failures.append(f"it comes within {place}, the least is {need:.3f} m")
     return min(found, key=lambda near: near.distance_m, default=None), failures
+
+
+def seen(path: ReplayedPath, times: list[float], task: Task) -> list[tuple[float | None, float | None]]:
+    """Return per gate the share of its leg, and the time, s, on it and the leg before, in view and in range, or None."""
+    begins, found = [float(path.t[0])] * 2 + times, []
+    for i, (gate, crossed) in enumerate(zip(task.gates, times, strict=False)):
+        leg, both = (_seen(path, gate, begin, crossed, task) for begin in (begins[i + 1], begins[i]))
+        found.append((leg and leg[0] / leg[1], both and both[0]))
+    return found
+
+
+def _seen(path: ReplayedPath, gate: Gate, begin: float, crossed: float, task: Task) -> tuple[float, float] | None:
+    """Return the time in s in view, and that within detection range, from `begin` until a gate is crossed; or None."""
+    leg = (path.t[1:] > begin) & (path.t[1:] <= crossed + 1e-9)
+    off = np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1)
+    leg[: np.flatnonzero(leg & (off > task.view_range_m(gate))).max(initial=-1) + 1] = False
+    if gate.is_ball or not gate.visible or not leg.any():
+        return None
+    points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
+    dt, x = np.diff(path.t)[leg], path.x[1:][leg]
+    seen = _in_view(task.vehicle.camera, points, x)
+    for point in points:
+        seen &= ~hidden(task.track, x[:, P], point)
+    return float(dt @ seen), float(dt.sum())
+
+
+def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
+    """Return for each state x (M, NX), (M,), whether all world points (K, 3) are in the image."""
+    from scipy.spatial.transform import Rotation  # slow to load, and not needed to fly a plan
+
+    turn = Rotation.from_quat(x[:, Q], scalar_first=True)
+    result = np.ones(len(x), dtype=bool)
+    for point in points_w:
+        p_c = (turn.inv().apply(point - x[:, P]) - camera.p_bc) @ camera.R_bc
+        ahead = p_c[:, 2] > 1e-3
+        p_c[~ahead] = [0.0, 0.0, 1.0]
+        result &= ahead & camera.sees(camera.project(p_c))
+    return result

@@ -4,6 +4,7 @@ Figures of a flight, and the rule that explains why it did not finish.
 """
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -20,6 +21,7 @@ from gate_racer.mpc.registry import make_controller, needs_plan
 from gate_racer.pilot.flight import CommandRecord, EndReason, FlightCounters, FlightOptions, set_point
 from gate_racer.pilot.pilot import PilotModels, build_free, build_racer
 from gate_racer.pilot.racer import Racer, RacerOptions
+from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.pilot.records.result import Verdict, lap_times, off_path, rms, true_positions
 from gate_racer.race.campaign.case import Case, Outcome, Row
@@ -44,7 +46,7 @@ PATH_HZ = 30.0  # Hz, rate of the stored path
 class EvaluationRecorder(Recorder):
     """Recorder that also stores the estimates for their evaluation."""
 
-    def __init__(self, log: Any, track: Track, estimator: MapEstimator | None):
+    def __init__(self, log: FlightLog, track: Track, estimator: MapEstimator | None):
         """Set up the recorder; `estimator` is None where the state is given."""
         super().__init__(log)
         self._gates, self._estimator = track.gates, estimator
@@ -172,10 +174,15 @@ def _nees(states: list[State], verdict: Verdict) -> float | None:
         if not verdict.t[0] <= state.t <= verdict.t[-1] or not state.cov.diagonal().all():  # known exactly
             continue
         x = np.array([np.interp(state.t, verdict.t, column) for column in verdict.x.T])
-        turn = log(normalised(product(conjugate(state.q_wb), x[Q])))
-        error = np.concatenate([x[P] - state.p_wb, x[V] - state.v_w, turn])
+        error = state_error(state, x[P], x[Q], x[V])
         found.append(float(error @ np.linalg.solve(state.cov, error)))
     return float(np.mean(found)) if found else None
+
+
+def state_error(state: State, p: Array, q: Array, v: Array) -> Array:
+    """Return true minus estimated position, velocity and attitude (9,)."""
+    turn = log(normalised(product(conjugate(state.q_wb), q)))
+    return np.concatenate([p - state.p_wb, v - state.v_w, turn])
 
 
 def path_of(verdict: Verdict) -> Array:
@@ -190,8 +197,10 @@ def path_of(verdict: Verdict) -> Array:
 STYLE = "race"  # style of all flights
 
 
-class NoLog:
-    """`FlightLog` that discards its records."""
+class NoLog(FlightLog):
+    """Log that discards its records."""
+
+    def __init__(self) -> None: ...
 
     def write(self, channel: str, t: float, **fields: Any) -> None: ...
 
@@ -212,7 +221,7 @@ def not_flown(case: Case, course: PreparedCourse, reason: str) -> Row:
     return Row(case, Outcome("failed", reason, "could not be flown", len(course.gates_s)))
 
 
-def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Row:
+def fly(case: Case, course: PreparedCourse, log: FlightLog, plot: Path | None = None) -> Row:
     """Fly a case and write its log; with `plot` also draw the flight there."""
     begin, conditions = time.process_time(), conditions_of(case.setting)
     world = resolve(asked_world(case.world, case.seed), course.track, course.vehicle)
@@ -234,7 +243,7 @@ def _run(case: Case, course: PreparedCourse) -> RunSetup:
 
 
 def _by_sight(
-    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: FlightLog
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
     wire, vehicle = load_wire(conditions.profile), course.vehicle
@@ -247,17 +256,14 @@ def _by_sight(
         pilot = build_free(models, case.controller, options)
     recorder = EvaluationRecorder(log, course.track, models.estimator)
     seen = conditions.camera, STYLE, world, vehicle.camera, profile, case.seed
-    perception = open_perception(*seen, conditions.detector)
-    try:
+    with closing(open_perception(*seen, conditions.detector)) as perception:
         _, verdict = fly_lockstep(Entry(pilot, perception, recorder), world, wire, case.seed, _run(case, course))
-    finally:
-        perception.close()
     pilot.counters.fallbacks += pilot.estimator.health.fallbacks
     return recorder, pilot.counters, verdict, pilot.estimator.t
 
 
 def _by_state(
-    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: Any
+    case: Case, course: PreparedCourse, conditions: FlightConditions, world: World, log: FlightLog
 ) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
     profile = load_profile(conditions.profile)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.flight import FlightOptions
 from gate_racer.pilot.guidance.rivals import StartGrid
 from gate_racer.pilot.pilot import PilotModels, build_racer
-from gate_racer.pilot.records.flight_log import FlightLog
 from gate_racer.pilot.records.recorder import Recorder
 from gate_racer.race.campaign.campaign import prepare
 from gate_racer.race.campaign.choice import SETTINGS, BenchSettings, PreparedCourse, asked_world, cells_of
@@ -103,7 +101,7 @@ def race(
         models = PilotModels.of(published, vehicle, profile)
         pilot = build_racer(models, follow, FlightOptions(laps=setup.laps, grid=start))
         eye = open_perception("projected", STYLE, here, vehicle.camera, profile, own)
-        entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
+        entries.append(Entry(pilot, eye, Recorder(NoLog())))
     fly_together(race, entries)
     go_t = min((s.referee.race.go_t or 0.0 for s in race.simulators), default=0.0)
     touched, names = race.encounters, [entrant.name for entrant, _ in pilots]

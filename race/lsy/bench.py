@@ -1,6 +1,7 @@
 """`race-bench lsy LEVEL`: the levels of the open leaderboard lsy_drone_racing, in crazyflow or in its own environment."""
 
 import argparse
+import importlib.util
 import os
 import sys
 import warnings
@@ -18,7 +19,6 @@ from gate_racer.race.campaign.cli import OFFICIAL
 from gate_racer.race.lsy.flyer import Flyer
 from gate_racer.race.lsy.level import Arena, Observation, Places, draw, rotation, rules
 from gate_racer.race.lsy.model import Solver
-from gate_racer.sim.physics.registry import missing
 
 FINISHED = "finished"
 
@@ -32,11 +32,17 @@ class Result:
     clearance_m: float | None  # least distance of the body to frames, stands and poles; not told by the published one
 
 
+def missing() -> str:
+    """Return why crazyflow cannot be used here, or ""."""
+    absent = [name for name in ("crazyflow", "jax", "mujoco") if importlib.util.find_spec(name) is None]
+    return f"{', '.join(absent)} not installed: pip install 'gate-racer[sims]'" if absent else ""
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Fly, print the table and write the JSON file. Raises UserError: crazyflow is missing, or the folder is no checkout."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: must be at least 1")
-    if why := missing("crazyflow"):
+    if why := missing():
         raise UserError(why)
     seeds = list(range(arguments.seeds))
     workers = min(os.cpu_count() or 1, len(seeds)) if arguments.checkout is None else 1

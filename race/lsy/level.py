@@ -292,7 +292,6 @@ class Referee:
         known = race.told is race.true  # by the level's rules, which the racer knows
         self.gates_seen = np.full(len(race.true.centres), known)
         self.poles_seen = np.full(len(race.true.poles), known)
-        self.margins: list[float] = []  # m, body to opening at each passage
         self.clearance = np.inf  # m, least of body to frames, stands and poles at any step of the physics
         self._look(race.start)
 

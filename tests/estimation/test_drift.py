@@ -98,7 +98,7 @@ PUBLISHED = {  # noise, Q of a prediction by dt, variance at the start
 def test_the_drift_filters_are_filterpys(noise, Q, first):
     """Over images with up to three gates, images without gates, and stretches without images; eq. (13)."""
     rng, ours, theirs = np.random.default_rng(8), DriftFilter(noise), KalmanFilter(dim_x=6, dim_z=3)
-    ours.begin(0.0)
+    ours.t = 0.0
     theirs.x, theirs.P, last = np.zeros(6), np.kron(np.diag(first), np.eye(3)), 0.0
     for t in np.arange(1, 240) / 30:
         if 3.0 < t < 3.9:  # nothing comes from the camera
@@ -123,7 +123,7 @@ def test_the_drift_filter_is_consistent():
     for _ in range(60):
         truth = np.concatenate([rng.normal(0, 0.03, 3), rng.normal(0, 0.02, 3)])
         drift = DriftFilter(STRAPDOWN_NOISE)
-        drift.begin(0.0)
+        drift.t = 0.0
         L = np.linalg.cholesky(STRAPDOWN_NOISE.covariance(dt) + 1e-15 * np.eye(6))
         for k in range(1, 61):
             truth = np.concatenate([truth[:3] + dt * truth[3:], truth[3:]]) + L @ rng.normal(size=6)
@@ -137,7 +137,7 @@ def test_the_drift_filter_is_consistent():
 
 def test_between_images_the_drift_moves_by_its_velocity():
     drift = DriftFilter(SWIFT_NOISE)
-    drift.begin(0.0)
+    drift.t = 0.0
     drift.update(1 / 30, np.array([[0.5, 0.0, 0.0]]), np.array([np.eye(3) * 0.04]))
     drift.update(2 / 30, np.array([[0.6, 0.0, 0.0]]), np.array([np.eye(3) * 0.04]))
     before = drift.x.copy()

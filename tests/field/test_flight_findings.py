@@ -36,7 +36,7 @@ def test_losses_are_explained_by_what_the_log_shows_or_not_at_all(late_flight, t
     (sentence,) = said(flight)
     assert sentence.startswith(f"Finished in {plan.gate_times_s[-1]:.3f} s, 0.00 s ")
     told = said(replace(flight, planned_s=flight.planned_s - 0.1))
-    assert "0.10 s lost before gate 0: no cause found in pace, throttle or commands." in told
+    assert "0.10 s lost before gate 0: no cause found in pace, throttle, commands or estimate." in told
 
 
 def test_events_are_told_with_their_time_and_place(tmp_path, plan):

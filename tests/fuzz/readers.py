@@ -29,7 +29,6 @@ from gate_racer.link.video import datagrams, image_reassembler
 from gate_racer.model.rims import GateAppearance
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.mpc.problem import load_settings
-from gate_racer.perception.detection import decode
 from gate_racer.pilot.gates_in_images import images
 from gate_racer.pilot.records.imported import read_any_records
 from gate_racer.pilot.replay import read_log, replay
@@ -85,7 +84,7 @@ def _campaign(path: Path) -> None:
 
 def _images(path: Path) -> None:
     for _, data in images([path]):
-        decode(data, DCL.camera)
+        decode_image(data, (640, 360))
 
 
 def _bag(path: Path) -> None:
@@ -182,7 +181,7 @@ class Codecs:
             for datagram in rng.sample(self.video, k=min(4, len(self.video))):
                 frame = self.reassembler.feed(mutant(datagram) if rng.random() < 0.5 else datagram)
                 if frame is not None:
-                    decode(mutant(frame.jpeg), DCL.camera)
+                    decode_image(mutant(frame.jpeg), (640, 360))
         elif kind == "msp":
             self._converse(mutant, rng)
         else:

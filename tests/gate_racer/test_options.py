@@ -55,6 +55,10 @@ def test_a_list_is_typed_as_words_or_as_in_a_file(text):
     assert settings("--set", f"vehicles={text}", cls=BenchSettings, options={}).vehicles == ("archer", "cpc")
 
 
+def test_numbers_of_a_list_of_names_are_names():
+    assert settings("--set", "settings=[1, 2]", cls=BenchSettings, options={}).settings == ("1", "2")
+
+
 @pytest.mark.parametrize(
     "text, said",
     [
@@ -115,7 +119,7 @@ def test_a_course_by_place_is_not_dropped_for_one_by_option():
     assert (
         done.returncode == 2
         and "invalid choice: 'vq2'" in done.stderr
-        and "courses are given by --tracks" in done.stderr
+        and "if it is a course: --tracks" in done.stderr
     )
 
 

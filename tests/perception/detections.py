@@ -5,6 +5,7 @@ import numpy as np
 from drawing import CAMERA, corners_px
 
 from gate_racer.model.rims import GateAppearance
+from gate_racer.model.states import State
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection
 from gate_racer.vehicle.rotation import matrix
@@ -32,7 +33,11 @@ def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
 def associated(gates, detections, p_wb, q_wb, variance=1.0, sigma_rad=SIGMA_RAD):
     """Fixes and the number of refused detections, of gates as ideal squares, by a prior at p_wb with a variance, m^2."""
     associator = gates if isinstance(gates, Associator) else Associator(gates, CAMERA, FLAT)
-    return associator.associate(0.0, detections, p_wb, variance * np.eye(3), q_wb, sigma_rad)
+    return associator.associate(prior(0.0, p_wb, q_wb, variance, sigma_rad), detections)
+
+
+def prior(t, p_wb, q_wb, variance, sigma_rad) -> State:
+    return State(t, p_wb, np.asarray(q_wb), cov=np.diag([*[variance] * 6, *[sigma_rad**2] * 3]))
 
 
 def nees(error, cov) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from detections import FLAT, NEES_BAND, SIGMA_RAD, associated, nees, seen
+from detections import FLAT, NEES_BAND, SIGMA_RAD, associated, nees, prior, seen
 from drawing import CAMERA, View, corners_px, looking_at, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ def test_the_right_gates_within_the_priors_error(course, off_m, sigma_rad, share
                 move, turned = off_m * move / np.linalg.norm(move), turned / np.linalg.norm(turned)
             q_wb = product(q_true, exp(sigma_rad * turned))
             detections, numbers = seen(track.gates, p_wb, q_true, rng)
-            fixes, rejected = associator.associate(1.5, detections, p_wb + move, np.eye(3) / 3, q_wb, sigma_rad)
+            fixes, rejected = associator.associate(prior(1.5, p_wb + move, q_wb, 1 / 3, sigma_rad), detections)
             assert len(fixes) + rejected == len(detections)
             total, fixed = total + len(detections), fixed + len(fixes)
             for fix in fixes:

@@ -166,7 +166,7 @@ class Claims:
         self._quads = np.array(quads, float).reshape(-1, 4, 2)
 
     def look(self, image):
-        return taught.Proposals(np.full(len(self._quads), 0.9), self._quads), self._quads.reshape(-1, 2)
+        return np.full(len(self._quads), 0.9), self._quads, self._quads.reshape(-1, 2)
 
 
 def test_what_a_network_claims_is_verified_in_the_image():

@@ -8,8 +8,8 @@ import pytest
 from detections import associated, nees
 from drawing import CAMERA, View, square_gate
 
-from gate_racer.model.quadrilateral import outward_normals
-from gate_racer.model.rims import DEPTH_RATIO, GateAppearance, GateModel, GateRims
+from gate_racer.model.quadrilateral import DEPTH_RATIO, GateModel, outward_normals
+from gate_racer.model.rims import GateAppearance, GateRims
 from gate_racer.perception.association import Associator
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.classical.evidence import rim_gaps_px

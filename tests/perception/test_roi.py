@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from drawing import CAMERA, View, square_gate
 
+from gate_racer.model.states import State
 from gate_racer.perception.classical.detector import ColourDetector
-from gate_racer.perception.roi import PredictedPose, RoiPredictor, SearchWindow
+from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.vehicle.rotation import exp, product
 
 GATES = [square_gate(yaw_deg=10.0), square_gate(12.0, 6.0, -2.0), square_gate(25.0, -9.0, 1.0, -20.0)]
@@ -14,7 +15,13 @@ SURE = 1e-4 * np.eye(3), 1e-3
 
 
 def predicted(roi, p_wb, q_wb, rates=STILL, sigmas=SURE) -> SearchWindow:
-    return roi.predict(PredictedPose(p_wb, q_wb, *rates, *sigmas))
+    return roi.predict(state(p_wb, q_wb, rates, sigmas))
+
+
+def state(p_wb, q_wb, rates=STILL, sigmas=SURE, t=0.0) -> State:
+    cov = np.diag(np.full(9, sigmas[1] ** 2))
+    cov[:3, :3] = sigmas[0]
+    return State(t, np.asarray(p_wb), q_wb, *rates, cov)
 
 
 def test_visible_gates_are_in_the_window_within_told_errors():
@@ -67,7 +74,7 @@ def test_a_window_cuts_a_gate_as_the_images_edge_would():
 )
 def test_whole_images_are_looked_at_at_intervals_and_after_a_loss(t, unseen_s, whole):
     pose = View([-9.0, 0.0, 0.0], GATES[0]).pose
-    window = RoiPredictor(GATES[:1], CAMERA).next_window(t, unseen_s, PredictedPose(*pose, *STILL, *SURE))
+    window = RoiPredictor(GATES[:1], CAMERA).next_window(state(*pose, t=t), unseen_s)
     assert (window.region is None) == whole
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gate_racer.common.errors import UserError
-from gate_racer.perception.detection import Detection, overlap
+from gate_racer.model.quadrilateral import overlap
+from gate_racer.perception.detection import Detection
 from gate_racer.perception.taught import detector as taught
 from gate_racer.perception.training.labels import Photograph, read_photographs
 from gate_racer.perception.training.run import corner_deviations, match
@@ -249,7 +250,7 @@ def test_the_targets_decode_to_the_openings_that_they_encode(seed):
         cells = taught.cell_centres(*target.shape[1:], stride)[v, u]
         corners.append(cells[:, None] + target[2:, v, u].T.reshape(-1, 4, 2) * taught.OFFSET_UNIT * stride)
         scores.append(np.ones(len(v)))
-    _, found = taught.merge(taught.Proposals(np.concatenate(scores), np.concatenate(corners)))
+    _, found = taught.merge(np.concatenate(scores), np.concatenate(corners))
     heat = np.clip(corner_target(np.concatenate(quads))[0], 1e-6, 1 - 1e-6)
     peaks = taught.to_image(taught.find_peaks(np.log(heat / (1 - heat))))
     for quad in quads:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from gate_racer.planner.certificate.certificate import seen
-from gate_racer.planner.certificate.replay import ReplayedPath
+from gate_racer.planner.certificate.replay import ReplayedPath, seen
 from gate_racer.planner.course import resolve
 from gate_racer.planner.mesh import Point
 from gate_racer.planner.models import Q

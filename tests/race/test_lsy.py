@@ -10,7 +10,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from gate_racer.race.lsy import bench
-from gate_racer.race.lsy.bench import observed
+from gate_racer.race.lsy.bench import missing, observed
 from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, legs_left
 from gate_racer.race.lsy.level import Observation, boxes_of, draw, rules, support
 from gate_racer.race.lsy.model import (
@@ -32,7 +32,6 @@ from gate_racer.race.lsy.model import (
     tilted,
     turned,
 )
-from gate_racer.sim.physics.registry import missing
 
 
 @pytest.mark.parametrize("level", range(4))
@@ -169,7 +168,7 @@ def test_the_score_is_the_mean_of_the_finished_if_half_finish():
     assert bench.summary(flights[:1])["score_s"] is None and "seed 0: contact" in bench.table(2, flights)
 
 
-@pytest.mark.skipif(bool(missing("crazyflow")), reason=missing("crazyflow"))
+@pytest.mark.skipif(bool(missing()), reason=missing())
 def test_a_race_is_finished_in_crazyflow(tmp_path):
     import subprocess
 

@@ -3,11 +3,12 @@
 import ctypes
 import multiprocessing
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from gate_racer.common.cache import LOCK, MANIFEST, cache_folder, entry
+from gate_racer.common.cache import ABANDONED_S, DRAFTS, LOCK, MANIFEST, cache_folder, entry
 from gate_racer.common.errors import UserError
 from gate_racer.sim.betaflight.sitl import clock_library
 
@@ -55,13 +56,10 @@ def test_a_cache_of_another_user_is_refused(folder, monkeypatch):
         entry("one", build)
 
 
-def test_a_cache_that_can_only_be_read_serves_what_it_has(monkeypatch):
+def test_a_cache_that_can_only_be_read_serves_what_it_has(folder):
     place = entry("one", build)
-
-    def refuse(**_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)  # so that root cannot build there either
+    (folder / DRAFTS).rmdir()
+    (folder / DRAFTS).touch()  # so that root cannot build there either
     assert entry("one", build) == place
     with pytest.raises(UserError, match=r"cannot be used \(.*; set XDG_CACHE_HOME"):
         entry("two", build)
@@ -74,7 +72,7 @@ def test_a_build_that_fails_leaves_nothing(folder):
 
 
 def kept(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.name != LOCK]
+    return [path.name for path in (*folder.iterdir(), *(folder / DRAFTS).iterdir()) if path.name not in (LOCK, DRAFTS)]
 
 
 def _hurry(barrier, pipe) -> None:
@@ -94,6 +92,15 @@ def test_builders_at_once_do_no_harm(folder):
         assert [process.exitcode for process in crew] == [0] * 4 and kept(folder) == ["many"]
         assert [ours.recv() for _ in crew] == [TEXT] * 4
         (folder / "many" / "a/library.so").write_text("x")
+
+
+def test_the_draft_of_a_killed_builder_is_swept_and_that_of_a_living_one_kept(folder):
+    drafts = cache_folder() / DRAFTS
+    for name, age_s in (("killed", 2 * ABANDONED_S), ("living", 10.0)):
+        (drafts / name).mkdir(parents=True)
+        os.utime(drafts / name, (time.time() - age_s,) * 2)
+    entry("two", build)
+    assert sorted(kept(folder)) == ["living", "two"]
 
 
 def test_the_clock_of_the_firmware_is_checked_as_other_libraries(folder, monkeypatch, capsys):

@@ -21,7 +21,6 @@ from gate_racer.common.images import MOST_SCANS, Film, decode_image, image_size
 from gate_racer.link.reassembly import MalformedError
 from gate_racer.link.rflysim.request import load_sensors
 from gate_racer.link.rflysim.stream import decode_payload
-from gate_racer.perception.detection import decode
 from gate_racer.tracks.track import load_track
 from tests.conftest import ROOT
 
@@ -234,7 +233,7 @@ def huge_png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize("data", [JPEG, PNG, PROGRESSIVE])
 def test_a_sound_image_is_decoded(data, dcl):
     assert image_size(data) == (640, 360)
-    image = decode(data, dcl.camera)
+    image = decode_image(data, (640, 360))
     assert image is not None and image.shape == SMALL.shape
 
 
@@ -248,6 +247,7 @@ HOSTILE = {
     "a PNG whose header is damaged": PNG[:20] + b"\x01" + PNG[21:],
     "a bitmap": cv2.imencode(".bmp", SMALL)[1].tobytes(),
     "a TIFF": cv2.imencode(".tiff", SMALL)[1].tobytes(),
+    "a lossless JPEG": JPEG.replace(b"\xff\xc0", b"\xff\xc3"),
     "nothing": b"",
     "noise": bytes(range(256)),
 }
@@ -256,7 +256,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 def test_images_that_the_camera_cannot_send_are_not_decoded(data, dcl, monkeypatch):
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
-    assert decode(data, dcl.camera) is None
+    assert decode_image(data, (640, 360)) is None
 
 
 def test_without_a_camera_an_image_is_limited_all_the_same():
