@@ -18,7 +18,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
 # Torque limits in the controller's own problem instead double its solver's time, and leave a third of the sightings.
 TURNING = 0.5
-HOLDING = 0.5  # -, largest share of the torque that the air takes (chosen)
+HOLDING = 0.5  # -, the same for the torque of the air, at most that of half thrust: with less thrust there is no more (chosen)
 STEP_LAGS = 1.5  # greatest Runge-Kutta step over the shortest lag: stable below 2.8
 SUBSTEPS_MOST = 16  # greatest number of steps in an interval: for lags from 3 ms on
 NODE_S = 0.07  # s, spacing of the first mesh (chosen)
@@ -77,9 +77,9 @@ class Model(ABC):
         """Return the fraction of `slew_max` that a plan may use at a thrust c, m/s^2, summed over the axes."""
         return TURNING * authority(c, self.thrust_max)
 
-    def holding(self, c: Any) -> tuple[Any, float]:
-        """Return the fractions of `slew_max` that the air may take at a thrust c, m/s^2: what is left, and below half thrust."""
-        return HOLDING * authority(c, self.thrust_max), HOLDING
+    def holding(self, c: Any) -> Any:
+        """Return the fraction of `slew_max` that the air may take at a thrust c, m/s^2; HOLDING below half thrust."""
+        return HOLDING * authority(c, self.thrust_max)
 
     def derivative(self, x: Any, u: Any) -> Any:
         return self.f(x, u, self.parameters)

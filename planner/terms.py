@@ -16,7 +16,7 @@ import numpy as np
 
 from gate_racer.planner.course import ROUND_M, Course, Leg
 from gate_racer.planner.mesh import Mesh, Point, intervals, leg_numbers
-from gate_racer.planner.models import C, Model, P, Q, V, W
+from gate_racer.planner.models import HOLDING, C, Model, P, Q, V, W
 from gate_racer.planner.nlp import Block, Rows
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import SolidBox, of_obstacle
@@ -99,7 +99,9 @@ class ModelLimits(Term):
             q, c = (nodes.after[at, :] for at in (Q, C))
             v_b = rotate(conjugate(ca.vertsplit(q)), ca.vertsplit(v))
             held = ca.DM(TWO_SIGNS) @ ca.vertcat(*(by * one for by, one in zip(model.held, v_b, strict=False)))
-            rows += [Rows.not_negative(room - held) for room in model.holding(ca.repmat(c, len(TWO_SIGNS), 1))]
+            rows += [
+                Rows.not_negative(room - held) for room in (ca.repmat(model.holding(c), len(TWO_SIGNS), 1), HOLDING)
+            ]
         return rows
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:

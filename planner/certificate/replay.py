@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gate_racer.planner.models import C, P, Q, V, W
+from gate_racer.planner.models import HOLDING, C, P, Q, V, W
 from gate_racer.planner.plan import Plan, PlanError
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
@@ -104,8 +104,8 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
         excesses["angular acceleration, relative to that at half thrust"] = (turn - room, TURN_TOLERANCE)
     if limits.held.any():
         speed_b = np.array(rotate(conjugate(x[:, Q].T), x[:, V].T))[:2]
-        room = np.minimum(*np.broadcast_arrays(*limits.holding(x[:, C].ravel())))
-        excesses["torque that the air takes, relative"] = (limits.held @ np.abs(speed_b) - room, HOLD_TOLERANCE)
+        taken = limits.held @ np.abs(speed_b) - np.minimum(limits.holding(x[:, C].ravel()), HOLDING)
+        excesses["torque that the air takes, relative to that at half thrust"] = (taken, HOLD_TOLERANCE)
     if "c" in limits.x:
         excesses["thrust, relative"] = (x[:, C] / vehicle.thrust_max - 1, LIMIT_TOLERANCE)
     return [

@@ -17,7 +17,7 @@ from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.dynamics import flat
 from gate_racer.vehicle.rotation import conjugate, exp, log, product
-from gate_racer.vehicle.vehicle import load_vehicle
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 from tests.planner.test_planner import SOLVED, gate, straight
 
 BLIND = PlanOptions(see=0.0, fast=True, guesses=1)
@@ -107,8 +107,8 @@ def test_the_air_takes_no_more_of_the_torque_than_its_share(fast, monkeypatch):
     kolibri, options = load_vehicle("kolibri"), replace(BLIND, fast=fast)
     plan, certificate = make_plan(load_track("pillars"), kolibri, options)
     assert certificate.ok
-    monkeypatch.setattr("gate_racer.planner.models.HOLDING", 2.0)
-    quicker, _ = make_plan(load_track("pillars"), kolibri, options)
+    monkeypatch.setattr(Vehicle, "air_torque_1_ms", (0.0, 0.0))
+    quicker, _ = make_plan(load_track("pillars"), replace(kolibri), options)
     monkeypatch.undo()
     refused = certify(quicker, Task(load_track("pillars"), kolibri, options), SOLVED)
     assert quicker.total_time < plan.total_time - 0.05 and "torque that the air takes" in refused.status

@@ -93,7 +93,10 @@ def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(undrawn, hop, tmp_pat
 
 
 def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path, monkeypatch):
-    track, frail = load_track(hop), changed(tmp_path, ROOT / "vehicle/swift.yaml", "ty: {v: -10.3", "ty: {v: -200.0")
+    track, frail = (
+        load_track(hop),
+        changed(tmp_path, ROOT / "vehicle/swift.yaml", "ty: {v: -10.3", "ty: {v: -10.3, v_abs: -100.0"),
+    )
     plan, _ = make_plan(track, vehicle := load_vehicle(frail), FAST)
     turned_over = fly_trial(plan, Task(track, vehicle, FAST))
     assert not turned_over.ok and turned_over.gates == 0
