@@ -151,7 +151,7 @@ class DisturbanceEstimator:
         self.theta, self._P, self._innovation, self._x, self._u, self._thrust_dt = (
             one if one.shape[0] > 1 else one.ravel() for one in self._filter.arguments
         )
-        self.theta[:] = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+        self.theta[:] = [1.0, 1.0, vehicle.lift_1_m, 0.0, 0.0, 0.0]
         self._P[:] = np.diag(np.square([s.thrust_sigma, s.drag_sigma, s.lift_sigma, *[s.residual_sigma] * 3]))
         self.parameters = self._nominal.copy()
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gate_racer.common.strenum import StrEnum
-from gate_racer.mpc.model import ModelParameters, lifted, thrust_needed
+from gate_racer.mpc.model import ModelParameters, thrust_needed
 from gate_racer.mpc.terms import REFERENCE
 from gate_racer.planner.plan import gate_shift
-from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, lifted
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, exp, log, matrix, product
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -117,7 +117,7 @@ def follow(row: Array, following: Array, step_s: float, pace: float, x: Array, p
     thrust_w = np.array(thrust_needed(x[Q], x[V], pace**2 * r["a"] + pull, par))
     u = _towards(thrust_w, matrix(r["q"])[:, 0], x)
     u[:3] += log(product(conjugate(_attitude(row, pace, par)), _attitude(following, pace, par))) / step_s
-    u[3] = max(u[3] - lifted(x[Q], x[V], par), 0.0) / par.thrust_scale
+    u[3] = max(u[3] - lifted(x[Q], x[V], par.lift), 0.0) / par.thrust_scale
     return u
 
 

@@ -5,7 +5,6 @@ Dynamics: the `rates` model with a thrust scale, lift and a residual acceleratio
     dc/dt = (k u_c - c) / tau,    dw/dt = (u_w - w) / tau
     dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
 
-The lift is that of the rotors in translational flight, v in body FRD (Faessler et al., RA-L 2018; Sun et al., T-RO 2022, eq. 3).
 All that distinguishes vehicles, or flights of one (battery, payload, wind), is a parameter: one generated solver serves all.
 
 Allocation: thrust and body torque share the rotors' range. A change of body rates takes the fraction
@@ -29,7 +28,7 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.vehicle.dynamics import G_W, GRAVITY, RATES_U, RATES_X, authority, drag, layout, rates
-from gate_racer.vehicle.rotation import Array, Scalars, conjugate, matrix, rotate
+from gate_racer.vehicle.rotation import Array, Scalars, matrix
 from gate_racer.vehicle.vehicle import Vehicle
 
 YAW, THRUST = 2, 3
@@ -97,21 +96,14 @@ def unpack(p: Scalars) -> ModelParameters:
 def derivative(x: Scalars, u: Scalars, par: ModelParameters) -> list[Any]:
     """Return dx/dt for a state x (RATES_X) and an input u (RATES_U), as lists of scalars."""
     dx = list(rates(x, equilibrium(u, par), par))
-    q, v = tuple(x[Q]), tuple(x[V])
-    for i, (gained, a) in enumerate(zip(rotate(q, (0.0, 0.0, -lifted(q, v, par))), par.residual, strict=True)):
-        dx[V.start + i] += gained + a
+    for i, a in enumerate(par.residual, V.start):
+        dx[i] += a
     return dx
 
 
 def equilibrium(u: Scalars, par: ModelParameters) -> tuple[Any, ...]:
     """Return the steady-state body rates, rad/s, and thrust, m/s^2, of a constant input."""
     return (*u[:3], par.thrust_scale * u[3])
-
-
-def lifted(q: Scalars, v: Scalars, par: ModelParameters) -> Any:
-    """Return the translational lift, m/s^2, at attitude q (wxyz) and velocity v (world); scalars or arrays."""
-    v_b = rotate(conjugate(q), v)
-    return par.lift * (v_b[0] ** 2 + v_b[1] ** 2)
 
 
 def step(x: Scalars, u: Scalars, par: ModelParameters, dt: Any) -> list[Any]:
@@ -150,7 +142,7 @@ def thrust_needed(q: Scalars, v: Scalars, a: Scalars, par: ModelParameters) -> t
 def nominal_parameters(vehicle: Vehicle) -> Array:
     """Return the parameters (PARAMETERS.size,) of the vehicle's file, before any estimation in flight."""
     par = vehicle.rates_parameters
-    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, *np.zeros(3)])
+    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, par.lift, *np.zeros(3)])
 
 
 class Buffered:

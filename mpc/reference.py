@@ -18,13 +18,13 @@ import casadi as ca
 import numpy as np
 
 from gate_racer.mpc.control import CourseOffsets
-from gate_racer.mpc.model import Buffered, lifted, thrust_needed, unpack
+from gate_racer.mpc.model import Buffered, thrust_needed, unpack
 from gate_racer.mpc.terms import NP, NR, REFERENCE
 from gate_racer.planner.plan import Plan
 from gate_racer.tracks import gate as corridor
 from gate_racer.tracks.gate import Gate
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.dynamics import GRAVITY, RATES_X
+from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, lifted
 from gate_racer.vehicle.rotation import Array, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -181,7 +181,7 @@ class PlanProgress:
         model, row = unpack(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
         n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), model))
         b = ca.vertcat(*thrust_needed(row["q"], row["v"], row["a"], model)) - n
-        c, lift = model.thrust_scale * thrust_max, lifted(row["q"], row["v"], model)
+        c, lift = model.thrust_scale * thrust_max, lifted(row["q"], row["v"], model.lift)
         square = _first_root(ca.sumsqr(b) - lift**2, ca.dot(b, n) - c * lift, ca.sumsqr(n) - c**2)
         in_view = ca.SX(FREE) if camera is None else ca.fmax(_in_view(camera, row, b, n), SEEING**2)
         squares = ca.vertcat(ca.fmin(ca.fmax(square, SLOWEST**2), most**2), in_view)

@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass
 
 import casadi as ca
 
-from gate_racer.mpc.model import PARAMETERS, ModelParameters, lifted, thrust_needed
-from gate_racer.vehicle.dynamics import layout
+from gate_racer.mpc.model import PARAMETERS, ModelParameters, thrust_needed
+from gate_racer.vehicle.dynamics import layout, lifted
 from gate_racer.vehicle.rotation import conjugate, product, rotate
 
 REFERENCE = layout(
@@ -112,7 +112,7 @@ def attitude_error(s: Stage) -> ca.SX:
 def thrust_error(s: Stage) -> ca.SX:
     """Return the commanded specific thrust minus that which the plan's line needs under the estimated model, m/s^2."""
     pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
-    lift = pace**2 * lifted(q, v, s.model)
+    lift = pace**2 * lifted(q, v, s.model.lift)
     return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.model.thrust_scale
 
 

@@ -22,7 +22,7 @@ from gate_racer.planner import terms
 from gate_racer.planner.course import Course, Leg, Side, try_sides, way_to
 from gate_racer.planner.guess import SAME, tilted, turning
 from gate_racer.planner.mesh import Mesh, Point, first_mesh, intervals, leg_numbers
-from gate_racer.planner.models import C, P, Q, RatesModel, V, W
+from gate_racer.planner.models import HOLDING, C, P, Q, RatesModel, V, W
 from gate_racer.planner.plan import Plan, SolverStatistics
 from gate_racer.planner.problem import LevelLiftOff, NodeBounds, Solved
 from gate_racer.planner.search import as_plan
@@ -99,6 +99,11 @@ def _limits(found: Rows, course: Course, n: int) -> None:
         for signs in terms.SIGNS:
             for end in (0, 1):
                 found.add(k, st.TURN, (*(np.array(signs) / slew), room, room - float(model.turning(1.0)), end))
+    if model.held.any():
+        room = float(model.holding(0.0))
+        for pair in terms.TWO_SIGNS:
+            found.add(k + 1, st.HOLD, (*(pair * model.held), room, room - float(model.holding(1.0))))
+            found.add(k + 1, st.HOLD, (*(pair * model.held), HOLDING, 0.0))
     if math.isfinite(model.thrust_rate_max):
         for sign in (-1.0, 1.0):
             found.add(k, st.SLEW, (sign / model.thrust_rate_max,))

@@ -102,7 +102,9 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[
     bounds = task.track.bounds
     low, high = np.array([*bounds.low_m, *[-speed] * 3]), np.array([*bounds.high_m, *[speed] * 3])
     nlp.variable(X, states, low[:, None], high[:, None])
-    nlp.variable(U, np.hstack(guess.thrust), np.array([[-c]]), np.array([[c]]))
+    lift = task.vehicle.lift_1_m
+    most = np.array([[c + lift * speed**2]])
+    nlp.variable(U, np.hstack(guess.thrust), -most, most)
     shortest = np.array([SHORTEST_INSIDE_S if leg.inside else SHORTEST_S for leg in course.legs])
     longest = SLOWEST * (1.0 + guess.durations)
     nlp.variable(T, guess.durations[:, None], shortest[:, None], longest[:, None])
@@ -121,7 +123,8 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[
     )
     flown = Blocks(_step(task.vehicle), ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
     nlp.rows.append(Rows.zero(-X, flown))
-    nlp.rows.append(Rows(ca.sum1(U**2).T / c, np.zeros(n), np.full(n, c)))
+    gained = lift * ca.sum1(nodes.before[3:, :] ** 2)  # at most, as all of the speed may be across the rotors
+    nlp.rows.append(Rows((ca.sum1(U**2) - gained * (2 * c + gained)).T / c, np.full(n, -ca.inf), np.full(n, c)))
     edge_on = [k for k, i in enumerate(nodes.legs) if course.legs[i].in_slot]
     if edge_on:  # in a slot thrust is across its width
         across = [ca.DM(course.legs[nodes.legs[k]].slot_axes[1:]) @ U[:, k] for k in edge_on]

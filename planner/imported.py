@@ -17,7 +17,7 @@ from gate_racer.planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, 
 from gate_racer.planner.task import Initial, PlanOptions, Task
 from gate_racer.tracks.gate import Crossing, Gate
 from gate_racer.tracks.track import Bounds, Start, Track
-from gate_racer.vehicle.dynamics import GRAVITY, ROTORS_X, drag
+from gate_racer.vehicle.dynamics import GRAVITY, ROTORS_X, drag, lifted
 from gate_racer.vehicle.rotation import Array, Quaternion, Vector, exp, from_euler, matrix, product, to_euler
 from gate_racer.vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
@@ -83,7 +83,7 @@ def _commanded(t: Array, p: Array, q: Array, v: Array, w: Array, vehicle: Vehicl
     par = vehicle.rates_parameters
     dragged = np.array([drag(q[k], v[k], par.drag_linear, par.drag_quadratic) for k in range(len(t))])
     force = acceleration - dragged - [0.0, 0.0, GRAVITY]
-    c = np.array([-matrix(q[k])[:, 2] @ force[k] for k in range(len(t))])
+    c = np.array([-matrix(q[k])[:, 2] @ force[k] - lifted(q[k], v[k], par.lift) for k in range(len(t))])
     x = np.column_stack([p, q, v, w, c])
     lagged = np.column_stack([w, c])
     decay = np.exp(-np.diff(t)[:, None] / np.array([*par.rate_lag, par.thrust_lag]))

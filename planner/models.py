@@ -18,6 +18,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 # of the modelled torque, 0.5 finishes VQ1 on the true state with both controllers, 0.7 with one, 1.0 with none.
 # Torque limits in the controller's own problem instead double its solver's time, and leave a third of the sightings.
 TURNING = 0.5
+HOLDING = 0.5  # -, the same for the torque of the air, at most that of half thrust: with less thrust there is no more (chosen)
 STEP_LAGS = 1.5  # greatest Runge-Kutta step over the shortest lag: stable below 2.8
 SUBSTEPS_MOST = 16  # greatest number of steps in an interval: for lags from 3 ms on
 NODE_S = 0.07  # s, spacing of the first mesh (chosen)
@@ -48,6 +49,7 @@ class Model(ABC):
         self.thrust_max = vehicle.thrust_max
         # (3,) rad/s^2, angular accelerations available at half thrust; infinite if unknown, or if rotor thrusts are limited.
         self.slew_max = np.full(3, np.inf)
+        self.held = np.zeros(2)  # s/m, fraction of `slew_max` per v_x and v_y of the body that holds it against the air
 
     @abstractmethod
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
@@ -75,6 +77,10 @@ class Model(ABC):
         """Return the fraction of `slew_max` that a plan may use at a thrust c, m/s^2, summed over the axes."""
         return TURNING * authority(c, self.thrust_max)
 
+    def holding(self, c: Any) -> Any:
+        """Return the fraction of `slew_max` that the air may take at a thrust c, m/s^2; HOLDING below half thrust."""
+        return HOLDING * authority(c, self.thrust_max)
+
     def derivative(self, x: Any, u: Any) -> Any:
         return self.f(x, u, self.parameters)
 
@@ -101,6 +107,9 @@ class RatesModel(Model):
     def __init__(self, vehicle: Vehicle, reserve: float = 1.0, speed_m_s: float = np.inf):
         super().__init__(vehicle, reserve, speed_m_s)
         self.parameters, self.slew_max = vehicle.rates_parameters, np.array(vehicle.slew_max)
+        if vehicle.aero and vehicle.rotors:
+            self.slew_max = np.array(vehicle.rotors.slew_max_rad_s2)
+            self.held = (np.array(vehicle.air_torque_1_ms) / self.slew_max[:2])[::-1]
         shortest_s = min(vehicle.thrust_lag_s, *vehicle.rate_lag_s)
         self.substeps = min(max(2, math.ceil(NODE_S / (STEP_LAGS * shortest_s))), SUBSTEPS_MOST)
         self.u_low = np.array([*-self.w_high, vehicle.thrust_min])

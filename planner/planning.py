@@ -25,9 +25,8 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 REPLAN = 0.25  # -, CPU time limit of a solve with updated margins, as a fraction of the search's (chosen)
 UNCOMPILED = 8.0  # -, factor by which the time limit grows without a C compiler
-# The plan's model leaves out the lift of the air and its torque on the rotors, both of which grow with the speed. Where a plant
-# has them, a certified plan may be faster than its rate loop can hold. Reserve and speed of each further plan over those of the
-# first, and its least share of view (chosen).
+# Where a plant is more than the plan's model, a certified plan may be faster than it can fly. Reserve and speed of each further
+# plan over those of the first, and its least share of view (chosen).
 EASED = ((0.9, 0.75, 0.0), (0.8, 0.6, 0.5), (0.75, 0.45, 0.5))
 # Flies a plan of a task; None if the plant is the plan's model, or the flight does not begin at rest on the pad.
 Fly = Callable[[Plan, Task], Trial | None]

@@ -3,7 +3,7 @@
 F: w and c follow their lags exactly, the attitude follows by a Magnus expansion of fourth order, v and p by Runge-Kutta, in parts
 of an interval. Rows of g are of a few kinds, with parameters, at the end of a part. `interior` has the problem and its method.
 
-`par` are the parameters of the `rates` model, `flat`: lags of w (3) and c, linear drag (3), quadratic drag.
+`par` are the parameters of the `rates` model, `flat`: lags of w (3) and c, linear drag (3), quadratic drag, lift.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -25,7 +25,7 @@ kernel = partial(compiled, folder=code_folder(lambda: [Path(file) for file in SO
 NX, NZ, U = 13, 18, 14  # tangent of a state, that of a stage with T and input, index of the input
 NP = 18  # parameters of a row
 # Kinds of rows: of a state, and, from INPUT on, of a stage.
-LINEAR, EDGE, BALL, BOX, RIM, LEVEL, LEAN, VIEW, INPUT, TURN, SLEW = range(11)
+LINEAR, EDGE, BALL, BOX, RIM, LEVEL, LEAN, VIEW, HOLD, INPUT, TURN, SLEW = range(12)
 TURN_S = 0.03  # s, which scales rows of angular acceleration
 
 
@@ -40,7 +40,7 @@ def axes(q: Scalars, R: Array) -> None:
 
 @inlined
 def slope(q, c, v, par):
-    return translation(q, v, c, (par[4], par[5], par[6]), par[7])
+    return translation(q, v, c, (par[4], par[5], par[6]), par[7], par[8])
 
 
 @inlined
@@ -105,15 +105,17 @@ def force(R: Array, c: float, v: Array, par: Array, G: Array, D: Array) -> None:
     b0 = R[0, 0] * v[0] + R[1, 0] * v[1] + R[2, 0] * v[2]
     b1 = R[0, 1] * v[0] + R[1, 1] * v[1] + R[2, 1] * v[2]
     b2 = R[0, 2] * v[0] + R[1, 2] * v[1] + R[2, 2] * v[2]
-    l0, l1, l2 = par[4], par[5], par[6]
+    l0, l1, l2, k = par[4], par[5], par[6], par[8]
+    c += k * (b0 * b0 + b1 * b1)
     for i in range(3):
         r0, r1, r2 = R[i, 0], R[i, 1], R[i, 2]
-        # R ([l v_b]x - l [v_b]x) of the linear drag, and c R [e_z]x of the thrust
-        G[i, 0] = c * r1 + r1 * (l2 - l1) * b2 + r2 * (l2 - l1) * b1
-        G[i, 1] = -c * r0 + r0 * (l0 - l2) * b2 + r2 * (l0 - l2) * b0
+        # R ([l v_b]x - l [v_b]x) of the linear drag, c R [e_z]x of the thrust with lift, and that of the lift's size
+        G[i, 0] = c * r1 + r1 * (l2 - l1) * b2 + r2 * (l2 - l1) * b1 - 2 * k * r2 * b1 * b2
+        G[i, 1] = -c * r0 + r0 * (l0 - l2) * b2 + r2 * (l0 - l2) * b0 + 2 * k * r2 * b0 * b2
         G[i, 2] = r0 * (l1 - l0) * b1 + r1 * (l1 - l0) * b0
         for j in range(3):
             D[i, j] = -(r0 * R[j, 0] * l0 + r1 * R[j, 1] * l1 + r2 * R[j, 2] * l2) - par[7] * v[i] * v[j] / speed
+            D[i, j] -= 2 * k * r2 * (b0 * R[j, 0] + b1 * R[j, 1])
         D[i, i] -= par[7] * speed
 
 
@@ -256,6 +258,14 @@ def state_row(kind, given, x, G):
             G[i] = -given[9] * n_w[i]
             G[3 + i] = given[9] * (n[a] * e[b] - n[b] * e[a])  # d e = e x dtheta: n . (e x dtheta) = dtheta . (n x e)
         return given[9] * value
+    if kind == HOLD:  # factors of v_x and v_y of the body, share at no thrust, fall by thrust
+        q, v, f0, f1 = (x[3], x[4], x[5], x[6]), (x[7], x[8], x[9]), given[0], given[1]
+        v_b, f_w = rotate(conjugate(q), v), rotate(q, (f0, f1, 0.0))
+        for i in range(3):
+            G[6 + i] = -f_w[i]
+        G[3], G[4], G[5] = -f1 * v_b[2], f0 * v_b[2], f1 * v_b[0] - f0 * v_b[1]  # d v_b = v_b x dtheta
+        G[12] = -given[3]
+        return given[2] - given[3] * x[13] - f0 * v_b[0] - f1 * v_b[1]
     return inf  # no such kind
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gate_racer.planner.course import ROUND_M, Course, Leg
 from gate_racer.planner.mesh import Mesh, Point, intervals, leg_numbers
-from gate_racer.planner.models import C, Model, P, Q, V, W
+from gate_racer.planner.models import HOLDING, C, Model, P, Q, V, W
 from gate_racer.planner.nlp import Block, Rows
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import SolidBox, of_obstacle
@@ -24,6 +24,7 @@ from gate_racer.vehicle.camera import Camera
 from gate_racer.vehicle.rotation import Array, conjugate, rotate
 
 SIGNS = tuple(product((-1.0, 1.0), repeat=3))  # sign patterns that express a sum of three magnitudes by linear rows
+TWO_SIGNS = tuple(product((-1.0, 1.0), repeat=2))
 TURN_S = 0.03  # s, typical length of an interval, which scales these rows
 
 
@@ -74,9 +75,9 @@ class Term(ABC):
 
 @dataclass(frozen=True)
 class ModelLimits(Term):
-    """Limits of speed, of the thrust's rate, and of the angular acceleration by the torque left beside the thrust, if known:
+    """Limits of speed, of the thrust's rate, and by the torque left beside the thrust, if known (`vehicle.dynamics.authority`):
 
-    see `vehicle.dynamics.authority`.
+    of the angular acceleration, and of the speed across the rotors, at which the air turns the body.
     """
 
     model: Model
@@ -94,6 +95,13 @@ class ModelLimits(Term):
             change = ca.DM(SIGNS) @ ((nodes.after[W, :] - nodes.before[W, :]) / model.slew_max)
             room = [model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
             rows += [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - change) / TURN_S) for one in room]
+        if model.held.any():
+            q, c = (nodes.after[at, :] for at in (Q, C))
+            v_b = rotate(conjugate(ca.vertsplit(q)), ca.vertsplit(v))
+            held = ca.DM(TWO_SIGNS) @ ca.vertcat(*(by * one for by, one in zip(model.held, v_b, strict=False)))
+            rows += [
+                Rows.not_negative(room - held) for room in (ca.repmat(model.holding(c), len(TWO_SIGNS), 1), HOLDING)
+            ]
         return rows
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:

@@ -68,6 +68,7 @@ class RatesParameters(NamedTuple):
     thrust_lag: float  # s
     drag_linear: tuple[float, float, float]  # 1/s, per body axis
     drag_quadratic: float  # 1/m, isotropic
+    lift: float  # 1/m, thrust gained per square of the speed across the rotors
 
 
 class RotorsParameters(NamedTuple):
@@ -78,6 +79,7 @@ class RotorsParameters(NamedTuple):
     torque: tuple[float, float, float, float]  # m, yaw torque per thrust, signed
     drag_linear: tuple[float, float, float]  # 1/s, per body axis
     drag_quadratic: float  # 1/m, isotropic
+    lift: float  # 1/m, as in `RatesParameters`
 
 
 Parameters = TypeVar("Parameters", RatesParameters, RotorsParameters)
@@ -105,9 +107,19 @@ def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Scalars3:
 
 
 @inlined
-def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Scalars3:
-    """Return dv/dt in world axes, m/s^2, under the mass-normalised thrust c, drag and gravity."""
-    t = rotate(q, (0.0, 0.0, -c))
+def lifted(q: Scalars, v: Scalars, lift: Any) -> Any:
+    """Return the lift of the rotors in translational flight, m/s^2, along the thrust: k (v_x^2 + v_y^2), v in body axes.
+
+    Faessler et al., RA-L 2018; Sun et al., T-RO 2022, eq. 3.
+    """
+    v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
+    return lift * (v_b[0] * v_b[0] + v_b[1] * v_b[1])
+
+
+@inlined
+def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any, lift: Any) -> Scalars3:
+    """Return dv/dt in world axes, m/s^2, under the mass-normalised thrust c, lift, drag and gravity."""
+    t = rotate(q, (0.0, 0.0, -c - lifted(q, v, lift)))
     d = drag(q, v, linear, quadratic)
     return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
 
@@ -125,7 +137,7 @@ def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     v = (x[7], x[8], x[9])
     w = (x[10], x[11], x[12])
     dq = rate(q, w)
-    a = translation(q, v, x[13], par.drag_linear, par.drag_quadratic)
+    a = translation(q, v, x[13], par.drag_linear, par.drag_quadratic, par.lift)
     return (
         *v,
         *dq,
@@ -148,7 +160,8 @@ def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     ty = par.rotor_x[0] * u[0] + par.rotor_x[1] * u[1] + par.rotor_x[2] * u[2] + par.rotor_x[3] * u[3]
     tz = par.torque[0] * u[0] + par.torque[1] * u[1] + par.torque[2] * u[2] + par.torque[3] * u[3]
     dq = rate(q, w)
-    a = translation(q, v, (u[0] + u[1] + u[2] + u[3]) / par.mass, par.drag_linear, par.drag_quadratic)
+    c = (u[0] + u[1] + u[2] + u[3]) / par.mass
+    a = translation(q, v, c, par.drag_linear, par.drag_quadratic, par.lift)
     return (
         *v,
         *dq,

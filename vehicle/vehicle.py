@@ -352,8 +352,25 @@ class Vehicle(Limited):
         return max(self.contact_radius_m, self.half_diagonal)
 
     @cached_property
+    def lift_1_m(self) -> float:
+        """Lift per square of the speed across the rotors, 1/m: of `aero` at hover, by least squares up to the largest speed."""
+        if not (self.aero and self.motors and self.rotors):
+            return 0.0
+        f_z, w = self.aero.fz, GRAVITY * self.rotors.mass_kg / 4 / self.motors.thrust_n_s2  # (rad/s)^2
+        return f_z.vxy_sqr + (f_z.vxy + f_z.vxy_w * w) * 5 / 4 / self.speed_max_m_s
+
+    @cached_property
+    def air_torque_1_ms(self) -> tuple[float, float]:
+        """Angular acceleration per speed, 1/(m s), of roll by v_y and of pitch by v_x: that of `aero` at hover, magnitudes."""
+        if not (self.aero and self.motors and self.rotors):
+            return 0.0, 0.0
+        w = GRAVITY * self.rotors.mass_kg / 4 / self.motors.thrust_n_s2  # (rad/s)^2
+        return abs(self.aero.tx.v + self.aero.tx.v_w * w), abs(self.aero.ty.v + self.aero.ty.v_w * w)
+
+    @cached_property
     def rates_parameters(self) -> RatesParameters:
-        return RatesParameters(self.rate_lag_s, self.thrust_lag_s, self.drag_linear_1_s, self.drag_quadratic_1_m)
+        drags = self.drag_linear_1_s, self.drag_quadratic_1_m
+        return RatesParameters(self.rate_lag_s, self.thrust_lag_s, *drags, self.lift_1_m)
 
     @cached_property
     def rotors_parameters(self) -> RotorsParameters:
@@ -362,7 +379,7 @@ class Vehicle(Limited):
         if r is None:
             raise UserError(f"vehicle {self.name}: has no `rotors` section, so only the `rates` model can be used")
         drags = self.drag_linear_1_s, self.drag_quadratic_1_m
-        return RotorsParameters(r.mass_kg, r.inertia_kg_m2, r.x_m, r.y_m, r.torque_m, *drags)
+        return RotorsParameters(r.mass_kg, r.inertia_kg_m2, r.x_m, r.y_m, r.torque_m, *drags, self.lift_1_m)
 
     @cached_property
     def hash(self) -> str:

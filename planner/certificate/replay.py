@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gate_racer.planner.models import C, P, Q, V, W
+from gate_racer.planner.models import HOLDING, C, P, Q, V, W
 from gate_racer.planner.plan import Plan, PlanError
 from gate_racer.planner.task import Task
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import SAME_LEVEL, Track
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import Array
+from gate_racer.vehicle.rotation import Array, conjugate, rotate
 from gate_racer.vehicle.vehicle import Vehicle
 
 
@@ -44,6 +44,7 @@ TOLERANCES = {
 LIMIT_TOLERANCE = 1e-4  # relative, for the optimiser's constraint tolerance
 MARGIN_TOLERANCE = 2e-3  # m, of gate margins, clearances and bounds
 TURN_TOLERANCE = 1e-2  # relative to the angular acceleration at half thrust
+HOLD_TOLERANCE = 5e-2  # the same, of a state between nodes
 SPEED_TOLERANCE = 1e-3  # relative, for limits that are imposed at the nodes and evaluated between them
 
 
@@ -101,6 +102,10 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
         turn = np.abs(np.diff(plan.x[:, W], axis=0) / np.diff(plan.t)[:, None] / limits.slew_max).sum(axis=1)
         room = limits.turning(np.maximum(plan.x[:-1, C], plan.x[1:, C]).ravel())
         excesses["angular acceleration, relative to that at half thrust"] = (turn - room, TURN_TOLERANCE)
+    if limits.held.any():
+        speed_b = np.array(rotate(conjugate(x[:, Q].T), x[:, V].T))[:2]
+        taken = limits.held @ np.abs(speed_b) - np.minimum(limits.holding(x[:, C].ravel()), HOLDING)
+        excesses["torque that the air takes, relative to that at half thrust"] = (taken, HOLD_TOLERANCE)
     if "c" in limits.x:
         excesses["thrust, relative"] = (x[:, C] / vehicle.thrust_max - 1, LIMIT_TOLERANCE)
     return [

@@ -117,9 +117,7 @@ def test_a_key_spelled_as_an_option_is_answered_by_what_sets_it(line):
 def test_a_course_by_place_is_not_dropped_for_one_by_option():
     done = run_here(COMMANDS["race-bench"], "vq2", "--tracks", "vq1")
     assert (
-        done.returncode == 2
-        and "invalid choice: 'vq2'" in done.stderr
-        and "if it is a course: --tracks" in done.stderr
+        done.returncode == 2 and "invalid choice: 'vq2'" in done.stderr and "if it is a course: --tracks" in done.stderr
     )
 
 

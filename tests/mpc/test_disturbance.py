@@ -8,8 +8,8 @@ from loops import flown
 
 from gate_racer.mpc.adaptation import DisturbanceEstimator, load_adaptation
 from gate_racer.mpc.controller import PlanController
-from gate_racer.mpc.model import PARAMETERS, Predictor, lifted, nominal_parameters, unpack
-from gate_racer.vehicle.dynamics import RATES_X, drag, rates, rk4
+from gate_racer.mpc.model import PARAMETERS, Predictor, nominal_parameters
+from gate_racer.vehicle.dynamics import RATES_X, drag, lifted, rates, rk4
 from gate_racer.vehicle.rotation import rotate
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -50,7 +50,6 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
 def test_errors_of_the_model_are_estimated(plan, dcl, thrust, drags, lift):
     filter, dt = DisturbanceEstimator(dcl, load_adaptation()), 1 / 60
     air = dcl.drag_linear_1_s, dcl.drag_quadratic_1_m
-    one_lift = unpack(nominal_parameters(dcl))._replace(lift=1.0)
 
     def found(name):
         return filter.parameters[PARAMETERS[name].at]
@@ -58,7 +57,7 @@ def test_errors_of_the_model_are_estimated(plan, dcl, thrust, drags, lift):
     def fly(unknown_w):
         for x in np.repeat(plan.x[:-1], 4, axis=0):
             pull, resist = np.array(rotate(x[Q], (0.0, 0.0, -x[13]))), np.array(drag(x[Q], x[V], *air))
-            lifting = lifted(x[Q], x[V], one_lift) * pull / x[13]
+            lifting = lifted(x[Q], x[V], 1.0) * pull / x[13]
             truth = thrust * pull + drags * resist + unknown_w + lift * lifting
             model = found("thrust_scale") * pull + found("residual") + found("lift") * lifting
             model += resist * found("drag_quadratic") / dcl.drag_quadratic_1_m

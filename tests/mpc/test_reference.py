@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from gate_racer.mpc.control import CourseOffsets
-from gate_racer.mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
+from gate_racer.mpc.model import PARAMETERS, nominal_parameters, thrust_needed, unpack
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import EDGE, SEEING, SLOWEST, TARGET_PACE, PlanProgress, Reference
 from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions
 from gate_racer.tracks.gate import CLEAR_M
-from gate_racer.vehicle.dynamics import RATES_X
+from gate_racer.vehicle.dynamics import RATES_X, lifted
 from gate_racer.vehicle.rotation import rotate
 from gate_racer.vehicle.vehicle import FOLDER, load_vehicle
 from tests.conftest import HALF_SEEN
@@ -92,7 +92,7 @@ def test_the_largest_pace_is_that_of_a_search(name):
         found = look_ahead(progress, rows, parameters)
         n = np.array(thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), par))[:, None]
         b, y = np.array(thrust_needed(q, v, a, par)) - n, paces[:, None, None] ** 2
-        over = np.linalg.norm(y * b + n, axis=1) > 0.9 * vehicle.thrust_max + y[:, 0] * lifted(q, v, par)
+        over = np.linalg.norm(y * b + n, axis=1) > 0.9 * vehicle.thrust_max + y[:, 0] * lifted(q, v, par.lift)
         searched = np.where(over.any(axis=0), paces[over.argmax(axis=0)], 1.0)
         assert np.allclose(found, searched, atol=1e-3) and progress.limit == found.min(), (lift, speed)
 

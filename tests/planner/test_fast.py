@@ -7,14 +7,18 @@ import pytest
 
 from gate_racer.benchmarks.planner import random_track, winding
 from gate_racer.common.errors import UserError
+from gate_racer.planner import stages
+from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import solve_point_mass
 from gate_racer.planner.models import P
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.track import Obstacle, load_track
-from gate_racer.vehicle.vehicle import load_vehicle
-from tests.planner.test_planner import gate, straight
+from gate_racer.vehicle.dynamics import flat
+from gate_racer.vehicle.rotation import conjugate, exp, log, product
+from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
+from tests.planner.test_planner import SOLVED, gate, straight
 
 BLIND = PlanOptions(see=0.0, fast=True, guesses=1)
 
@@ -54,3 +58,57 @@ def test_what_it_cannot_do_is_refused_in_one_line():
     for options in (replace(BLIND, flying_lap=True), replace(BLIND, model="rotors")):
         with pytest.raises(UserError, match=r"^.*fast: plans the rates model from a start[^\n]*$"):
             make_plan(figure8, cpc, options)
+
+
+def test_derivatives_of_a_stage_are_those_of_its_flow():
+    """With drag along each axis and lift, by differences of each tangent and input."""
+    par, rng, n, h = np.array(flat(load_vehicle("kolibri").rates_parameters)), np.random.default_rng(5), 3, 0.015
+    par[7] = 0.02  # 1/m, quadratic drag
+    x = np.concatenate(
+        [rng.normal(0, 5, 3), exp(rng.normal(0, 1, 3)), rng.normal(0, 9, 3), rng.normal(0, 2, 3), [15.0]]
+    )
+    u = np.append(rng.normal(0, 2, 3), 20.0)
+
+    def flown(tangent, du):
+        start = np.concatenate([x[:3] + tangent[:3], product(x[3:7], exp(tangent[3:6])), x[7:] + tangent[6:13]])
+        way = np.empty((n + 1, 14))
+        stages.flow(start, u + du, h, n, par, way)
+        return way
+
+    way, S = flown(np.zeros(13), np.zeros(4)), np.empty((n + 1, stages.NX, stages.NZ))
+    stages.spread(x, u, h, 0.0, n, par, way, S)
+    for column in [*range(13), *range(14, 18)]:
+        step = 1e-5 * np.eye(stages.NZ)[column]
+        up, down = (flown(sign * step[:13], sign * step[14:]) for sign in (1, -1))
+        for k in range(1, n + 1):
+            turned = log(product(conjugate(down[k, 3:7]), up[k, 3:7]))
+            change = np.concatenate([up[k, :3] - down[k, :3], turned, up[k, 7:] - down[k, 7:]]) / 2e-5
+            assert change == pytest.approx(S[k, :, column], abs=5e-4), (column, k)
+
+
+def test_derivatives_of_the_torque_against_the_air_are_right():
+    rng, given = np.random.default_rng(3), np.array([0.02, -0.03, 0.8, 0.01])
+    x, G, none = (
+        np.concatenate([np.zeros(3), exp(rng.normal(0, 1, 3)), rng.normal(0, 9, 7)]),
+        np.empty(13),
+        np.empty(13),
+    )
+    stages.state_row(stages.HOLD, given, x, G)
+    for column in range(13):
+        up, down = (np.empty(14), np.empty(14))
+        for moved, sign in ((up, 1), (down, -1)):
+            stages.moved(x, np.eye(13)[column], 1e-5 * sign, moved)
+        change = stages.state_row(stages.HOLD, given, up, none) - stages.state_row(stages.HOLD, given, down, none)
+        assert change / 2e-5 == pytest.approx(G[column], abs=1e-5), column
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_air_takes_no_more_of_the_torque_than_its_share(fast, monkeypatch):
+    kolibri, options = load_vehicle("kolibri"), replace(BLIND, fast=fast)
+    plan, certificate = make_plan(load_track("pillars"), kolibri, options)
+    assert certificate.ok
+    monkeypatch.setattr(Vehicle, "air_torque_1_ms", (0.0, 0.0))
+    quicker, _ = make_plan(load_track("pillars"), replace(kolibri), options)
+    monkeypatch.undo()
+    refused = certify(quicker, Task(load_track("pillars"), kolibri, options), SOLVED)
+    assert quicker.total_time < plan.total_time - 0.05 and "torque that the air takes" in refused.status

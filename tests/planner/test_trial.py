@@ -87,13 +87,16 @@ def test_the_distance_to_obstacles_is_that_of_the_whole_path(sprint, dcl):
 def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(undrawn, hop, tmp_path, capsys):
     assert planned(tmp_path, hop, "swift") == 0
     said, about = capsys.readouterr().out, json.loads((tmp_path / "hop-swift.json").read_text())
-    assert "own plant, on the true state and 3 times by camera: 1 of 1 gates, least margin" in said
+    assert "own plant, on the true state and 6 times by camera: 1 of 1 gates, least margin" in said
     assert about["status"] == "certified" and about["trial"]["gates"] == 1
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
 
 
 def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path, monkeypatch):
-    track, frail = load_track(hop), changed(tmp_path, ROOT / "vehicle/swift.yaml", "ty: {v: -10.3", "ty: {v: -200.0")
+    track, frail = (
+        load_track(hop),
+        changed(tmp_path, ROOT / "vehicle/swift.yaml", "ty: {v: -10.3", "ty: {v: -10.3, v_abs: -100.0"),
+    )
     plan, _ = make_plan(track, vehicle := load_vehicle(frail), FAST)
     turned_over = fly_trial(plan, Task(track, vehicle, FAST))
     assert not turned_over.ok and turned_over.gates == 0

@@ -47,7 +47,7 @@ def test_without_air_it_is_the_planner_s_rotor_model(name):
     tumbling(x, 1)
     x[OMEGA] = [900.0, 1100.0, 1000.0, 1300.0]
     par = swift.parameters(replace(vehicle, aero=NO_AIR))
-    planners = vehicle.rotors_parameters._replace(drag_linear=(0.0, 0.0, 0.0), drag_quadratic=0.0)
+    planners = vehicle.rotors_parameters._replace(drag_linear=(0.0, 0.0, 0.0), drag_quadratic=0.0, lift=0.0)
     thrusts = vehicle.motors.thrust_n_s2 * x[OMEGA] ** 2
     assert swift.derivative(x, x[OMEGA], CALM, par)[:13] == pytest.approx(rotors(x, thrusts, planners), abs=1e-9)
 
