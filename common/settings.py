@@ -194,12 +194,19 @@ def given_fields(arguments: argparse.Namespace, cls: type) -> dict[str, Any]:
         for one in _require(given, cls, str(arguments.config)):
             if one.about.typed and one.default != known[one.name].default:
                 raise UserError(f"{arguments.config}: {one.name}: must be typed, by --set")
+    steps = []  # the settings with each further one
     for where, name, value in (*(_assigned(text) for text in arguments.set), *arguments.given):
         nested = known[name].parsed(value, where) if name in known else parse_value(str(value), where)
         for part in reversed(name.split(".")):
             nested = {part: nested}
-        _require(nested, cls, where)
         given = _merged(given, nested)
+        steps.append((where, given))
+    try:
+        _require(given, cls, "settings")
+    except UserError:
+        for where, so_far in steps:  # the first one that is at fault
+            _require(so_far, cls, where)
+        raise
     return given
 
 

@@ -10,6 +10,7 @@ from gate_racer.commands import ABOUT, COMMANDS
 from gate_racer.common.command import plain
 from gate_racer.common.errors import UserError
 from gate_racer.common.settings import add_settings, settings_of
+from gate_racer.planner.task import PlanOptions
 from gate_racer.race import run_mpc
 from gate_racer.race.campaign.choice import BenchSettings
 from gate_racer.race.settings import RACE, RunSettings
@@ -57,6 +58,15 @@ def test_a_list_is_typed_as_words_or_as_in_a_file(text):
 
 def test_numbers_of_a_list_of_names_are_names():
     assert settings("--set", "settings=[1, 2]", cls=BenchSettings, options={}).settings == ("1", "2")
+
+
+def test_keys_that_need_each_other_are_typed_in_any_order():
+    found = settings(
+        "--set", "start.velocity_m_s=[9, 0, 0]", "start.position_m=[5, 0, -2]", cls=PlanOptions, options={}
+    )
+    assert found.start.position_m == (5.0, 0.0, -2.0) and found.start.velocity_m_s == (9.0, 0.0, 0.0)
+    with pytest.raises(UserError, match=r"^--set start.velocity_m_s=\[9, 0, 0\]: start.position_m: missing$"):
+        settings("--set", "start.velocity_m_s=[9, 0, 0]", cls=PlanOptions, options={})
 
 
 @pytest.mark.parametrize(
