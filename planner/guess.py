@@ -102,7 +102,7 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS, sides: tuple[
     bounds = task.track.bounds
     low, high = np.array([*bounds.low_m, *[-speed] * 3]), np.array([*bounds.high_m, *[speed] * 3])
     nlp.variable(X, states, low[:, None], high[:, None])
-    lift = task.vehicle.lift_1_m
+    lift = max(task.vehicle.lift_1_m, 0.0)
     most = np.array([[c + lift * speed**2]])
     nlp.variable(U, np.hstack(guess.thrust), -most, most)
     shortest = np.array([SHORTEST_INSIDE_S if leg.inside else SHORTEST_S for leg in course.legs])

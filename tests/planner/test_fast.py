@@ -112,3 +112,11 @@ def test_the_air_takes_no_more_of_the_torque_than_its_share(fast, monkeypatch):
     monkeypatch.undo()
     refused = certify(quicker, Task(load_track("pillars"), kolibri, options), SOLVED)
     assert quicker.total_time < plan.total_time - 0.05 and "torque that the air takes" in refused.status
+
+
+def test_lift_makes_the_point_mass_faster_and_a_downforce_not_slower():
+    swift, times = load_vehicle("swift"), []
+    for sqr in (-0.05, 0.0, 0.05):
+        vehicle = replace(swift, aero=replace(swift.aero, fz=replace(swift.aero.fz, vxy_sqr=sqr)))
+        times.append(solve_point_mass(resolve(Task(load_track("figure8"), vehicle, BLIND))).total_time)
+    assert times[0] == pytest.approx(times[1], abs=1e-9) and times[2] < times[1] - 0.01
