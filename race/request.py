@@ -16,7 +16,7 @@ from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from gate_racer.link.options import Link
 from gate_racer.link.profile import Profile
 from gate_racer.link.rflysim.client import Vision, parse_vision
-from gate_racer.mpc.names import CONTOURING
+from gate_racer.mpc.names import CONTOURING, TRACKING
 from gate_racer.mpc.policy.policy import load_policy
 from gate_racer.perception.registry import TAUGHT
 from gate_racer.pilot.guidance.exciter import parse_manoeuvres
@@ -63,6 +63,8 @@ def race(arguments: argparse.Namespace) -> "Session":
     if settings.controller.name == CONTOURING and has_slot(track.gates, vehicle.radius_m):
         why = "is passed tilted; mpcc does not hold a plan's attitude, tracking does"
         remark(f"warning: {track.name}: has a slot, which {why}")
+    elif settings.controller.name == TRACKING and vehicle.grey_box and not settings.link.live:
+        remark(f"warning: {vehicle.name}: its own plant is more than the plan's model, for which mpcc allows, and tracking not")
     if not flies_plan:
         _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
     session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)

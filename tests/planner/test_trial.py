@@ -9,8 +9,9 @@ import pytest
 from gate_racer.planner.certificate.certificate import Trial
 from gate_racer.planner.planning import make_plan
 from gate_racer.planner.task import PlanOptions, Task
-from gate_racer.race import plan_track, planning
+from gate_racer.race import plan_track, planning, run_mpc
 from gate_racer.race.planning import clearance_m, fly_trial
+from gate_racer.race.request import race
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT, changed, refused
@@ -90,6 +91,17 @@ def test_a_shipped_vehicle_flies_a_course_on_its_own_plant(undrawn, hop, tmp_pat
     assert "own plant, on the true state and 6 times by camera: 1 of 1 gates, least margin" in said
     assert about["status"] == "certified" and about["trial"]["gates"] == 1
     assert about["trial"]["margin_m"] >= about["trial"]["needed_m"] > load_vehicle("swift").contact_radius_m
+    given = [str(tmp_path / "hop-swift.csv"), "--vehicle", "swift", "--lockstep", "--controller"]
+    race(run_mpc.parser().parse_args([*given, "mpcc"]))
+    assert "more than the plan's model" not in capsys.readouterr().err
+    race(run_mpc.parser().parse_args([*given, "tracking"]))
+    assert "swift: its own plant is more than the plan's model" in capsys.readouterr().err
+
+
+def test_a_flight_that_takes_much_longer_has_missed_a_gate(hop, monkeypatch):
+    plan, _ = make_plan(load_track(hop), vehicle := load_vehicle("swift"), FAST)
+    monkeypatch.setattr(planning, "LATE", 0.5)
+    assert fly_trial(plan, Task(load_track(hop), vehicle, FAST)).cause == "a gate was missed and flown again"
 
 
 def test_a_vehicle_that_the_air_turns_over_is_refused(undrawn, hop, tmp_path, monkeypatch):
