@@ -64,7 +64,9 @@ def race(arguments: argparse.Namespace) -> "Session":
         why = "is passed tilted; mpcc does not hold a plan's attitude, tracking does"
         remark(f"warning: {track.name}: has a slot, which {why}")
     elif settings.controller.name == TRACKING and vehicle.grey_box and not settings.link.live:
-        remark(f"warning: {vehicle.name}: its own plant is more than the plan's model, for which mpcc allows, and tracking not")
+        remark(
+            f"warning: {vehicle.name}: its own plant is more than the plan's model, for which mpcc allows, and tracking not"
+        )
     if not flies_plan:
         _require_fit(settings.controller.name, track, vehicle, wire.profile.command_hz, settings.laps)
     session = _session(arguments, settings, wire, track, vehicle, plan=plan, grid=grid)
