@@ -107,7 +107,7 @@ class RatesModel(Model):
     def __init__(self, vehicle: Vehicle, reserve: float = 1.0, speed_m_s: float = np.inf):
         super().__init__(vehicle, reserve, speed_m_s)
         self.parameters, self.slew_max = vehicle.rates_parameters, np.array(vehicle.slew_max)
-        if vehicle.aero and vehicle.rotors:
+        if vehicle.rotors and vehicle.grey_box:
             self.slew_max = np.array(vehicle.rotors.slew_max_rad_s2)
             self.held = (np.array(vehicle.air_torque_1_ms) / self.slew_max[:2])[::-1]
         shortest_s = min(vehicle.thrust_lag_s, *vehicle.rate_lag_s)

@@ -342,6 +342,13 @@ class Vehicle(Limited):
         return self.motors, self.battery, self.flight_controller, self.aero
 
     @property
+    def hover_sqr(self) -> float:
+        """Squared motor speed in hover, (rad/s)^2. Raises UserError as `require_grey_box`."""
+        motors, *_ = self.require_grey_box()
+        assert self.rotors is not None, "which come with them"
+        return self.rotors.mass_kg * GRAVITY / (4 * motors.thrust_n_s2)
+
+    @property
     def half_diagonal(self) -> float:
         """Distance from the centre to a corner of the body, m."""
         return math.sqrt(sum(side * side for side in self.body_m)) / 2
@@ -354,18 +361,18 @@ class Vehicle(Limited):
     @cached_property
     def lift_1_m(self) -> float:
         """Lift per square of the speed across the rotors, 1/m: of `aero` at hover, by least squares up to the largest speed."""
-        if not (self.aero and self.motors and self.rotors):
+        if not self.grey_box:
             return 0.0
-        f_z, w = self.aero.fz, GRAVITY * self.rotors.mass_kg / 4 / self.motors.thrust_n_s2  # (rad/s)^2
-        return f_z.vxy_sqr + (f_z.vxy + f_z.vxy_w * w) * 5 / 4 / self.speed_max_m_s
+        *_, aero = self.require_grey_box()
+        return aero.fz.vxy_sqr + (aero.fz.vxy + aero.fz.vxy_w * self.hover_sqr) * 5 / 4 / self.speed_max_m_s
 
     @cached_property
     def air_torque_1_ms(self) -> tuple[float, float]:
         """Angular acceleration per speed, 1/(m s), of roll by v_y and of pitch by v_x: that of `aero` at hover, magnitudes."""
-        if not (self.aero and self.motors and self.rotors):
+        if not self.grey_box:
             return 0.0, 0.0
-        w = GRAVITY * self.rotors.mass_kg / 4 / self.motors.thrust_n_s2  # (rad/s)^2
-        return abs(self.aero.tx.v + self.aero.tx.v_w * w), abs(self.aero.ty.v + self.aero.ty.v_w * w)
+        *_, aero = self.require_grey_box()
+        return abs(aero.tx.v + aero.tx.v_w * self.hover_sqr), abs(aero.ty.v + aero.ty.v_w * self.hover_sqr)
 
     @cached_property
     def rates_parameters(self) -> RatesParameters:

@@ -319,9 +319,8 @@ def parameters(vehicle: Vehicle) -> SwiftParameters:
     motors, battery, controller, aerodynamics = vehicle.require_grey_box()
     rotors = vehicle.rotors_parameters
     assert vehicle.rotors is not None
-    hover_sqr = rotors.mass * GRAVITY / (4 * motors.thrust_n_s2)
     loop = controller_parameters(controller, vehicle.rotors)
-    return SwiftParameters(rotors, motors, hover_sqr, aerodynamics, loop, battery)
+    return SwiftParameters(rotors, motors, vehicle.hover_sqr, aerodynamics, loop, battery)
 
 
 def at_rest(par: SwiftParameters) -> Array:
