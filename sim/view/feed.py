@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import cv2
 import numpy as np
 
-from gate_racer.common.errors import UserError
 from gate_racer.common.process import Worker, ignore_signals, prefer
 from gate_racer.link.messages import VideoFrame
 from gate_racer.link.profile import Profile
@@ -106,11 +105,7 @@ class FeedProcess:
 def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> None:
     ignore_signals()
     prefer()
-    try:
-        outlet = open_outlet()
-    except UserError as error:
-        pipe.send(error)
-        return
+    outlet = open_outlet()
     pipe.send("open")
     coming: queue.SimpleQueue[tuple[float, Drawn]] = queue.SimpleQueue()
     threading.Thread(target=_send, args=(coming,), name="sender", daemon=True).start()
