@@ -81,7 +81,7 @@ def _acados() -> Finding:
         consequence = "without it CasADi is used (--set controller.solver=casadi), several times slower"
         folder = shlex.quote(str(WHEEL))
         wheel = f"`pip install --no-deps --target {folder} comma-deps-acados`, then delete {folder}/casadi*"
-        remedy = f"; run {wheel} (in a checkout `make setup`), or set ACADOS_SOURCE_DIR and install acados_template"
+        remedy = f"; run {wheel} (in a checkout `make setup`, or `tools/build-acados.sh`)"
         return Finding("acados", False, f"{reason}; {consequence}{'' if WHEEL.is_dir() else remedy}")
 
 

@@ -1,9 +1,10 @@
 """The acados back-end: SQP_RTI on HPIPM, generated and compiled once per machine.
 
-It comes from the wheel `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment, or from a build of
-the user's (ACADOS_SOURCE_DIR set and `acados_template` importable) with the same interface, that is before 0.6. The process
-that compiles a solver also tries it: BLASFEO's kernels are compiled for one processor (the wheel's for Haswell: AVX2 and FMA),
-another one ends the process with SIGILL, and a truncated library with SIGBUS. No other process loads what was not tried.
+It stands in `acados-wheel` of the virtual environment: the wheel `comma-deps-acados`, with the interface of acados 0.2, or
+acados 0.6 as `tools/build-acados.sh` builds it. Another build of 0.6 is used if ACADOS_SOURCE_DIR is set and
+`acados_template` is importable. The process that compiles a solver also tries it: BLASFEO's kernels are compiled for one
+processor (the wheel's on x86-64 for Haswell: AVX2 and FMA), another one ends the process with SIGILL, and a truncated
+library with SIGBUS. No other process loads what was not tried.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ from gate_racer.vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
-JSON = "ocp.json"  # acados's description of a problem
+JSON = "ocp.json"  # the description of a problem by acados 0.2
 HEADER = """#include "acados_solver_NAME.h"
 int custom_update_init_function(NAME_solver_capsule *);
 int custom_update_function(NAME_solver_capsule *, double *, int);
@@ -61,8 +62,10 @@ def _installed(wheel: Path) -> tuple[Path, bool]:
     """Return the folder of acados, and whether it is the user's own, not that of a wheel. Raises AcadosMissingError."""
     if not __debug__:
         raise AcadosMissingError("acados's interface creates its solvers in assert statements, which python -O removes")
-    own = bool(os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"))
-    install = Path(os.environ["ACADOS_SOURCE_DIR"]) if own else wheel / "acados" / "install"
+    ours = wheel / "acados" / "install"
+    stated = Path(os.environ.get("ACADOS_SOURCE_DIR") or ours)
+    own = stated != ours and importlib.util.find_spec("acados_template") is not None
+    install = stated if own else ours
     if not install.is_dir():
         mend = "unset ACADOS_SOURCE_DIR to use the wheel" if own else "`gate-racer doctor` tells how to install it"
         raise AcadosMissingError(f"acados is missing in {install}; {mend}")
@@ -73,22 +76,20 @@ def _import_template(wheel: Path) -> ModuleType:
     """Load acados, the user's own or of the folder of a wheel, and import its template module. Raises AcadosMissingError."""
     install, own = _installed(wheel)
     try:
-        if own:
-            if importlib.util.find_spec("acados_template.acados_code_gen_options"):
-                raise AcadosMissingError("acados 0.6 has another interface; unset ACADOS_SOURCE_DIR to use the wheel")
-            return importlib.import_module("acados_template")
-        os.environ["ACADOS_SOURCE_DIR"] = str(install)
-        os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(wheel / "acados" / "acados_template")
-        os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
-        if str(wheel) not in sys.path:
-            sys.path.append(str(wheel))
-        for library in LIBRARIES:
-            # The generated solver refers to these by name only, so they must be loaded before it.
-            ctypes.CDLL(str(next((install / "lib").glob(library + ".*"))), mode=ctypes.RTLD_GLOBAL)
+        if not own:
+            os.environ["ACADOS_SOURCE_DIR"] = str(install)
+            os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(wheel / "acados" / "acados_template")
+            os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
+            if str(wheel / "acados") not in sys.path:
+                sys.path.insert(0, str(wheel / "acados"))
+            for library in LIBRARIES:
+                # The generated solver refers to these by name only, so they must be loaded before it.
+                for path in sorted((install / "lib").glob(library + ".*"))[:1]:
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escape sequences in the wheel's sources
-            return importlib.import_module("acados.acados_template")
-    except (OSError, StopIteration, ImportError) as error:
+            return importlib.import_module("acados_template")
+    except (OSError, ImportError) as error:
         raise AcadosMissingError(f"acados in {install} cannot be loaded ({error}); install it again") from None
 
 
@@ -166,10 +167,6 @@ def _formulate(problem: Problem, template: ModuleType, folder: Path) -> Any:
     ocp = template.AcadosOcp()
     ocp.model = model
     options = ocp.solver_options
-    if hasattr(options, "N_horizon"):
-        options.N_horizon = horizon.steps
-    else:
-        ocp.dims.N = horizon.steps
     ocp.parameter_values = np.ones(NP)
     ocp.cost.cost_type = ocp.cost.cost_type_e = "NONLINEAR_LS"
     ocp.cost.W, ocp.cost.W_e = np.eye(ny), np.eye(ny_end)
@@ -189,17 +186,33 @@ def _formulate(problem: Problem, template: ModuleType, folder: Path) -> Any:
     # Races take 3 to 10 QP iterations, a poor guess 22. The limit bounds the tick's time; a truncated solve is still an iterate.
     options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 25
     options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-6, "SPEED", 0
-    return with_tick(ocp, folder)
+    return with_tick(ocp, horizon.steps, folder)
 
 
-def with_tick(ocp: Any, folder: Path) -> Any:
-    """Return an `AcadosOcp` whose code is generated under a folder, compiled with `tick.c`."""
+def with_tick(ocp: Any, steps: int, folder: Path) -> Any:
+    """Return an `AcadosOcp` of so many steps whose code is generated under a folder, compiled with `tick.c`."""
     options = ocp.solver_options
-    options.ext_fun_compile_flags = "-O3"
-    ocp.code_export_directory = str(folder / "c")
+    if _current(ocp):
+        ocp.name, options.N_horizon = ocp.model.name, steps
+        code = compiler = ocp.code_gen_options
+        _constrain_start(ocp)
+    else:
+        ocp.dims.N, code, compiler = steps, ocp, options
+    compiler.ext_fun_compile_flags = "-O3"
+    code.code_export_directory = str(folder / "c")
     options.custom_update_filename, options.custom_update_header_filename = "tick.c", "tick.h"
     options.custom_update_copy = False
     return ocp
+
+
+def _constrain_start(ocp: Any) -> None:
+    """Impose nonlinear constraints on the first stage too, as acados 0.2 does."""
+    bounds, cost = ocp.constraints, ocp.cost
+    ocp.model.con_h_expr_0 = ocp.model.con_h_expr
+    bounds.lh_0, bounds.uh_0, bounds.idxsh_0 = bounds.lh, bounds.uh, bounds.idxsh
+    for name in ("Zl", "Zu", "zl", "zu"):
+        prices = getattr(cost, name)
+        setattr(cost, f"{name}_0", prices[len(prices) - len(bounds.idxsh) :])  # those of bounds stand before
 
 
 def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) -> Any:
@@ -227,9 +240,18 @@ def load_generated(name: str, formulate: Formulate, stated: Sequence[object]) ->
         return _solver(_import_template(WHEEL), formulate, folder)
 
 
-def _solver(template: ModuleType, formulate: Formulate, folder: Path) -> Any:
+def _current(ocp: Any) -> bool:
+    """Whether an `AcadosOcp` is of acados 0.6, not of 0.2."""
+    return hasattr(ocp, "code_gen_options")
+
+
+def _solver(template: ModuleType, formulate: Formulate, folder: Path, make: bool = False) -> Any:
+    """Load a solver, after generating and compiling it if asked to `make` it."""
     ocp = formulate(template, folder)
-    return template.AcadosOcpSolver(ocp, build=False, generate=False, json_file=str(folder / JSON))
+    given = {"check_reuse_possible": False} if _current(ocp) else {"json_file": str(folder / JSON)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a newer CasADi, and of names that acados itself calls deprecated
+        return template.AcadosOcpSolver(ocp, build=make, generate=make, verbose=False, **given)
 
 
 def _processor() -> str:
@@ -268,25 +290,30 @@ def _plain(path: Path, link: Path) -> Path:
 
 def _generate(name: str, formulate: Formulate, draft: Path, folder: Path) -> None:
     """Generate and compile in the folder `draft`, which is moved to `folder` afterwards."""
-    text = re.sub(r"NAME_N([XUP])", rf"{name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
     (draft / "c").mkdir(parents=True)
-    (draft / "c" / "tick.c").write_text(text.replace("NAME", name), encoding="utf-8")
-    (draft / "c" / "tick.h").write_text(HEADER.replace("NAME", name), encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()), tempfile.TemporaryDirectory() as links:
         wheel, place = _plain(WHEEL, Path(links) / "wheel"), _plain(draft, Path(links) / "draft")
-        sys.path[:] = [path for path in sys.path if path != str(WHEEL)]  # of the process that started this one
+        if not _installed(WHEEL)[1]:
+            ours = str(WHEEL / "acados")  # of the process that started this one
+            sys.path[:] = [path for path in sys.path if path != ours]
         template = _import_template(wheel)
-        ocp = formulate(template, place)
-        template.AcadosOcpSolver.generate(ocp, json_file=str(place / JSON))
-        template.AcadosOcpSolver.build(str(place / "c"), verbose=False)
-        if not any((draft / "c").glob(f"*acados_ocp_solver_{name}.*")):
-            raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
-        _solver(template, formulate, place).solve()  # as in the module's text: a crash ends this process
-    about = json.loads((draft / JSON).read_text(encoding="utf-8"))
-    about["code_export_directory"] = str(folder / "c")
-    for name in ("acados_include_path", "acados_lib_path"):
-        about[name] = about[name].replace(str(wheel), str(WHEEL))
-    (draft / JSON).write_text(json.dumps(about), encoding="utf-8")
+        text = re.sub(r"NAME_N([XUP])", rf"{name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
+        text = f"#define CURRENT {int(_current(template.AcadosOcp()))}\n{text}"
+        (draft / "c" / "tick.c").write_text(text.replace("NAME", name), encoding="utf-8")
+        (draft / "c" / "tick.h").write_text(HEADER.replace("NAME", name), encoding="utf-8")
+        try:
+            _solver(template, formulate, place, make=True).solve()  # as in the module's text: a crash ends this process
+        except OSError:
+            if not (draft / "c" / "Makefile").exists() or any((draft / "c").glob(f"libacados_ocp_solver_{name}.*")):
+                raise
+            says = "the generated solver did not compile; a C compiler and make are needed"
+            raise AcadosMissingError(says) from None
+    if (draft / JSON).exists():  # of acados 0.2, which reads its paths there
+        about = json.loads((draft / JSON).read_text(encoding="utf-8"))
+        about["code_export_directory"] = str(folder / "c")
+        for name in ("acados_include_path", "acados_lib_path"):
+            about[name] = about[name].replace(str(wheel), str(WHEEL))
+        (draft / JSON).write_text(json.dumps(about), encoding="utf-8")
 
 
 def main() -> None:

@@ -250,7 +250,6 @@ def _formulate(template: Any, folder: Path) -> Any:
     rows = ca.reshape(p[HALFSPACES:], 7, ROWS)
     model.con_h_expr = model.con_h_expr_e = ca.mtimes(rows[:6, :].T, x[:6]) + rows[6, :].T
     ocp.model, ocp.parameter_values = model, np.zeros(NP)
-    ocp.dims.N = STEPS
     ocp.cost.cost_type = ocp.cost.cost_type_e = "NONLINEAR_LS"
     ocp.cost.W, ocp.cost.W_e = np.diag([PACE, *EFFORT, 0.01, *INERTIA]), np.array([[1e-3]])
     ocp.cost.yref, ocp.cost.yref_e = np.zeros(8), np.zeros(1)
@@ -284,4 +283,4 @@ def _formulate(template: Any, folder: Path) -> Any:
     )
     o.qp_solver_cond_N, o.qp_solver_iter_max, o.qp_tol, o.hpipm_mode = STEPS // 4, 40, 1e-5, "SPEED"
     o.levenberg_marquardt = DAMPING
-    return with_tick(ocp, folder)
+    return with_tick(ocp, STEPS, folder)

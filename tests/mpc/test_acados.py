@@ -82,11 +82,6 @@ def test_a_failed_solve_is_reported_by_its_status_alone(plan, dcl, vq1, capfd):
     assert control.status != 0 and said.out == said.err == ""
 
 
-def test_acados_of_another_interface_or_without_asserts_counts_as_missing(tmp_path):
-    (tmp_path / "acados_template").mkdir()
-    for module in ("__init__", "acados_code_gen_options"):
-        (tmp_path / "acados_template" / f"{module}.py").touch()
-    own = {"ACADOS_SOURCE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    for env, says in ((own, "acados 0.6 has another interface"), ({"PYTHONOPTIMIZE": "1"}, "assert")):
-        last = python("-c", LOADS, **env).stderr.splitlines()[-1]
-        assert "AcadosMissingError: " in last and says in last
+def test_without_asserts_acados_counts_as_missing():
+    last = python("-c", LOADS, PYTHONOPTIMIZE="1").stderr.splitlines()[-1]
+    assert "AcadosMissingError: " in last and "assert" in last

@@ -15,13 +15,13 @@ def formulate(template: ModuleType, folder: Path) -> Any:
     x, u, p = (ca.SX.sym(name) for name in "xup")
     model.name, model.x, model.u, model.p, model.disc_dyn_expr = "tiny", x, u, p, x + p * u
     ocp.model, ocp.parameter_values, options = model, np.ones(1), ocp.solver_options
-    ocp.dims.N, options.tf = 2, 1.0
+    options.tf = 1.0
     model.cost_y_expr, model.cost_y_expr_e = ca.vertcat(x, u), x
     ocp.cost.cost_type = ocp.cost.cost_type_e = "NONLINEAR_LS"
     ocp.cost.W, ocp.cost.W_e, ocp.cost.yref, ocp.cost.yref_e = np.eye(2), np.eye(1), np.zeros(2), np.zeros(1)
     ocp.constraints.x0 = np.zeros(1)
     options.nlp_solver_type, options.hessian_approx, options.integrator_type = "SQP_RTI", "GAUSS_NEWTON", "DISCRETE"
-    return with_tick(ocp, folder)
+    return with_tick(ocp, 2, folder)
 
 
 def load() -> None:
