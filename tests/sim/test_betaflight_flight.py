@@ -147,15 +147,12 @@ def test_one_client_after_the_other_is_answered_by_tcp():
     assert not thread.is_alive()
 
 
-# The pilot's client on its line: it hears telemetry, and flies by what it hears alone.
-
-
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 CALL_S = 0.008  # as often as the live driver looks
 
 
 class Companion:
-    """A client, and all that it has heard."""
+    """The pilot's client on that line, and all that it has heard."""
 
     def __init__(self, pilot=None):
         self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, 0, pilot=pilot)

@@ -209,9 +209,6 @@ def test_each_rule_is_said_once_and_stands_in_the_report(peer, capsys, tmp_path)
     assert {v.rule: v.count for v in read_report(file).violations} == {DISARMED: 40, f"{DROPPED}: {Fault.FRAME}": 40}
 
 
-# The failsafe.
-
-
 def aloft(pilot, seconds=1.0):
     """Climb, so that the vehicle is still rising at the client's last message."""
     armed(pilot)

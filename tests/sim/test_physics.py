@@ -12,7 +12,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.contact import NOTHING, body_of
 from gate_racer.sim.physics.jit import boxed, record
-from gate_racer.sim.physics.plant import MixedRates, SwiftPlant, fly_swift, mixed, rates_stepped
+from gate_racer.sim.physics.plant import MixedRates, SwiftPlant, fly_swift, mixed
 from gate_racer.sim.physics.swift import LOOP, OMEGA
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, rotors
@@ -33,7 +33,6 @@ def model(name):
 
 
 def tumbling(x, seed):
-    """A state with every part of the motion in it."""
     rng = np.random.default_rng(seed)
     x[:3], x[7:10], x[10:13] = rng.normal(0, 3, 3), rng.normal(0, 8, 3), rng.normal(0, 6, 3)
     q = rng.normal(size=4)
@@ -192,8 +191,6 @@ def test_disarmed_motors_run_down_and_forget(name):
     assert plant.x[OMEGA] == pytest.approx(before * math.exp(-1), rel=1e-6) and not plant.x[LOOP].any()
 
 
-# Every summand of the grey-box polynomial and of the motors' map (Swift, eq. 6) does what its name says.
-
 POWERS = {"": lambda x: x, "sqr": lambda x: x**2, "abs": lambda x: x * abs(x), "cub": lambda x: x**3}
 
 
@@ -242,30 +239,12 @@ def test_voltage_counts_the_more_the_higher_the_command():
 
 
 W, C = RATES_X["w"].at, RATES_X["c"].at.start
-STILL, SUBSTEP_S = np.zeros(3), 1e-4
 
 
-def flying(thrust, w=STILL):
+def flying(thrust, w=(0.0, 0.0, 0.0)):
     x = np.zeros(RATES_X.size)
     x[3], x[W], x[C] = 1.0, w, thrust
     return x
-
-
-def turned(vehicle, x, u):
-    """(3,) rad/s^2 and m/s^3: how rates and thrust begin to change."""
-    after = np.array(rates_stepped(tuple(x), tuple(u), tuple(STILL), record(MixedRates.of(vehicle)), SUBSTEP_S))
-    return (after[W] - x[W]) / SUBSTEP_S, (after[C] - x[C]) / SUBSTEP_S
-
-
-@pytest.mark.parametrize("axis", range(3))
-def test_one_axis_has_its_whole_slew_at_half_thrust_none_at_full(dcl, axis):
-    u, most = np.zeros(4), dcl.thrust_max
-    u[axis] = 10 * dcl.rate_max_rad_s[axis]
-    slews = []
-    for share in (0.5, 0.75, 1.0):
-        u[3] = share * most
-        slews.append(turned(dcl, flying(share * most), u)[0][axis])
-    assert slews == pytest.approx(np.array([1.0, 0.5, 0.0]) * dcl.mixer.slew_max_rad_s2[axis], rel=0.01, abs=0.5)
 
 
 def test_axes_share_what_is_left_and_keep_their_proportions(dcl):
@@ -311,8 +290,6 @@ def test_a_mixer_that_cannot_be_is_refused(mixer, dcl):
         replace(dcl, mixer=Mixer(*mixer))
 
 
-# The rate loop: damping, limits, and rates before thrust.
-
 TICK_S = 1 / 960
 
 
@@ -322,7 +299,6 @@ def loop():
 
 
 def after(x, omega, u, par):
-    """State and motor outputs of the loop one step on."""
     then, motors = swift.rate_loop(x, omega, u, par, swift.smoothing(par, TICK_S), TICK_S)
     return np.array(then), np.array(motors)
 

@@ -39,7 +39,6 @@ class Px4Peer(Peer):
         return received + self.answers()
 
     def ask(self, command):
-        """Return the answer to a command."""
         self.sent = b""
         self.say(command)
         return self.answers()
@@ -168,9 +167,6 @@ def test_the_answers_to_others_are_not_taken_for_ours(peer):
     assert read(dialect.MAVLink_command_ack_message(400, dialect.MAV_RESULT_IN_PROGRESS)) == []
     (ack,) = read(dialect.MAVLink_command_ack_message(400, 77, target_system=255))
     assert ack.result == "result 77" and not ack.accepted
-
-
-# What both ends share
 
 
 def test_modes_have_their_names():

@@ -137,9 +137,6 @@ def test_a_mount_turns_and_carries_the_sensor(vq1):
     assert (fixed.q_wb == q_bs).all() and (fixed.p_wb == seen.p_wb).all()
 
 
-# Cameras: segmentation, fisheye, infrared and gimbals.
-
-
 WIDTH, HEIGHT = 160, 120
 
 
@@ -212,9 +209,6 @@ def test_infrared_shows_what_shines(vq1, around):
     assert (grey == warm).all() and colour.shape == (HEIGHT, WIDTH, 3)
     hot, cold = np.unravel_index(warm.argmax(), warm.shape), np.unravel_index(warm.argmin(), warm.shape)
     assert colour[hot].sum() > colour[cold].sum()
-
-
-# Gimbals
 
 
 class Operator:
@@ -360,13 +354,3 @@ def test_a_fisheye_is_equidistant():
     np.testing.assert_allclose(np.diff(theta)[101:], math.pi / 200, rtol=1e-6)
     assert inside.mean() == pytest.approx(math.pi / 4, abs=0.02)
     assert rays[100, 150, 1] > 0 and rays[150, 100, 2] > 0, "right and down"
-
-
-def test_a_gate_is_seen_by_its_frame_and_through_its_opening(vq1, around):
-    gate = vq1.gates[0]
-    before, ahead = gate.p_wg - 3.0 * gate.R_wg[:, 0], gate.R_wg[:, :1].T
-    (through,), _ = cast(around.solids, before, ahead, 3.5)
-    bar = before + gate.R_wg[:, 1] * (gate.opening_m + gate.outer_m) / 4
-    (frame,), (box,) = cast(around.solids, bar, ahead, 3.5)
-    assert through == math.inf and frame == pytest.approx(3.0 - gate.depth_m / 2)
-    assert Colliders(vq1).things[around.solids.thing[box]] == ("gate", 0)

@@ -51,9 +51,6 @@ def serve(server, once, over):
     server.run(once, stop)
 
 
-# Clients that know nothing of this project.
-
-
 def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
     """Fly by pymavlink alone: arm, then ask for one point after the other, each once the last is near."""
     link, armed, asked = mavutil.mavlink_connection(f"udpin:127.0.0.1:{port}", source_system=255), False, False
@@ -102,9 +99,6 @@ def test_position_targets_fly_through_a_gate_over_udp_in_lock_step(vq1, lockstep
     assert told.keys() == {COMMAND_RATE}, "it answers every sample with a set-point, 120 times a second"
 
 
-# Lock-step.
-
-
 def test_time_stands_until_the_sample_is_answered_by_its_stamp(vq1, dcl):
     station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     station.tick()
@@ -147,9 +141,6 @@ def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
         return pilot.sent
 
     assert flight(3) == flight(3) != flight(4)
-
-
-# Who may command, and what no bytes can do.
 
 
 def test_one_client_commands_until_it_falls_silent(vq1, dcl):

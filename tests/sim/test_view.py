@@ -166,9 +166,6 @@ def test_a_rolling_shutter_draws_and_projects_the_same_corners(draw):
     assert np.abs(shifts)[..., 0].max() > 1.5
 
 
-# Styles: every one shows gates, and differs from the others by what its file says.
-
-
 @pytest.mark.parametrize("name", ["vq1", "vq2"])
 def test_images_are_as_dark_as_the_real_ones(draw, name):
     drawn = draw(course := track(name))
