@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import tty
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -107,6 +108,18 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[int, str]]:
+    """A pseudo-terminal: the descriptor of our end, and the name of the other, which is closed with it."""
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    try:
+        yield ours, os.ttyname(theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def survivors(session: int) -> list[int]:

@@ -166,9 +166,6 @@ def test_a_video_clock_that_is_set_in_flight_is_followed_within_two_seconds(set_
     assert np.abs(errors[60:]).max() < 0.01 and clock.jumps == 1
 
 
-# The pilot's time goes on evenly, whatever stands in the stamps.
-
-
 STEP_S = 1 / 120
 HOUR_S = 3600.0
 LEVEL = (1.0, 0.0, 0.0, 0.0)

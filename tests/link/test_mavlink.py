@@ -3,6 +3,7 @@
 import math
 import struct
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,18 +24,10 @@ SPEC, NAN = load_profile("spec"), math.nan
 
 
 def said(codec: ServerCodec, message) -> bytes:
-    """A message as one datagram."""
     return b"".join(codec.encode(message))
 
 
-def client() -> ClientCodec:
-    return ClientCodec(SPEC)
-
-
-def server() -> ServerCodec:
-    return ServerCodec(SPEC)
-
-
+client, server = partial(ClientCodec, SPEC), partial(ServerCodec, SPEC)
 times = st.floats(0, 4e6)
 single = st.floats(-300, 300, width=32)
 vectors = st.tuples(single, single, single)
@@ -44,9 +37,6 @@ quaternions = (
     .filter(lambda q: math.hypot(*q) > 0.1)
     .map(lambda q: tuple(normalised(q).tolist()))
 )
-
-
-# Every message arrives as it was sent.
 
 
 @given(times, vectors, vectors)
@@ -81,9 +71,6 @@ def test_commands_address_whoever_sent_the_heartbeat_and_are_numbered():
     codec.decode(packed(beat, system=7, component=42))
     raw = unpacked(codec.encode(Arm(), 0.0))
     assert (raw.target_system, raw.target_component) == (7, 42)
-
-
-# The type mask of SET_ATTITUDE_TARGET.
 
 
 MEANINGLESS = [
@@ -122,9 +109,6 @@ def test_an_unknown_command_is_answered_as_unsupported():
     assert codec.decode(packed(command_long(31000, 1.0))) == [messages.UnknownCommand(31000)]
     answer = unpacked(said(codec, Ack(0.0, False, 31000, known=False)))
     assert (answer.command, answer.result) == (31000, dialect.MAV_RESULT_UNSUPPORTED)
-
-
-# Damage.
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -211,9 +195,6 @@ def test_messages_of_one_datagram_arrive_in_order_but_for_a_broken_one():
     assert [type(message) for message in received] == [Heartbeat, Imu] and codec.counters == Counters(malformed=1)
 
 
-# The race in ENCAPSULATED_DATA.
-
-
 @pytest.mark.parametrize("gates", [1, 6, 40])
 def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
     codec, simulator = client(), server()
@@ -251,9 +232,6 @@ def test_a_map_or_status_without_meaning_is_no_map(payload):
     codec.decode(packed(dialect.MAVLink_data_transmission_handshake_message(0, 65535, 1, 0, 1, 250, 0), 1, 200))
     received = codec.decode(packed(dialect.MAVLink_encapsulated_data_message(0, data), 1, 200))
     assert not any(isinstance(message, messages.TrackMap) for message in received)
-
-
-# Ground stations.
 
 
 def answered(message):

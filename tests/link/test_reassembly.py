@@ -126,9 +126,6 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(protocol, datagram
     assert deliver(reassembler, protocol.cut(1800, b"a sound image", 4)) == [protocol.frame(1800, b"a sound image")]
 
 
-# Video, VADR-TS-002 4.6.
-
-
 @pytest.mark.parametrize("jpeg", [b"", bytes(70_000)])
 def test_an_image_that_the_header_cannot_describe_is_refused(jpeg):
     with pytest.raises(ValueError, match="image"):
@@ -161,9 +158,6 @@ def test_chunks_that_do_not_make_the_size_are_no_frame(datagrams):
     reassembler = image_reassembler()
     assert deliver(reassembler, datagrams) == []
     assert reassembler.counters == StreamCounters(inconsistent=1)
-
-
-# RflySim.
 
 
 @given(contents, st.integers(1, 50), st.booleans())

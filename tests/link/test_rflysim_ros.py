@@ -220,8 +220,6 @@ def test_clouds_and_ranges_as_ros_has_them():
     assert said_of(seen, sensor(5)) == {"data": 7.25}
 
 
-# Types as ROS 2 defines them, CameraInfo and transforms.
-
 CLOUD = Cloud((3.0, 1.0, -2.0), (0.1, 0.2, 0.3), np.ones((2, 3), np.float32), np.ones(2, np.float32), 1, LOCAL)
 IMAGE = np.zeros((48, 64, 3), np.uint8)
 ROS = RosMessages("/u")
