@@ -101,10 +101,14 @@ HEARTBEAT = dialect.MAVLink_heartbeat_message(2, dialect.MAV_AUTOPILOT_ARDUPILOT
 GROUND = dialect.MAVLink_heartbeat_message(6, dialect.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3)
 
 
-def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
+def ground_station_log(path):
     packets = [(0, 255, 190, GROUND), (0, 1, 1, HEARTBEAT)]
     packets += [(10000 * k, 1, 1, message) for k in range(80) for message in flown(k)]
-    log = read_log_signals(tlog(tmp_path / "a.tlog", packets))
+    return tlog(path, packets)
+
+
+def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
+    log = read_log_signals(ground_station_log(tmp_path / "a.tlog"))
     assert log.get("force").values[50] == pytest.approx([0, 0, -1.05 * GRAVITY])
     assert log.get("omega").values[50] == pytest.approx([0.1, 0, 0])
     assert log.get("q").values[50] == pytest.approx(from_euler(np.float32(0.1), 0, 0))

@@ -145,17 +145,6 @@ def test_it_is_armed(steps):
         assert forbids is None or disabled(bench) == forbids
 
 
-def test_sticks_act_only_while_the_pilot_hands_over():
-    bench = Bench()
-    up = (1500, 1500, 1500, 1500)
-    bench.arm(us=up)
-    assert bench.target.throttle == 0
-    bench.run(0.3, AUX.arm, AUX.override, us=up)
-    assert bench.target.throttle == pytest.approx(BF.throttle.throttle(1500), abs=0.01)
-    bench.run(0.3, AUX.arm, us=up)
-    assert bench.target.throttle == pytest.approx(0, abs=0.01), "he takes back at any time"
-
-
 def test_a_stream_that_stops_leaves_the_last_sticks_acting():
     bench = Bench()
     bench.arm(AUX.override)

@@ -15,7 +15,7 @@ from gate_racer.sim.view.scene import hole_m
 from gate_racer.sim.view.style import FOLDER, load_style
 from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import from_euler, product
+from gate_racer.vehicle.rotation import from_euler
 from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
 
 SMALL = Camera(320, 180, 160.0, 160.0, 160.0, 90.0, 20.0)  # for what more pixels tell no better
@@ -98,13 +98,6 @@ def test_rows_of_an_image_are_those_of_the_whole(draw, camera):
     whole = drawn.image(*pose)
     for rows in (slice(0, 40), slice(170, 201), slice(351, 360)):
         assert drawn.image(*pose, rows=rows).tobytes() == whole[rows].tobytes()
-
-
-def test_a_gate_behind_the_camera_is_not_drawn(draw):
-    drawn = draw(ONE_GATE, gates_only=True)
-    p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)
-    assert drawn.image(p_wb, q_wb).max() == 255
-    assert drawn.image(p_wb, product(q_wb, from_euler(0, 0, math.pi))).max() == 0
 
 
 def test_what_this_machine_cannot_render_is_refused_with_what_to_install(draw, monkeypatch):
