@@ -41,6 +41,17 @@ def python(*words: object, by: object = sys.executable, **environment: str) -> s
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
+@contextlib.contextmanager
+def started(module: str, *arguments: object, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, from the project's folder, which is killed in the end."""
+    words = command(module, *arguments)
+    with subprocess.Popen(words, cwd=ROOT, text=True, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """The same in this process, from any folder."""
     words, out, err = [module, *map(str, arguments)], io.StringIO(), io.StringIO()
@@ -108,6 +119,16 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def waiting(bound: socket.socket) -> list[bytes]:
+    """All datagrams that lie in a socket, which does not block any more."""
+    found: list[bytes] = []
+    bound.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.append(bound.recv(65535))
+    return found
 
 
 @contextlib.contextmanager

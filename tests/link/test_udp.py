@@ -157,7 +157,6 @@ def test_an_address_that_cannot_be_had_or_read_is_one_clear_line():
 
 
 def beat(system, component, kind=dialect.MAV_TYPE_QUADROTOR, autopilot=dialect.MAV_AUTOPILOT_GENERIC, armed=True):
-    """A heartbeat of anybody."""
     mode = dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
     heartbeat = dialect.MAVLink_heartbeat_message(kind, autopilot, mode, 0, dialect.MAV_STATE_ACTIVE, 3)
     return packed(heartbeat, system, component)

@@ -70,7 +70,6 @@ class Bench:
         return answer.messages[0] if answer.messages else None
 
     def arm(self, *modes, us=MIDDLE):
-        """Booted, armed, with these modes on."""
         self.run(2.5, us=us)
         self.run(0.2, AUX.arm, us=us)
         self.run(0.2, AUX.arm, *modes, us=us)
@@ -152,6 +151,8 @@ def test_a_stream_that_stops_leaves_the_last_sticks_acting():
     before = bench.target
     bench.run(8.0, AUX.arm, AUX.override)
     assert bench.fc.armed and bench.target.omega == pytest.approx(before.omega, rel=1e-3) and before.omega[0] > 0.3
+    bench.run(0.3, AUX.arm)
+    assert bench.target.omega == pytest.approx((0, 0, 0), abs=0.01), "the pilot takes back at any time"
 
 
 def test_override_without_sticks_freezes_the_switches():

@@ -55,7 +55,6 @@ class Flight:
         return self
 
     def ready(self):
-        """Run until the pilot has armed and handed over control."""
         self.fly(BEFORE_S)
         assert self.station.controller.armed and self.station.controller.receiver.overridden
         return self
@@ -120,7 +119,6 @@ def test_the_same_seed_and_bytes_give_the_same_bytes():
 
 
 def conversed(name):
-    """Ask who is there, poll and send sticks, until all is answered."""
     port, codec = open_port(name, BF.baud), MspCodec()
     wanted, acknowledged = {Version: None, RawImu: None, StatusEx: None}, False
     port.write(codec.request(Code.API_VERSION) + codec.poll(BF.polled) + codec.sticks((1500,) * 4))
@@ -163,7 +161,6 @@ class Companion:
         return [message for message in self.received if isinstance(message, kind)]
 
     def run(self, seconds, act=None):
-        """Run for `seconds`, calling `act` after each reading."""
         end = self.port.t + seconds
         while self.port.t < end:
             self.received += [message for _, message in self.client.receive(CALL_S)]

@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager
 
 import pytest
@@ -15,34 +14,27 @@ from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.profile import load_profile
 from tests.conftest import ROOT
-from tests.processes import command, few_images, free_port, run_here
+from tests.processes import few_images, free_port, python, run_here, started
+
+RACE_SIM = "gate_racer.race.race_sim"
 
 
 @contextmanager
 def race_sim(*arguments):
-    """A simulator process; its client's port is free."""
+    """A simulator whose client's port is free."""
     port = free_port()
     own = ["--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{port}", "once=true"]
     own += [f"link.video=127.0.0.1:{free_port()}"]
-    process = subprocess.Popen(
-        command("gate_racer.race.race_sim", *own, *arguments),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
+    with started(RACE_SIM, *own, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert "race-sim" in process.stdout.readline()
         yield port, process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
 def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     report, record, profile = tmp_path / "report.json", tmp_path / "flight.mcap", few_images("spec", tmp_path, 1.0)
     with race_sim("--report", report, "--profile", profile, "--set", f"record={record}") as (port, simulator):
-        client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
-        done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
+        done = python(ROOT / "tests/sim/mavsdk_client.py", port)
         assert done.returncode == 0, done.stdout + done.stderr
         simulator.wait(20)
     seen = json.loads(done.stdout.splitlines()[-1])
@@ -59,14 +51,10 @@ def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path, hop):
     pytest.importorskip("yamspy")
     there = "--track", hop, "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
     profile = few_images("betaflight", tmp_path, 1.0)
-    simulator = command("gate_racer.race.race_sim", "--profile", profile, "--vehicle", "archer", *there)
-    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1]
-            client = [sys.executable, ROOT / "tests/sim/yamspy_client.py", line, tmp_path / "msp.log"]
-            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
-        finally:
-            process.send_signal(signal.SIGTERM)
+    with started(RACE_SIM, "--profile", profile, "--vehicle", "archer", *there, stdout=subprocess.PIPE) as process:
+        line = re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1]
+        done = python(ROOT / "tests/sim/yamspy_client.py", line, tmp_path / "msp.log")
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])

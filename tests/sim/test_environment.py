@@ -40,7 +40,6 @@ def hover(environment, vehicle=DCL):
 
 
 def scattered(environment, rng):
-    """All vehicles in random states; the next gates too."""
     environment.reset()
     n, x = environment.n, environment.state
     x[:, :3], x[:, 7:10] = rng.uniform(-8, 8, (n, 3)), rng.normal(0, 8, (n, 3))

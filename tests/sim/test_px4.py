@@ -31,7 +31,6 @@ class Px4Peer(Peer):
         self.ticks(3.0)  # boots
 
     def stream(self, seconds, hz, target=HOVER):
-        """Return the messages received while set-points are sent."""
         received = []
         for _ in range(math.ceil(seconds * hz)):
             self.say(target)

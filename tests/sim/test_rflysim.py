@@ -39,7 +39,6 @@ def exchange(outlet, receiver, exposures):
 
 @pytest.fixture
 def open_outlet(vq1):
-    """Make outlets that are closed at the end."""
     with ExitStack() as stack:
         yield lambda host=LOCAL_HOST, **more: stack.enter_context(
             closing(RflySimOutlet(vq1, load_style("race"), 0, 30.0, (host, 0), **more))

@@ -26,7 +26,7 @@ from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, COMMAND_RATE, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.conftest import ROOT
-from tests.processes import running, survivors
+from tests.processes import running, survivors, waiting
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
 
@@ -215,21 +215,11 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(lockstep, monkeyp
 
         monkeypatch.setattr(server, "_listen", pass_by)
         server.run(True, lambda _: None)
-        said = [message for datagram in received(ear) for message in client.decode(datagram)]
+        said = [message for datagram in waiting(ear) for message in client.decode(datagram)]
     race = endpoint.station.simulator.referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
     assert now[0] == pytest.approx(10.0, abs=0.6)
-
-
-def received(ear):
-    """All datagrams that lie in a socket."""
-    ear.setblocking(False)
-    while True:
-        try:
-            yield ear.recv(65535)
-        except BlockingIOError:
-            return
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs processes by session")

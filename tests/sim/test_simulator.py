@@ -23,7 +23,6 @@ def hover(throttle=0.266, omega=(0.0, 0.0, 0.0), q=LEVEL, by_rates=True):
 
 
 def air(dcl, z=0.0):
-    """A plant in free air, level."""
     plant = RatesPlant(dcl, Start((0.0, 0.0, z), 0.0))
     plant.place(np.array([0.0, 0.0, z]), np.array(LEVEL), np.zeros(3))
     return plant

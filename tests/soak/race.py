@@ -22,8 +22,6 @@ LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a han
 
 @dataclass(frozen=True)
 class Raced:
-    """Outcome of a race."""
-
     code: int | None  # of run-mpc; None: it hung
     result: dict | None  # its JSON
     report: dict | None  # race-sim's: the referee's word

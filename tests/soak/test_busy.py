@@ -20,7 +20,6 @@ RACES = int(os.environ.get("SOAK_BUSY_RACES", "10"))  # in all
 
 @contextlib.contextmanager
 def busy_cores():
-    """Keep one busy process on each available core."""
     spin = [sys.executable, "-c", "while True: pass"]
     hogs = [subprocess.Popen(spin) for _ in os.sched_getaffinity(0)]
     try:

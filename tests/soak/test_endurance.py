@@ -6,17 +6,16 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import command, free_port
+from tests.processes import free_port, started
 from tests.soak.race import LIMIT_S
 
+SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 RACING_S = float(os.environ.get("SOAK_S", "900"))
 # Most of the last third's median over the first's; a tick's varies with what else the machine does.
 MEMORY, TICK = 1.10, 1.5
@@ -35,25 +34,12 @@ def sample(pid: int) -> Sample:
     return Sample(int(rss.split()[1]), len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
-@contextlib.contextmanager
-def started(module: str, *arguments: object) -> Iterator[subprocess.Popen]:
-    """A silent process, which ends with the context."""
-    process = subprocess.Popen(
-        command(module, *arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 def fly(plan: Path, folder: Path, mavlink: int, video: int) -> tuple[Sample, dict]:
     """One race; the most that the pilot held, and its result."""
     keys = "--set", f"link.listen=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
     files = "--log", folder / "logs", "--json", folder / "result.json"
     seen, end = [], time.monotonic() + LIMIT_S
-    with started("gate_racer.race.run_mpc", plan, "--live", "--profile", "dcl", *keys, *files) as pilot:
+    with started("gate_racer.race.run_mpc", plan, "--live", "--profile", "dcl", *keys, *files, **SILENT) as pilot:
         while pilot.poll() is None:
             assert time.monotonic() < end, "it hangs"
             with contextlib.suppress(OSError, StopIteration):  # it has just ended
@@ -65,7 +51,6 @@ def fly(plan: Path, folder: Path, mavlink: int, video: int) -> tuple[Sample, dic
 
 
 def thirds(values: list[float]) -> tuple[float, float]:
-    """Medians of the first and the last third."""
     share = len(values) // 3
     return median(values[:share]), median(values[-share:])
 
@@ -75,7 +60,7 @@ def thirds(values: list[float]) -> tuple[float, float]:
 def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
     (mavlink, video), races = (free_port(), free_port()), []
     keys = "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
-    with started("gate_racer.race.race_sim", "--profile", "dcl", "--set", *keys) as simulator:
+    with started("gate_racer.race.race_sim", "--profile", "dcl", "--set", *keys, **SILENT) as simulator:
         begin = time.monotonic()
         while time.monotonic() - begin < RACING_S or len(races) < 6:
             pilot, result = fly(plan_folder / "vq1.csv", tmp_path, mavlink, video)

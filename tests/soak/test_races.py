@@ -98,7 +98,6 @@ MOST = Case(
 
 
 def judge(case: Case, raced: Raced) -> None:
-    """Check the properties of every race."""
     about = f"{raced.told}\n{raced.errors[-3000:]}\n{raced.result}"
     assert raced.code is not None, f"it hangs\n{about}"
     assert "Traceback" not in raced.told + raced.errors, about
