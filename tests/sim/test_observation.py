@@ -4,9 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from gate_racer.sim.physics import residual as gaussian_process
 from gate_racer.sim.physics.residual import Draw, Kernel, ObservationModel, passes
 from gate_racer.vehicle.rotation import from_euler, matrix
 
@@ -95,6 +97,15 @@ def test_a_lap_is_a_pass_of_its_own_as_a_flight_is(own):
         assert np.array_equal(passes(np.tile(x, (3, 1)), flight), np.repeat(range(3), 24))
     again = ObservationModel.fit(np.tile(x, (3, 1)), own.errors.reshape(-1, 9))
     assert all(np.array_equal(a, b) for a, b in zip(again.arrays().values(), own.model.arrays().values(), strict=True))
+
+
+def test_the_gradient_of_the_likelihood_is_its_slope():
+    rng = np.random.default_rng(5)
+    z, flight, y = rng.normal(size=(30, 3)), np.repeat(range(3), 10), rng.normal(size=30)
+    likelihood = gaussian_process._Likelihood(np.array([(c[:, None] - c) ** 2 for c in z.T]), flight[:, None] == flight)
+    theta = np.log([1.0, 0.5, 2.0, 0.3, 0.7])
+    slope = approx_fprime(theta, lambda at: likelihood(at, y)[0], 1e-6)
+    assert likelihood(theta, y)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
 def test_draws_match_the_posterior_of_scikit_learn():
