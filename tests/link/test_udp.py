@@ -213,14 +213,6 @@ def test_a_vehicle_that_never_falls_silent_gives_way_while_the_link_is_not_compl
     assert peer.address == (first if complete else second)
 
 
-def test_the_ids_of_the_profile_take_precedence_until_the_link_is_complete():
-    peer = Peer(expected=(1, 200))
-    for system, component, complete, received in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
-        assert peer.admits(unpacked(beat(system, component)), (LOCAL, system), 0.0) == received
-        peer.reconsider(0.0, complete)
-    assert peer.address == (LOCAL, 1)
-
-
 def test_a_named_peer_is_the_only_one_heard():
     with (
         MavlinkClient("0.0.0.0", 0, SPEC, ("127.0.0.2", 0)) as client,

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import re
 import signal
-import socket
 import subprocess
 from contextlib import contextmanager
 
@@ -13,7 +12,9 @@ from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.profile import load_profile
+from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT
+from tests.mavlink import command_long, packed
 from tests.processes import few_images, free_port, python, run_here, started
 
 RACE_SIM = "gate_racer.race.race_sim"
@@ -63,35 +64,27 @@ def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path, hop):
     assert max(told["altitudes"]) - told["altitudes"][0] > 5.0, "m; the barometer falls by 2.5 as propellers spin"
 
 
-def test_a_run_that_is_cut_short_is_reported_with_what_was_refused(tmp_path):
-    report, profile = tmp_path / "report.json", few_images("spec", tmp_path, 1.0)
-    with (
-        race_sim("--report", report, "--profile", profile) as (port, simulator),
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
-    ):
-        client.bind(("127.0.0.1", port))
-        client.settimeout(20)
-        to, sender, reader = client.recvfrom(65535)[1], dialect.MAVLink(None, srcSystem=255), dialect.MAVLink(None)
-        motors = dialect.MAVLink_set_actuator_control_target_message(0, 0, 1, 1, [0.0] * 8)
-        arm = dialect.MAVLink_command_long_message(1, 1, 400, 0, 1, *[0] * 6)
-        for message in (motors, arm):
-            client.sendto(message.pack(sender), to)
-        while not any(one.get_type() == "COMMAND_ACK" for one in reader.parse_buffer(client.recv(65535)) or []):
-            pass
-        simulator.send_signal(signal.SIGTERM)
-        out, err = simulator.communicate(timeout=20)
+def test_a_simulator_is_probed_and_then_cut_short_with_a_report_of_what_was_refused(tmp_path):
+    report, wire, video = tmp_path / "report.json", tmp_path / "wire.yaml", free_port()
+    with race_sim("--report", report, "--profile", few_images("spec", tmp_path, 1.0)) as (port, simulator):
+        keys = f"link.listen=127.0.0.1:{port}", f"link.video=127.0.0.1:{video}", "fly=false", "seconds=1"
+        done = run_here("gate_racer.field.probe.cli", "--out", wire, "--set", *keys)
+        found = load_profile(str(wire))
+        ports = found.mavlink_port, found.video_port, found.offboard
+        assert ports == (port, video, None), done.stdout + done.stderr
+        with bind_udp("127.0.0.1", port) as client:
+            client.settimeout(20)
+            to, reader = client.recvfrom(65535)[1], dialect.MAVLink(None)
+            motors = dialect.MAVLink_set_actuator_control_target_message(0, 0, 1, 1, [0.0] * 8)
+            for message in (motors, command_long(400, 1)):
+                client.sendto(packed(message), to)
+            while not any(one.get_type() == "COMMAND_ACK" for one in reader.parse_buffer(client.recv(65535)) or []):
+                pass
+            simulator.send_signal(signal.SIGTERM)
+            out, err = simulator.communicate(timeout=20)
     told = json.loads(report.read_text())
     assert (told["status"], told["cause"]) == ("aborted", "race-sim was stopped") and "aborted (race-sim" in out, out
     assert [one["rule"] for one in told["violations"]] == ["dropped: message"] and err.endswith("stopped\n"), err
-
-
-def test_a_probed_profile_names_the_ports_of_the_link(tmp_path):
-    wire, video = tmp_path / "wire.yaml", free_port()
-    with race_sim("--profile", few_images("spec", tmp_path, 1.0)) as (port, _):
-        keys = f"link.listen=127.0.0.1:{port}", f"link.video=127.0.0.1:{video}", "fly=false", "seconds=1"
-        done = run_here("gate_racer.field.probe.cli", "--out", wire, "--set", *keys)
-    found = load_profile(str(wire))
-    assert (found.mavlink_port, found.video_port, found.offboard) == (port, video, None), done.stdout + done.stderr
 
 
 def recorded(path):

@@ -295,10 +295,10 @@ def test_time_waits_for_every_client(race):
 
         def report(_):
             """Answer as both clients in the first pauses, then as the first one alone."""
-            for ear, bound in list(zip(ears, socks, strict=True))[: 2 if server.pauses < 4 else 1]:
+            for ear, bound in list(zip(ears, socks, strict=True))[: 2 if server.pauses < 2 else 1]:
                 ear.sendto(codec.hold(two.t), bound.getsockname())
             stood.append(two.t)
-            server.stopped = server.pauses >= 6
+            server.stopped = server.pauses >= 4
 
         server.run(False, report)
     assert stood[0] < stood[-3] == stood[-1]
