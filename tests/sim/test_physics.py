@@ -12,7 +12,7 @@ from gate_racer.link.messages import AttitudeTarget
 from gate_racer.sim.physics import swift
 from gate_racer.sim.physics.contact import NOTHING, body_of
 from gate_racer.sim.physics.jit import boxed, record
-from gate_racer.sim.physics.plant import MixedRates, SwiftPlant, fly_swift, mixed
+from gate_racer.sim.physics.plant import MixedRates, SwiftPlant, fly_swift, mixed, rates_stepped
 from gate_racer.sim.physics.swift import LOOP, OMEGA
 from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import GRAVITY, RATES_X, rotors
@@ -239,12 +239,30 @@ def test_voltage_counts_the_more_the_higher_the_command():
 
 
 W, C = RATES_X["w"].at, RATES_X["c"].at.start
+SUBSTEP_S = 1e-4
 
 
 def flying(thrust, w=(0.0, 0.0, 0.0)):
     x = np.zeros(RATES_X.size)
     x[3], x[W], x[C] = 1.0, w, thrust
     return x
+
+
+def turned(vehicle, x, u):
+    """(3,) rad/s^2 and m/s^3: how rates and thrust begin to change."""
+    after = np.array(rates_stepped(tuple(x), tuple(u), (0.0, 0.0, 0.0), record(MixedRates.of(vehicle)), SUBSTEP_S))
+    return (after[W] - x[W]) / SUBSTEP_S, (after[C] - x[C]) / SUBSTEP_S
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_one_axis_has_its_whole_slew_at_half_thrust_none_at_full(dcl, axis):
+    u, most = np.zeros(4), dcl.thrust_max
+    u[axis] = 10 * dcl.rate_max_rad_s[axis]
+    slews = []
+    for share in (0.5, 0.75, 1.0):
+        u[3] = share * most
+        slews.append(turned(dcl, flying(share * most), u)[0][axis])
+    assert slews == pytest.approx(np.array([1.0, 0.5, 0.0]) * dcl.mixer.slew_max_rad_s2[axis], rel=0.01, abs=0.5)
 
 
 def test_axes_share_what_is_left_and_keep_their_proportions(dcl):
