@@ -13,7 +13,7 @@ import pytest
 from gate_racer.link.profile import FOLDER
 from tests.conftest import changed
 from tests.processes import run
-from tests.soak.race import LIMIT_S
+from tests.soak.race import LIMIT_S, RUN_MPC
 
 RACES = int(os.environ.get("SOAK_BUSY_RACES", "10"))  # in all
 
@@ -34,7 +34,7 @@ def fly(plan, profile, seed, folder, *more):
     """The result of one race in the embedded simulator."""
     folder.mkdir(exist_ok=True)
     flags = "--profile", profile, "--seed", seed, "--log", folder / "logs", "--json", folder / "result.json"
-    run("gate_racer.race.run_mpc", plan, *flags, *more, timeout=LIMIT_S)
+    run(RUN_MPC, plan, *flags, *more, timeout=LIMIT_S)
     shutil.rmtree(folder / "logs", ignore_errors=True)
     result = json.loads((folder / "result.json").read_text())
     about = f"margin {result['min_margin_m']} m, estimate {result['estimate_rmse_m']} m, {result['command_hz']:.0f} Hz"

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from statistics import median
@@ -13,9 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.processes import free_port, started
-from tests.soak.race import LIMIT_S
+from tests.soak.race import LIMIT_S, RACE_SIM, RUN_MPC, SILENT
 
-SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 RACING_S = float(os.environ.get("SOAK_S", "900"))
 # Most of the last third's median over the first's; a tick's varies with what else the machine does.
 MEMORY, TICK = 1.10, 1.5
@@ -39,7 +37,7 @@ def fly(plan: Path, folder: Path, mavlink: int, video: int) -> tuple[Sample, dic
     keys = "--set", f"link.listen=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
     files = "--log", folder / "logs", "--json", folder / "result.json"
     seen, end = [], time.monotonic() + LIMIT_S
-    with started("gate_racer.race.run_mpc", plan, "--live", "--profile", "dcl", *keys, *files, **SILENT) as pilot:
+    with started(RUN_MPC, plan, "--live", "--profile", "dcl", *keys, *files, **SILENT) as pilot:
         while pilot.poll() is None:
             assert time.monotonic() < end, "it hangs"
             with contextlib.suppress(OSError, StopIteration):  # it has just ended
@@ -60,7 +58,7 @@ def thirds(values: list[float]) -> tuple[float, float]:
 def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
     (mavlink, video), races = (free_port(), free_port()), []
     keys = "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
-    with started("gate_racer.race.race_sim", "--profile", "dcl", "--set", *keys, **SILENT) as simulator:
+    with started(RACE_SIM, "--profile", "dcl", "--set", *keys, **SILENT) as simulator:
         begin = time.monotonic()
         while time.monotonic() - begin < RACING_S or len(races) < 6:
             pilot, result = fly(plan_folder / "vq1.csv", tmp_path, mavlink, video)
