@@ -18,8 +18,8 @@ from gate_racer.link.rflysim.request import LAST_COPTER, SENSORS
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import JPEG, PNG, RAW, Cloud, Payload, Range
 from gate_racer.link.sockets import bind_udp
-from tests.link.rflysim_sensor import sensor
 from tests.processes import free_port, waiting
+from tests.rflysim import sensor
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.encoding]
 

@@ -19,8 +19,7 @@ from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.view.sensing import mount_of
 from gate_racer.vehicle.rotation import as_vector, from_euler, matrix, to_euler
 from tests.conftest import ROOT
-from tests.link.rflysim_sensor import sensor
-from tests.sim.rflysim_requests import at
+from tests.rflysim import at, sensor
 
 
 def status_of(state, t, gimbal, health, prefix=""):

@@ -11,8 +11,8 @@ from gate_racer.link.rflysim import desk as copter
 from gate_racer.link.rflysim import stream
 from gate_racer.link.rflysim.desk import decode_state
 from gate_racer.link.rflysim.request import decode_request
+from tests import rflysim
 from tests.conftest import ROOT
-from tests.link import rflysim_sensor
 
 FILE = ROOT.parent / "shared/data/rflysim_vectors.json"
 VECTORS = {v["name"]: v for v in json.loads(FILE.read_text())["vectors"]} if FILE.exists() else {}
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not VECTORS, reason="the shared vectors are not 
 
 
 def sensor(type_id, other=(0.0,) * 16):
-    return rflysim_sensor.sensor(type_id, stream.RAW, 2, 2, other)
+    return rflysim.sensor(type_id, stream.RAW, 2, 2, other)
 
 
 def data(name):

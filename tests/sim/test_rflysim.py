@@ -20,7 +20,7 @@ from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu
 from tests.processes import free_port
-from tests.sim.rflysim_requests import LOCAL_HOST, at, request
+from tests.rflysim import LOCAL_HOST, at, request
 
 
 def quiet(*abouts, outlet):

@@ -35,7 +35,7 @@ from gate_racer.sim.wire.rflysim import RflySimOutlet
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product, to_euler
 from tests.conftest import ROOT
-from tests.sim.rflysim_requests import LOCAL_HOST, at, request
+from tests.rflysim import LOCAL_HOST, at, request
 
 STYLE = load_style("race")
 
