@@ -149,7 +149,7 @@ NO_FRAME = [
 
 
 @pytest.mark.parametrize(("datagrams", "counters"), NO_FRAME)
-def test_headers_that_cannot_be_true_and_chunks_of_another_size_are_no_frame(datagrams, counters):
+def test_what_cannot_make_a_frame_is_counted(datagrams, counters):
     reassembler = image_reassembler(max_frame_bytes=1000)
     assert deliver(reassembler, datagrams) == [] and reassembler.counters == counters
 

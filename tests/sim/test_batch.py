@@ -67,7 +67,7 @@ def test_arrays_of_another_shape_are_refused(dcl, omega, throttle, dt):
 
 @pytest.mark.parametrize(("name", "setting"), KINDS)
 @pytest.mark.parametrize("n", [FEW, LANES, LANES + FEW])
-def test_a_batch_is_bit_identical_to_its_vehicles_and_flies_as_their_plants_would(name, setting, n, vq1):
+def test_a_batch_flies_as_its_vehicles_and_plants_alone(name, setting, n, vq1):
     vehicle, rng, world = load_vehicle(name), np.random.default_rng(0), Colliders(vq1)
     batch, alone, plants = Batch(vehicle, SETTINGS[setting], n, world), [], []
     batch.x[:, :3], batch.x[:, 7:10] = vq1.gates[0].p_wg, rng.normal(0, 3, (n, 3))

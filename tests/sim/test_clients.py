@@ -64,7 +64,7 @@ def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path, hop):
     assert max(told["altitudes"]) - told["altitudes"][0] > 5.0, "m; the barometer falls by 2.5 as propellers spin"
 
 
-def test_a_simulator_is_probed_and_then_cut_short_with_a_report_of_what_was_refused(tmp_path):
+def test_a_probed_simulator_that_is_cut_short_reports(tmp_path):
     report, wire, video = tmp_path / "report.json", tmp_path / "wire.yaml", free_port()
     with race_sim("--report", report, "--profile", few_images("spec", tmp_path, 1.0)) as (port, simulator):
         keys = f"link.listen=127.0.0.1:{port}", f"link.video=127.0.0.1:{video}", "fly=false", "seconds=1"
