@@ -129,6 +129,16 @@ def features_of(x):
     return np.array([[*row[:3], *row[7:10], *matrix(row[3:7]).ravel()] for row in x])
 
 
+def test_arrays_make_the_same_model_and_others_none(own):
+    _, x = lap(5)
+    arrays = own.model.arrays()
+    again = ObservationModel.from_arrays(**arrays).sample(np.random.default_rng(3)).errors(x)
+    assert again == pytest.approx(own.model.sample(np.random.default_rng(3)).errors(x))
+    for name, wrong in (("shares", arrays["shares"] + 1), ("flight", arrays["flight"] + 999), ("errors", x)):
+        with pytest.raises(ValueError):
+            ObservationModel.from_arrays(**arrays | {name: wrong})
+
+
 def test_errors_of_a_chosen_size_have_it_and_differ_by_flight():
     way_w = np.column_stack([np.linspace(0, 300, 60), np.zeros((60, 2))])
     model, x = ObservationModel.of_size(way_w, (0.5, 0.2, 0.03), 10.0), np.zeros((60, 13))
