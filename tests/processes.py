@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import tty
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,6 +39,17 @@ def python(*words: object, by: object = sys.executable, **environment: str) -> s
     """Python with these words, in a process of its own, from the project's folder."""
     command, env = [str(by), *map(str, words)], os.environ | environment
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+@contextlib.contextmanager
+def started(module: str, *arguments: object, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, from the project's folder, which is killed in the end."""
+    words = command(module, *arguments)
+    with subprocess.Popen(words, cwd=ROOT, text=True, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -107,6 +119,28 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def waiting(bound: socket.socket) -> list[bytes]:
+    """All datagrams that lie in a socket, which does not block any more."""
+    found: list[bytes] = []
+    bound.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.append(bound.recv(65535))
+    return found
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[int, str]]:
+    """A pseudo-terminal: the descriptor of our end, and the name of the other, which is closed with it."""
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    try:
+        yield ours, os.ttyname(theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def survivors(session: int) -> list[int]:

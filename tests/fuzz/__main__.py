@@ -29,8 +29,6 @@ SLOW_S, LARGE_MB, HUNG_S = 10.0, 1024, 30.0
 
 @dataclass
 class MutantCounts:
-    """Results of one reader's mutants."""
-
     counts: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
     grown_mb: int = 0

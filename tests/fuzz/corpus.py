@@ -38,7 +38,6 @@ LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
 def gate_image(width: int = 640, height: int = 360) -> np.ndarray:
-    """A red frame on grey."""
     image = np.full((height, width, 3), 25, np.uint8)
     image[80:260, 200:380] = (25, 60, 245)
     image[120:220, 240:340] = 25

@@ -62,7 +62,6 @@ MOST_BYTES = 4 << 20
 
 
 def mutant(data: bytes, rng: random.Random) -> bytes:
-    """One to three changes."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3))):
         if changed:

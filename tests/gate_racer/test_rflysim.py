@@ -28,7 +28,7 @@ from gate_racer.sim.wire.rflysim import CopterSimImu, RflySimOutlet
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import from_euler, matrix
 from tests.processes import free_port
-from tests.sim.rflysim_requests import LOCAL_HOST, at
+from tests.rflysim import LOCAL_HOST, at
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from gate_racer.link.messages import Heartbeat
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
 from gate_racer.link.sockets import bind_udp
+from tests.processes import waiting
 
 SPEC = load_profile("spec")
 LOCAL = "127.0.0.1"
@@ -14,8 +15,6 @@ PATIENCE_S = 1.0
 
 
 class FakeSimulator:
-    """A socket with the simulator's codec."""
-
     def __init__(self, client):
         self.socket, self.codec, self.client = bind_udp(LOCAL, 0), ServerCodec(SPEC), client
         self.socket.settimeout(PATIENCE_S)
@@ -28,14 +27,7 @@ class FakeSimulator:
         return self.codec.decode(self.socket.recv(65535))
 
     def pending(self):
-        """Return the number of pending datagrams."""
-        self.socket.settimeout(0.0)
-        count = 0
-        try:
-            while self.socket.recv(65535):
-                count += 1
-        except BlockingIOError:
-            return count
+        return len(waiting(self.socket))
 
 
 def meet(client, simulator):

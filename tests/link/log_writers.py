@@ -74,7 +74,6 @@ MESSAGES = 30
 
 
 def named(store):
-    """Types of a store by their last name."""
     return {name.rpartition("/")[2]: kind for name, kind in store.types.items()}
 
 
@@ -103,7 +102,6 @@ def odometry(store, k, p, q, v):
 
 
 def image(store, k, encoding, pixels):
-    """An image of bytes (height, width, channels)."""
     height, width, channels = pixels.shape
     about = {"height": height, "width": width, "encoding": encoding, "is_bigendian": 0, "step": width * channels}
     return named(store)["Image"](header(store, k), **about, data=np.ascontiguousarray(pixels).reshape(-1))

@@ -1,5 +1,8 @@
 """Video stamps are recovered on the IMU's clock; the pilot's time goes on evenly, whatever is stamped."""
 
+from dataclasses import dataclass, field
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,6 +58,58 @@ def test_another_clock_is_recovered_within_milliseconds_and_the_same_one_kept(se
     assert np.abs(errors[5:]).max() < 0.008  # the first ones have few samples to take the least of
 
 
+def late_s(t, stall_s):
+    """How much longer a message of a time takes in a stall that begins after 1 s: all arrive at its end."""
+    return max(1.0 + stall_s - t, 0.0) if t > 1.0 else 0.0
+
+
+@dataclass(frozen=True)
+class Befalls:
+    """What comes after some quiet seconds, as arguments of `fly`, and how well the clock then does."""
+
+    then: dict
+    seconds: float
+    settled_s: float = 0.0  # after which time errors are bounded
+    error_s: float = 0.004
+    jumps: int | None = 0  # None: as many as it takes
+    slips: int = 0
+    in_flight: bool = True
+    before: dict = field(default_factory=dict)
+
+
+IMAGES_LATE = dict(video_delay=lambda t: LATENCY_S + 0.03 * (t > 2))
+SOME_LATE = dict(video_delay=lambda t: LATENCY_S + 0.7 * (round(30 * t) % 10 == 0))
+CASES = {
+    "quartz that is slow": Befalls(dict(skew=-1e-4), 120, before=dict(skew=-1e-4)),
+    "quartz that is fast": Befalls(dict(skew=1e-4), 120, before=dict(skew=1e-4)),
+    "the simulator loses 0.3 s": Befalls(dict(lost=0.3), 20, slips=1),
+    "images late for good": Befalls(IMAGES_LATE, 30),
+    "one in ten images takes 0.7 s": Befalls(SOME_LATE, 60),
+    "the simulator restarts at 0 while the epoch runs on": Befalls(
+        dict(begin=0.0, video_offset=EPOCH_S + 103), 2, 1.0, 0.002, jumps=1, in_flight=False
+    ),
+}
+for set_s in (-3.0, 0.7, 60.0):
+    CASES[f"the video's clock is set by {set_s} s"] = Befalls(dict(video_offset=EPOCH_S + set_s), 6, 2.0, 0.01, jumps=1)
+for stall_s in (0.3, 0.75, 1.4, 8.0):
+    held_up = partial(late_s, stall_s=stall_s)
+    drawn = dict(video_delay=lambda t, held_up=held_up: LATENCY_S + held_up(t))
+    lasts = 14 + stall_s, 3 + stall_s, 0.01, None if stall_s > 2 else 0
+    CASES[f"the simulator draws for {stall_s} s"] = Befalls(drawn, *lasts)
+    CASES[f"the pilot stands still for {stall_s} s"] = Befalls(drawn | dict(imu_delay=held_up), *lasts)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_whatever_befalls_it_stamps_stay_true_or_soon_are_again(case):
+    clock = StreamClock(LATENCY_S)
+    fly(clock, 3, **case.before)
+    if case.in_flight:
+        clock.hold()
+    errors = fly(clock, case.seconds, **{"begin": 103.0, "local": 5003.0, **case.then})
+    assert np.abs(errors[round(30 * case.settled_s) :]).max() < case.error_s
+    assert clock.slips == case.slips and case.jumps in (None, clock.jumps)
+
+
 @pytest.mark.parametrize("speed", [0.05, 0.7, 2.0])
 @pytest.mark.parametrize("offset", [0.0, EPOCH_S])
 def test_a_simulator_off_real_time_is_followed_within_the_latency(speed, offset):
@@ -71,16 +126,6 @@ def test_a_simulator_that_changes_its_pace_is_followed(before, after):
     fly(clock, 4 * before, speed=before)
     errors = fly(clock, 8 * after, 1, begin=100.0 + 4 * before, local=5004.0, speed=after)
     assert np.abs(errors[round(4 * 30 * after) :]).max() < LATENCY_S
-
-
-def test_a_jump_of_either_clock_is_counted_once_and_followed():
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 2)
-    assert clock.jumps == 0
-    # The simulator's clock restarts at 0 while the epoch runs on.
-    after = fly(clock, 2, 1, EPOCH_S + 102, begin=0.0, local=5002.0)
-    assert clock.jumps == 1
-    assert np.abs(after[30:]).max() < 0.002
 
 
 def test_answers_to_timesync_tell_the_delay_of_the_telemetry():
@@ -118,55 +163,6 @@ def test_in_flight_the_offset_never_steps():
     errors = fly(clock, 30, begin=103.0, local=5003.0)
     assert np.abs(np.diff(errors)).max() <= 2e-4 * 0.08
     assert errors[-1] < errors[0] - 0.004  # on its way
-
-
-IN_FLIGHT = {  # what befalls it, for how long, s, and how often the simulator is seen to lose time
-    "quartz that is slow": (dict(skew=-1e-4), 120, 0),
-    "quartz that is fast": (dict(skew=1e-4), 120, 0),
-    "the simulator loses 0.3 s": (dict(lost=0.3), 20, 1),
-    "images late for good": (dict(video_delay=lambda t: LATENCY_S + 0.03 * (t > 2)), 30, 0),
-    "one in ten images takes 0.7 s": (dict(video_delay=lambda t: LATENCY_S + 0.7 * (round(30 * t) % 10 == 0)), 60, 0),
-}
-
-
-@pytest.mark.parametrize(("befalls", "seconds", "slips"), IN_FLIGHT.values(), ids=IN_FLIGHT)
-def test_whatever_befalls_it_in_flight_moves_no_stamp(befalls, seconds, slips):
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 3, skew=befalls.get("skew", 0.0))
-    clock.hold()
-    errors = fly(clock, seconds, begin=103.0, local=5003.0, **befalls)
-    assert np.abs(errors).max() < 0.004
-    assert clock.slips == slips and clock.jumps == 0
-
-
-@pytest.mark.parametrize("stall_s", [0.3, 0.75, 1.4, 8.0])
-@pytest.mark.parametrize("who", ["simulator draws", "pilot reads"])
-def test_a_queue_of_late_images_moves_no_later_stamp(stall_s, who):
-    """Images that a simulator took long to draw, or all that came while the pilot stood still: both arrive in a queue."""
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 3)
-    clock.hold()
-
-    def held_up_s(t):
-        return max(1.0 + stall_s - t, 0.0) if t > 1.0 else 0.0
-
-    stalled = {"video_delay": lambda t: LATENCY_S + held_up_s(t)}
-    stalled |= {"imu_delay": held_up_s} if who == "pilot reads" else {}
-    during = fly(clock, 4 + stall_s, begin=103.0, local=5003.0, **stalled)
-    after = fly(clock, 10, begin=107.0 + stall_s, local=5007.0 + stall_s)
-    assert np.abs(after).max() < 0.01 and np.abs(during[-30:]).max() < 0.01
-
-
-@pytest.mark.parametrize("set_s", [-3.0, 0.7, 60.0])
-def test_a_video_clock_that_is_set_in_flight_is_followed_within_two_seconds(set_s):
-    clock = StreamClock(LATENCY_S)
-    fly(clock, 3)
-    clock.hold()
-    errors = fly(clock, 6, 0, EPOCH_S + set_s, 103.0, 5003.0)
-    assert np.abs(errors[60:]).max() < 0.01 and clock.jumps == 1
-
-
-# The pilot's time goes on evenly, whatever stands in the stamps.
 
 
 STEP_S = 1 / 120

@@ -23,11 +23,15 @@ from tests.link.log_writers import ULogWriter, dataflash, tlog
 IMU = ("QffffffB", "TimeUS,GyrX,GyrY,GyrZ,AccX,AccY,AccZ,I")
 
 
+def ardupilot(folder, kinds, rows):
+    """The signals of a DataFlash log."""
+    return read_log_signals(dataflash(folder / "a.bin", {"IMU": IMU, **kinds}, rows))
+
+
 @pytest.mark.parametrize("name", ["XKF1", "NKF1", "EKF1"])
 def test_ardupilot_s_filters_of_all_versions_carry_position_and_velocity(name, tmp_path):
-    kinds = {"IMU": IMU, name: ("Qffffff", "TimeUS,VN,VE,VD,PN,PE,PD")}
     rows = [row for k in range(30) for row in (("IMU", k, *range(6), 0), (name, k, 1, 2, 3, 4, 5, k))]
-    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    log = ardupilot(tmp_path, {name: ("Qffffff", "TimeUS,VN,VE,VD,PN,PE,PD")}, rows)
     assert log.get("v").values[5] == pytest.approx([1, 2, 3]) and log.get("p").values[5] == pytest.approx([4, 5, 5])
 
 
@@ -45,8 +49,7 @@ THROTTLES = [
 @pytest.mark.parametrize(("name", "letters", "columns", "values"), THROTTLES)
 def test_the_throttle_of_ardupilot_is_found_where_it_is(name, letters, columns, values, tmp_path):
     rows = [row for k in range(90) for row in (("IMU", 1000 * k, *range(6), 0), (name, 1000 * k, *values(k)))]
-    path = dataflash(tmp_path / "a.bin", {"IMU": IMU, name: (letters, columns)}, rows)
-    log = read_log_signals(path)
+    log = ardupilot(tmp_path, {name: (letters, columns)}, rows)
     assert log.get("throttle").values[20] == pytest.approx([0.2])
     if name == "RATE":
         assert log.get("omega_cmd").values[20] == pytest.approx([np.pi / 2, 0, 0])
@@ -63,24 +66,24 @@ def test_hundredths_of_old_versions_of_ardupilot_become_units(tmp_path):
     rows = [row for k, w in enumerate(rolls) for row in (
         ("IMU", 20 * k, w, 0, 0, 0, 0, -9.81), ("CURR", 20 * k, 1500 - k), ("RATE", 20 * k, 9000, np.degrees(100 * w), 0, k)
     )]  # fmt: skip
-    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    log = ardupilot(tmp_path, kinds, rows)
     assert log.get("voltage").values[10] == pytest.approx(14.9)
     assert log.get("omega_cmd").values[10] == pytest.approx([np.pi / 2, 0, np.radians(0.1)])
 
 
 def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
     rows = [*(("IMU", 100_000 * k, *range(6), 0) for k in range(900)), ("EV", 2_000_000, 28), ("EV", 80_000_000, 18)]
-    log = read_log_signals(dataflash(tmp_path / "a.bin", {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}, rows))
+    log = ardupilot(tmp_path, {"EV": ("QB", "TimeUS,Id")}, rows)
     assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(("still", "throttle"), [(True, 0.04), (False, 0.4)])
 def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(still, throttle, tmp_path):
-    kinds = {"IMU": IMU, "CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
+    kinds = {"CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
     rows = [row for k in range(50) for row in (
         ("IMU", k, *range(6), 0), ("CTUN", k, 0.0 if still else 0.01 * k), ("RCOU", k, *(1000 + k,) * 4)
     )]  # fmt: skip
-    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, rows))
+    log = ardupilot(tmp_path, kinds, rows)
     assert log.get("throttle").values[40] == pytest.approx([throttle])
 
 
@@ -98,10 +101,14 @@ HEARTBEAT = dialect.MAVLink_heartbeat_message(2, dialect.MAV_AUTOPILOT_ARDUPILOT
 GROUND = dialect.MAVLink_heartbeat_message(6, dialect.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3)
 
 
-def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
+def ground_station_log(path):
     packets = [(0, 255, 190, GROUND), (0, 1, 1, HEARTBEAT)]
     packets += [(10000 * k, 1, 1, message) for k in range(80) for message in flown(k)]
-    log = read_log_signals(tlog(tmp_path / "a.tlog", packets))
+    return tlog(path, packets)
+
+
+def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
+    log = read_log_signals(ground_station_log(tmp_path / "a.tlog"))
     assert log.get("force").values[50] == pytest.approx([0, 0, -1.05 * GRAVITY])
     assert log.get("omega").values[50] == pytest.approx([0.1, 0, 0])
     assert log.get("q").values[50] == pytest.approx(from_euler(np.float32(0.1), 0, 0))

@@ -2,6 +2,8 @@
 
 import math
 import struct
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,28 +18,16 @@ from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, Heartbe
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import Fault, ServerCodec
 from gate_racer.vehicle.rotation import matrix, normalised
+from tests.mavlink import attitude_target, command_long, packed, position_target, unpacked
 
 SPEC, NAN = load_profile("spec"), math.nan
 
 
 def said(codec: ServerCodec, message) -> bytes:
-    """A message as one datagram."""
     return b"".join(codec.encode(message))
 
 
-def client() -> ClientCodec:
-    return ClientCodec(SPEC)
-
-
-def server() -> ServerCodec:
-    return ServerCodec(SPEC)
-
-
-def packed(message, system=255, component=190) -> bytes:
-    """A pymavlink message as some other program would send it."""
-    return message.pack(dialect.MAVLink(None, srcSystem=system, srcComponent=component))
-
-
+client, server = partial(ClientCodec, SPEC), partial(ServerCodec, SPEC)
 times = st.floats(0, 4e6)
 single = st.floats(-300, 300, width=32)
 vectors = st.tuples(single, single, single)
@@ -47,17 +37,6 @@ quaternions = (
     .filter(lambda q: math.hypot(*q) > 0.1)
     .map(lambda q: tuple(normalised(q).tolist()))
 )
-
-
-def target(mask=0, q=(1, 0, 0, 0), rates=(0.1, 0.2, 0.3), thrust=0.5, system=1) -> bytes:
-    return packed(dialect.MAVLink_set_attitude_target_message(0, system, 200, mask, q, *rates, thrust))
-
-
-def long(command, param1, system=1) -> bytes:
-    return packed(dialect.MAVLink_command_long_message(system, 0, command, 0, param1, 0, 0, 0, 0, 0, 0))
-
-
-# Every message arrives as it was sent.
 
 
 @given(times, vectors, vectors)
@@ -81,7 +60,7 @@ def test_what_a_message_lacks_is_of_the_newest_sample():
     assert codec.decode(said(simulator, Ack(9.0, True))) == [Ack(2.5, True)]
     simulator = server()
     said(simulator, Imu(0.0, (0, 0, -9.8), (0.5, -1.0, 2.0)))
-    raw = dialect.MAVLink(None).decode(bytearray(said(simulator, Attitude(0.0, (1, 0, 0, 0)))))
+    raw = unpacked(said(simulator, Attitude(0.0, (1, 0, 0, 0))))
     assert (raw.rollspeed, raw.pitchspeed, raw.yawspeed) == (0.5, -1.0, 2.0)
 
 
@@ -90,29 +69,28 @@ def test_commands_address_whoever_sent_the_heartbeat_and_are_numbered():
     assert [codec.heartbeat()[4] for _ in range(300)] == [n % 256 for n in range(300)]
     beat = dialect.MAVLink_heartbeat_message(2, 0, 65, 0, 3, 3)
     codec.decode(packed(beat, system=7, component=42))
-    raw = dialect.MAVLink(None).decode(bytearray(codec.encode(Arm(), 0.0)))
+    raw = unpacked(codec.encode(Arm(), 0.0))
     assert (raw.target_system, raw.target_component) == (7, 42)
 
 
-# The type mask of SET_ATTITUDE_TARGET.
-
-
 MEANINGLESS = [
-    target(128, rates=(math.nan, 0, 0)), target(128, thrust=math.inf), target(7, q=(0, 0, 0, 0)),
-    target(7, q=(math.nan, 0, 0, 0)), target(0, rates=(0, -math.inf, 0)), long(400, math.nan), long(400, 0.5),
+    attitude_target(128, rates=(NAN, 0, 0)), attitude_target(128, thrust=math.inf), attitude_target(7, q=(0, 0, 0, 0)),
+    attitude_target(7, q=(NAN, 0, 0, 0)), attitude_target(0, rates=(0, -math.inf, 0)),
+    command_long(400, NAN), command_long(400, 0.5),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("datagram", MEANINGLESS)
-def test_a_command_without_meaning_is_dropped_and_counted(datagram):
+@pytest.mark.parametrize("message", MEANINGLESS)
+def test_a_command_without_meaning_is_dropped_and_counted(message):
     codec = server()
-    assert codec.decode(datagram) == []
+    assert codec.decode(packed(message)) == []
     assert codec.counters == Counters(invalid=1)
 
 
 def test_ignored_fields_are_not_read_quaternions_normalised_and_thrust_clipped():
-    sent = target(128, q=(NAN,) * 4), target(7, rates=(NAN,) * 3), target(7, q=(0, 3, 0, 4), thrust=1.5)
-    by_rates, by_attitude, received, low = server().decode(b"".join(sent) + target(7, thrust=-1))
+    by_rates = read(attitude_target(128, q=(NAN,) * 4))
+    by_attitude = read(attitude_target(7, rates=(NAN,) * 3))
+    received, low = read(attitude_target(7, q=(0, 3, 0, 4), thrust=1.5)), read(attitude_target(7, thrust=-1))
     assert by_rates.q_wb == (1, 0, 0, 0) and by_attitude.omega == (0, 0, 0)
     assert received.q_wb == pytest.approx((0, 0.6, 0, 0.8)) and (received.throttle, low.throttle) == (1.0, 0.0)
 
@@ -120,19 +98,17 @@ def test_ignored_fields_are_not_read_quaternions_normalised_and_thrust_clipped()
 @pytest.mark.parametrize(("system", "taken"), [(1, True), (0, True), (2, False)])
 def test_only_commands_for_this_system_or_for_all_are_taken(system, taken):
     codec = server()
-    received = codec.decode(target(128, system=system)) + codec.decode(long(400, 1.0, system=system))
+    commands = attitude_target(128, system=system), command_long(400, 1.0, system=system)
+    received = [message for command in commands for message in codec.decode(packed(command))]
     assert len(received) == (2 if taken else 0)
     assert codec.counters.wrong_target == (0 if taken else 2)
 
 
 def test_an_unknown_command_is_answered_as_unsupported():
     codec = server()
-    assert codec.decode(long(31000, 1.0)) == [messages.UnknownCommand(31000)]
-    answer = dialect.MAVLink(None).decode(bytearray(said(codec, Ack(0.0, False, 31000, known=False))))
+    assert codec.decode(packed(command_long(31000, 1.0))) == [messages.UnknownCommand(31000)]
+    answer = unpacked(said(codec, Ack(0.0, False, 31000, known=False)))
     assert (answer.command, answer.result) == (31000, dialect.MAV_RESULT_UNSUPPORTED)
-
-
-# Damage.
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -219,9 +195,6 @@ def test_messages_of_one_datagram_arrive_in_order_but_for_a_broken_one():
     assert [type(message) for message in received] == [Heartbeat, Imu] and codec.counters == Counters(malformed=1)
 
 
-# The race in ENCAPSULATED_DATA.
-
-
 @pytest.mark.parametrize("gates", [1, 6, 40])
 def test_the_race_and_its_map_arrive_whole_and_in_any_order(gates):
     codec, simulator = client(), server()
@@ -261,37 +234,37 @@ def test_a_map_or_status_without_meaning_is_no_map(payload):
     assert not any(isinstance(message, messages.TrackMap) for message in received)
 
 
-# Ground stations.
-
-
-def answered(datagram, profile=SPEC):
+def answered(message):
     """Return the simulator's answers, as pymavlink decodes them."""
-    codec = ServerCodec(profile)
-    codec.encode(messages.GroundStatus(0.0, True, (1.0, 2.0, 3.0)))
-    assert codec.decode(datagram) == []
-    return [dialect.MAVLink(None).decode(bytearray(reply)) for reply in codec.replies()]
-
-
-def test_a_ground_station_gets_its_mode_version_home_and_the_one_parameter():
-    def request(command, *parameters):
-        padded = (*parameters, *[0] * (7 - len(parameters)))
-        return packed(dialect.MAVLink_command_long_message(1, 1, command, 0, *padded))
-
-    def kinds(datagram):
-        return [message.get_type() for message in answered(datagram)]
-
-    assert kinds(request(dialect.MAV_CMD_REQUEST_MESSAGE, 148)) == ["COMMAND_ACK", "AUTOPILOT_VERSION"]
-    assert kinds(request(dialect.MAV_CMD_REQUEST_MESSAGE, 242)) == ["COMMAND_ACK", "HOME_POSITION"]
-    assert answered(request(dialect.MAV_CMD_REQUEST_MESSAGE, 1))[0].result == dialect.MAV_RESULT_UNSUPPORTED
-    assert kinds(packed(dialect.MAVLink_param_request_list_message(1, 1))) == ["PARAM_VALUE"]
-    assert kinds(packed(dialect.MAVLink_param_request_read_message(1, 1, b"SYSID_THISMAV", -1))) == ["PARAM_VALUE"]
-    assert kinds(packed(dialect.MAVLink_param_request_read_message(1, 1, b"ELSE", -1))) == []
     codec = server()
-    codec.decode(request(dialect.MAV_CMD_DO_SET_MODE, 1, 6))
-    beat = dialect.MAVLink(None).decode(bytearray(codec.encode(Heartbeat(0.0, False))[0]))
-    assert beat.custom_mode == 6 << 16
-    for mode in (math.nan, -1.0, 256.0):
-        assert answered(request(dialect.MAV_CMD_DO_SET_MODE, 1, mode))[0].result == dialect.MAV_RESULT_DENIED
+    codec.encode(messages.GroundStatus(0.0, True, (1.0, 2.0, 3.0)))
+    assert codec.decode(packed(message)) == []
+    return [unpacked(reply) for reply in codec.replies()]
+
+
+ASKED = {
+    "its version": (command_long(dialect.MAV_CMD_REQUEST_MESSAGE, 148), ["COMMAND_ACK", "AUTOPILOT_VERSION"]),
+    "its home": (command_long(dialect.MAV_CMD_REQUEST_MESSAGE, 242), ["COMMAND_ACK", "HOME_POSITION"]),
+    "all parameters": (dialect.MAVLink_param_request_list_message(1, 1), ["PARAM_VALUE"]),
+    "a parameter": (dialect.MAVLink_param_request_read_message(1, 1, b"SYSID_THISMAV", -1), ["PARAM_VALUE"]),
+    "another one": (dialect.MAVLink_param_request_read_message(1, 1, b"ELSE", -1), []),
+}
+
+
+@pytest.mark.parametrize(("request_", "kinds"), ASKED.values(), ids=ASKED)
+def test_a_ground_station_gets_what_it_asks_for(request_, kinds):
+    assert [message.get_type() for message in answered(request_)] == kinds
+
+
+def test_a_ground_station_sets_a_mode_that_there_is():
+    codec = server()
+    codec.decode(packed(command_long(dialect.MAV_CMD_DO_SET_MODE, 1, 6)))
+    assert unpacked(said(codec, Heartbeat(0.0, False))).custom_mode == 6 << 16
+    for mode in (NAN, -1.0, 256.0):
+        (answer,) = answered(command_long(dialect.MAV_CMD_DO_SET_MODE, 1, mode))
+        assert answer.result == dialect.MAV_RESULT_DENIED
+    (answer,) = answered(command_long(dialect.MAV_CMD_REQUEST_MESSAGE, 1))
+    assert answer.result == dialect.MAV_RESULT_UNSUPPORTED
 
 
 Q, RATES, THRUST = (0.5, 0.5, -0.5, 0.5), (0.25, -0.5, 0.75), 0.625
@@ -300,18 +273,13 @@ P, V, A, YAW, YAW_RATE = (1.0, 2.0, -3.0), (0.5, -0.25, 0.125), (2.0, 4.0, -8.0)
 
 def read(message):
     """Return the simulator's reading of a message: a set-point or the fault."""
-    codec = ServerCodec(SPEC)
+    codec = server()
     received = codec.decode(packed(message))
     (refusal,) = codec.refusals() or (None,)
     return received[0] if received else refusal.fault
 
 
-def attitude(mask, q=Q, rates=RATES, thrust=THRUST):
-    return dialect.MAVLink_set_attitude_target_message(0, 1, 1, mask, q, *rates, thrust)
-
-
-def position(mask, frame=1, p=P, v=V, a=A, yaw=YAW, yaw_rate=YAW_RATE):
-    return dialect.MAVLink_set_position_target_local_ned_message(0, 1, 1, frame, mask, *p, *v, *a, yaw, yaw_rate)
+WHOLE = {"p": P, "v": V, "a": A, "yaw": YAW, "yaw_rate": YAW_RATE}
 
 
 def wanted_attitude(mask):
@@ -323,7 +291,7 @@ def wanted_attitude(mask):
 
 
 def test_all_256_masks_of_set_attitude_target():
-    read_as = {mask: read(attitude(mask)) for mask in range(256)}
+    read_as = {mask: read(attitude_target(mask, Q, RATES, THRUST)) for mask in range(256)}
     assert read_as == {mask: wanted_attitude(mask) for mask in range(256)}
     assert sum(isinstance(target, AttitudeTarget) for target in read_as.values()) == 62
 
@@ -337,8 +305,8 @@ def wanted_position(mask):
 
 
 def test_all_4096_masks_of_set_position_target_local_ned():
-    assert all(read(position(mask)) == wanted_position(mask) for mask in range(4096))
-    assert [read(position(1 << bit)) for bit in range(12, 16)] == [Fault.MASK] * 4
+    assert all(read(position_target(mask, **WHOLE)) == wanted_position(mask) for mask in range(4096))
+    assert [read(position_target(1 << bit, **WHOLE)) for bit in range(12, 16)] == [Fault.MASK] * 4
 
 
 FRAMES = {1: TargetFrame.LOCAL, 7: TargetFrame.OFFSET, 8: TargetFrame.BODY, 9: TargetFrame.BODY, 12: TargetFrame.BODY}
@@ -346,7 +314,8 @@ FRAMES = {1: TargetFrame.LOCAL, 7: TargetFrame.OFFSET, 8: TargetFrame.BODY, 9: T
 
 def test_all_256_frames():
     known = {frame: PositionTarget(P, (None,) * 3, frame=read_as) for frame, read_as in FRAMES.items()}
-    assert [read(position(3576, frame)) for frame in range(256)] == [known.get(k, Fault.FRAME) for k in range(256)]
+    received = [read(position_target(3576, frame, **WHOLE)) for frame in range(256)]
+    assert received == [known.get(frame, Fault.FRAME) for frame in range(256)]
 
 
 @pytest.mark.parametrize("mask", range(0, 4096, 37))
@@ -357,21 +326,16 @@ def test_ignored_fields_may_be_anything_and_others_must_be_finite(mask):
 
     wanted = wanted_position(mask)
     fault = isinstance(wanted, Fault)
-    assert isinstance(read(position(mask, **values(NAN, 1.0))), Fault if fault else PositionTarget)
-    assert read(position(mask, **values(1.0, NAN))) == (wanted if fault else Fault.NOT_FINITE)
+    assert isinstance(read(position_target(mask, **values(NAN, 1.0))), Fault if fault else PositionTarget)
+    assert read(position_target(mask, **values(1.0, NAN))) == (wanted if fault else Fault.NOT_FINITE)
 
 
-@pytest.mark.parametrize("target", [
-    AttitudeTarget(Q, RATES, 0.0, True, keep_throttle=True),
-    AttitudeTarget(Q, (0.0, 0.0, 0.0), 0.0, False, keep_throttle=True),
-    *(PositionTarget(P, V, YAW, YAW_RATE, frame, A) for frame in TargetFrame),
-    PositionTarget(P, (None,) * 3, yaw=YAW),
-    PositionTarget((None, None, -3.0), (1.0, 0.5, None), yaw_rate=YAW_RATE),
-    PositionTarget((None,) * 3, (1.0, 0.0, 0.0), frame=TargetFrame.BODY),
-    PositionTarget((1.0, None, None), (None,) * 3, frame=TargetFrame.OFFSET),
-    PositionTarget((None,) * 3, (None,) * 3, a=(0.5, None, -0.25)),
-    PositionTarget((None,) * 3, (None,) * 3, yaw=YAW),
-])  # fmt: skip
-def test_the_clients_set_points_arrive(target):
-    (received,) = ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(target, 1.0))
-    assert received == target
+@given(st.integers(0, 4095), st.sampled_from(TargetFrame))
+def test_the_clients_set_points_arrive(mask, frame):
+    target = wanted_position(mask)
+    if isinstance(target, PositionTarget):
+        target = replace(target, frame=frame)
+        assert server().decode(client().encode(target, 1.0)) == [target]
+    for by_rates in (True, False):
+        kept = AttitudeTarget(Q, RATES if by_rates else (0.0, 0.0, 0.0), 0.0, by_rates, keep_throttle=True)
+        assert server().decode(client().encode(kept, 1.0)) == [kept]

@@ -1,10 +1,10 @@
 """MSP byte for byte, whatever the stream holds; sticks keep their beat, and nothing real is opened without consent."""
 
+import contextlib
 import os
 import socket
 import struct
-import tty
-from pathlib import Path
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,7 @@ from gate_racer.link.msp.messages import Code, Direction, DisableFlag, Frame, Ms
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.options import SAFETY_PAGE
 from gate_racer.link.sockets import LinkError
+from tests.processes import terminal
 
 SAY, NO = Direction.ANSWER, Direction.ERROR
 
@@ -263,46 +264,37 @@ def test_what_may_be_an_aircraft_is_not_opened_without_consent(where, consent):
 
 
 def test_a_pseudo_terminal_carries_every_byte_unchanged(tmp_path):
-    master, slave = os.openpty()
-    tty.setraw(slave)
-    everything = bytes(range(256))
-    link = tmp_path / "uart"
-    link.symlink_to(os.ttyname(slave))
-    port = open_port(str(link), 115200)
-    try:
-        os.write(master, everything)
-        received = b""
-        while len(received) < 256:
-            received += port.read(5.0)
-        assert received == everything
-        port.write(everything)
-        said = b""
-        while len(said) < 256:
-            said += os.read(master, 256)
-        assert said == everything and port.read(0.0) == b""
-    finally:
-        port.close(), os.close(master), os.close(slave)
+    everything, link = bytes(range(256)), tmp_path / "uart"
+    with terminal() as (flight_controller, name):
+        link.symlink_to(name)
+        port, received, said = open_port(str(link), 115200), b"", b""
+        with contextlib.closing(port):
+            os.write(flight_controller, everything)
+            while len(received) < 256:
+                received += port.read(5.0)
+            port.write(everything)
+            while len(said) < 256:
+                said += os.read(flight_controller, 256)
+            assert received == said == everything and port.read(0.0) == b""
 
 
-def test_tcp_on_this_machine_carries_bytes_and_tells_of_its_end_and_nobody_is_one_line():
+def test_tcp_on_this_machine_carries_bytes_and_tells_of_its_end():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = open_port(f"tcp:127.0.0.1:{server.getsockname()[1]}", 115200)
-        free, (other, _) = server.getsockname()[1], server.accept()
+        address = f"tcp:127.0.0.1:{server.getsockname()[1]}"
+        port, (other, _) = open_port(address, 115200), server.accept()
         port.write(b"$M<")
-        assert other.recv(10) == b"$M<"
         other.sendall(b"$M>")
-        assert port.read(5.0) == b"$M>"
+        assert (other.recv(10), port.read(5.0)) == (b"$M<", b"$M>")
         other.close()
         with pytest.raises(LinkError, match="closed"):
             port.read(5.0)
         port.close()
-    with pytest.raises(LinkError, match="no answer"):
-        open_port(f"tcp:127.0.0.1:{free}", 115200)
-    with pytest.raises(LinkError, match="cannot be opened"):
-        open_port("/dev/pts/999999", 115200)
+    for nobody, words in ((address, "no answer"), ("/dev/pts/999999", "cannot be opened")):
+        with pytest.raises(LinkError, match=words):
+            open_port(nobody, 115200)
 
 
 def test_without_pyserial_a_serial_port_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "serial", None)
+    monkeypatch.setitem(sys.modules, "serial", None)
     with pytest.raises(LinkError, match="pip install pyserial"):
-        open_port(str(Path("/dev/ttyUSB0")), 115200, SAFETY_PAGE)
+        open_port("/dev/ttyUSB0", 115200, SAFETY_PAGE)

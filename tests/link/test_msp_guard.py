@@ -1,7 +1,7 @@
 """The guard flies when the pilot's process does not: it streams a descent, whatever the vehicle was doing."""
 
+import contextlib
 import os
-import pty
 import random
 import select
 import signal
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import tty
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -31,7 +30,7 @@ from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, matrix
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import ROOT
-from tests.processes import may_be_preferred
+from tests.processes import may_be_preferred, terminal
 
 PROFILE = load_betaflight("betaflight")
 ARCHER = load_vehicle("archer")
@@ -314,48 +313,41 @@ def test_a_descent_ends_where_nobody_answers():
     assert DEAF_S < times[-1] < 2 * DEAF_S and written
 
 
+def reach(port, flight_controller, us):
+    """Whether the flight controller has sticks within 400 of them."""
+    parser, codec = msp.Parser((msp.Direction.REQUEST,)), msp.MspCodec()
+    for _ in range(400):
+        port.write(codec.sticks(us))
+        port.read(0.0)
+        while select.select([flight_controller], [], [], 0.01)[0]:
+            frames = parser.feed(os.read(flight_controller, 4096))
+            if any(msp.Channels.decode(f.payload).us[:4] == us for f in frames if f.command == msp.Code.SET_RAW_RC):
+                return True
+    return False
+
+
 @pytest.mark.parametrize(("number", "lost"), [(signal.SIGKILL, True), (signal.SIGSTOP, True), (signal.SIGHUP, False)])
 def test_sticks_reach_the_flight_controller_whatever_becomes_of_the_guard(number, lost):
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    port, codec = GuardedPort(os.ttyname(theirs), PROFILE, HOVER), msp.MspCodec()
-    parser = msp.Parser((msp.Direction.REQUEST,))
-
-    def reach(us):
-        """Stream sticks until the flight controller has them."""
-        for _ in range(400):
-            port.write(codec.sticks(us))
-            port.read(0.0)
-            while select.select([ours], [], [], 0.01)[0]:
-                frames = parser.feed(os.read(ours, 4096))
-                if any(msp.Channels.decode(f.payload).us[:4] == us for f in frames if f.command == msp.Code.SET_RAW_RC):
-                    return True
-        return False
-
-    try:
-        assert reach(PROFILE.sticks_by_rates((1.0, 0.0, 0.0), HOVER))
-        assert os.getpriority(os.PRIO_PROCESS, port.guard.pid) == PERIODIC or not may_be_preferred()
-        os.kill(port.guard.pid, number)
-        time.sleep(0.05)
-        assert reach(PROFILE.sticks_by_rates((0.0, -1.0, 0.0), HOVER))
-        assert port.unguarded == lost == (not port.guard.is_alive())
-        assert reach(neutral(PROFILE))
-    finally:
-        port.close()
-        port.guard.kill()
-        port.guard.join()
-        os.close(ours)
-        os.close(theirs)
+    with terminal() as (ours, name), contextlib.closing(GuardedPort(name, PROFILE, HOVER)) as port:
+        try:
+            assert reach(port, ours, PROFILE.sticks_by_rates((1.0, 0.0, 0.0), HOVER))
+            assert os.getpriority(os.PRIO_PROCESS, port.guard.pid) == PERIODIC or not may_be_preferred()
+            os.kill(port.guard.pid, number)
+            time.sleep(0.05)
+            assert reach(port, ours, PROFILE.sticks_by_rates((0.0, -1.0, 0.0), HOVER))
+            assert port.unguarded == lost == (not port.guard.is_alive())
+            assert reach(port, ours, neutral(PROFILE))
+        finally:
+            port.guard.kill()
+            port.guard.join()
 
 
 def test_a_serial_port_that_nobody_reads_from_fails_instead_of_blocking():
     pytest.importorskip("serial")
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    port = open_serial(os.ttyname(theirs), PROFILE.baud)
-    with pytest.raises(LinkError, match="does not read"):
+    with (
+        terminal() as (_, name),
+        contextlib.closing(open_serial(name, PROFILE.baud)) as port,
+        pytest.raises(LinkError, match="does not read"),
+    ):
         for _ in range(4000):
             port.write(bytes(100))
-    port.close()
-    os.close(ours)
-    os.close(theirs)

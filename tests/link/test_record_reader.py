@@ -16,18 +16,22 @@ from gate_racer.link.record import MAGIC, Losses, read_records
 RECORDS, CHUNKS = 400, 8
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> bytes:
-    """A file of many chunks; its channel stands in the first."""
-    path = tmp_path_factory.mktemp("logs") / "whole.mcap"
+def write(path, payloads, **options):
+    """A file of messages; their channel stands in its first chunk."""
     with path.open("wb") as file:
-        writer = Writer(file, chunk_size=5000)
+        writer = Writer(file, **options)
         writer.start()
         channel = writer.register_channel("/state", "json", 0)
-        for k in range(RECORDS):
-            writer.add_message(channel, k, json.dumps({"t": k, "text": "x" * 80}).encode(), k)
+        for k, payload in enumerate(payloads):
+            writer.add_message(channel, k, payload, k)
         writer.finish()
     return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bytes:
+    payloads = [json.dumps({"t": k, "text": "x" * 80}).encode() for k in range(RECORDS)]
+    return write(tmp_path_factory.mktemp("logs") / "whole.mcap", payloads, chunk_size=5000)
 
 
 def chunks(data: bytes) -> list[tuple[int, int]]:
@@ -91,15 +95,7 @@ HOSTILE = {"no JSON": b"{", "no object": b"[1]", "too deep": b"[" * 5000, "long"
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_record_that_is_none_is_counted(text, tmp_path):
-    path = tmp_path / "a.mcap"
-    with path.open("wb") as file:
-        writer = Writer(file)
-        writer.start()
-        channel = writer.register_channel("/state", "json", 0)
-        for data in (text, b'{"t": 1}'):
-            writer.add_message(channel, 0, data, 0)
-        writer.finish()
-    times, losses = read(path, path.read_bytes())
+    times, losses = read(tmp_path / "a.mcap", write(tmp_path / "a.mcap", [text, b'{"t": 1}']))
     assert times == [1] and str(losses) == "1 record damaged; the undamaged part is used"
 
 

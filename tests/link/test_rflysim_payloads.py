@@ -18,7 +18,8 @@ from gate_racer.link.rflysim.request import LAST_COPTER, SENSORS
 from gate_racer.link.rflysim.ros import RosMessages
 from gate_racer.link.rflysim.stream import JPEG, PNG, RAW, Cloud, Payload, Range
 from gate_racer.link.sockets import bind_udp
-from tests.link.rflysim_sensor import sensor
+from tests.processes import free_port, waiting
+from tests.rflysim import sensor
 
 IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.encoding]
 
@@ -105,24 +106,11 @@ STEP_S = 0.25
 @pytest.fixture
 def server():
     with bind_udp(LOCAL, 0) as bound:
-        bound.setblocking(False)
         yield bound
 
 
 def about():
-    with bind_udp(LOCAL, 0) as probe:
-        port = probe.getsockname()[1]
-    return replace(sensor(5), send=(1, 127, 0, 0, 1, port, 0, 0))
-
-
-def asked(server):
-    """The datagrams that wait."""
-    found = []
-    while True:
-        try:
-            found.append(server.recv(65535))
-        except BlockingIOError:
-            return found
+    return replace(sensor(5), send=(1, 127, 0, 0, 1, free_port(), 0, 0))
 
 
 @pytest.fixture
@@ -135,7 +123,6 @@ def ear(server):
 
 
 def wait(ear, begin, seconds):
-    """Let time pass for an open receiver."""
     for n in range(round(seconds / STEP_S) + 1):
         ear.ask(begin + n * STEP_S)
     return begin + seconds
@@ -144,13 +131,13 @@ def wait(ear, begin, seconds):
 def test_it_asks_until_it_is_answered_then_at_long_intervals_and_again_after_a_silence(ear, server):
     assert ear.socket.getsockname()[0] == LOCAL, "of a server there"
     now = wait(ear, time.monotonic(), 3 * ASK_S)
-    assert 3 <= len(asked(server)) <= 5
+    assert 3 <= len(waiting(server)) <= 5
     for _ in range(round(3.5 * RENEW_S / STEP_S)):
         ear.received = now = now + STEP_S
         ear.ask(now)
-    assert len(asked(server)) == 3
+    assert len(waiting(server)) == 3
     wait(ear, now, max(ASK_S, SILENCE_S) + STEP_S)
-    assert len(asked(server)) == 1
+    assert len(waiting(server)) == 1
 
 
 def test_a_long_silence_is_said(ear, server):

@@ -19,8 +19,7 @@ from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.view.sensing import mount_of
 from gate_racer.vehicle.rotation import as_vector, from_euler, matrix, to_euler
 from tests.conftest import ROOT
-from tests.link.rflysim_sensor import sensor
-from tests.sim.rflysim_requests import at
+from tests.rflysim import at, sensor
 
 
 def status_of(state, t, gimbal, health, prefix=""):
@@ -219,8 +218,6 @@ def test_clouds_and_ranges_as_ros_has_them():
     seen = Range(7.25, 1, (0.0,) * 3, (0.0,) * 3, (0.0,) * 3, (0.0,) * 3)
     assert said_of(seen, sensor(5)) == {"data": 7.25}
 
-
-# Types as ROS 2 defines them, CameraInfo and transforms.
 
 CLOUD = Cloud((3.0, 1.0, -2.0), (0.1, 0.2, 0.3), np.ones((2, 3), np.float32), np.ones(2, np.float32), 1, LOCAL)
 IMAGE = np.zeros((48, 64, 3), np.uint8)

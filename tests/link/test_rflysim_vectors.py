@@ -11,8 +11,8 @@ from gate_racer.link.rflysim import desk as copter
 from gate_racer.link.rflysim import stream
 from gate_racer.link.rflysim.desk import decode_state
 from gate_racer.link.rflysim.request import decode_request
+from tests import rflysim
 from tests.conftest import ROOT
-from tests.link import rflysim_sensor
 
 FILE = ROOT.parent / "shared/data/rflysim_vectors.json"
 VECTORS = {v["name"]: v for v in json.loads(FILE.read_text())["vectors"]} if FILE.exists() else {}
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not VECTORS, reason="the shared vectors are not 
 
 
 def sensor(type_id, other=(0.0,) * 16):
-    return rflysim_sensor.sensor(type_id, stream.RAW, 2, 2, other)
+    return rflysim.sensor(type_id, stream.RAW, 2, 2, other)
 
 
 def data(name):
@@ -67,11 +67,6 @@ def test_the_layout_of_a_cloud_is_found(name):
         assert stream.encode_cloud(cloud) == data(name)
 
 
-def test_the_lidar_s_datagram():
-    (frame,), _ = delivered([VECTORS["lidar_datagram32"]["hex"]])
-    assert frame.data == data("lidar_payload_doc_xyzseg_f32") and stream.fragments(frame) == [data("lidar_datagram32")]
-
-
 @pytest.mark.parametrize(
     "name", ["vision_sensor_req_16H28f", "vision_sensor_req_16H15f", "gimbal_req_2H1I14H28f", "gimbal_state_20006"]
 )
@@ -116,13 +111,6 @@ def test_the_imu_turns_from_frd_to_flu_and_the_heartbeat_tells_the_time():
     beat = copter.CopterHeartbeat.decode(data("rfly_timestmp_32"))
     assert beat.start(0.0, same_host=True) == 1_700_000_000.0
     assert beat.start(1_700_000_020.135, same_host=False) == pytest.approx(1_700_000_000.0, abs=1e-6)
-
-
-def test_an_exact_multiple_ends_with_a_bare_header():
-    vector = VECTORS["fragments_exact_multiple"]
-    (frame,), _ = delivered(vector["datagrams_hex"])
-    assert frame.data.hex() == vector["payload_hex"]
-    assert [d.hex() for d in stream.fragments(frame, 4)] == vector["datagrams_hex"]
 
 
 def test_malformed_bytes_are_counted():

@@ -18,6 +18,7 @@ from gate_racer.link.options import Link, LinkSettings
 from gate_racer.link.sockets import SILENCE_S, TIMESTAMPNS, LinkError, Peer, bind_udp, parse_address
 from gate_racer.link.video import chunks
 from tests.link.conftest import LOCAL, PATIENCE_S, SPEC, FakeSimulator, meet
+from tests.mavlink import packed, unpacked
 
 HOVER = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.25)
 
@@ -155,19 +156,16 @@ def test_an_address_that_cannot_be_had_or_read_is_one_clear_line():
             parse_address(text, 14550)
 
 
-# The peer that is taken for the simulator, and its release.
-
-
 def beat(system, component, kind=dialect.MAV_TYPE_QUADROTOR, autopilot=dialect.MAV_AUTOPILOT_GENERIC, armed=True):
-    """A heartbeat of anybody."""
     mode = dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
     heartbeat = dialect.MAVLink_heartbeat_message(kind, autopilot, mode, 0, dialect.MAV_STATE_ACTIVE, 3)
-    return heartbeat.pack(dialect.MAVLink(None, system, component))
+    return packed(heartbeat, system, component)
 
 
 def imu(system, component):
-    sample = dialect.MAVLink_highres_imu_message(1_000_000, 0, 0, -9.8, 0, 0, 0, *UNMEASURED, 63)
-    return sample.pack(dialect.MAVLink(None, system, component))
+    return packed(
+        dialect.MAVLink_highres_imu_message(1_000_000, 0, 0, -9.8, 0, 0, 0, *UNMEASURED, 63), system, component
+    )
 
 
 FOREIGN = {
@@ -207,20 +205,12 @@ def test_a_silent_simulator_is_let_go_and_another_taken(client, simulator):
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_a_vehicle_that_never_falls_silent_gives_way_while_the_link_is_not_complete(complete):
-    peer, first, second, read = Peer(expected=(1, 1)), (LOCAL, 1), (LOCAL, 2), dialect.MAVLink(None)
+    peer, first, second = Peer(expected=(1, 1)), (LOCAL, 1), (LOCAL, 2)
     for now in range(4):
-        assert peer.admits(read.decode(bytearray(beat(42, 1))), first, float(now)) and peer.address == first
-        assert not peer.admits(read.decode(bytearray(beat(43, 1))), second, float(now))
+        assert peer.admits(unpacked(beat(42, 1)), first, float(now)) and peer.address == first
+        assert not peer.admits(unpacked(beat(43, 1)), second, float(now))
         assert peer.reconsider(float(now), complete) == (now == SILENCE_S and not complete)
     assert peer.address == (first if complete else second)
-
-
-def test_the_ids_of_the_profile_take_precedence_until_the_link_is_complete():
-    peer, read = Peer(expected=(1, 200)), dialect.MAVLink(None)
-    for system, component, complete, received in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
-        assert peer.admits(read.decode(bytearray(beat(system, component))), (LOCAL, system), 0.0) == received
-        peer.reconsider(0.0, complete)
-    assert peer.address == (LOCAL, 1)
 
 
 def test_a_named_peer_is_the_only_one_heard():

@@ -31,5 +31,4 @@ def draw():
 
 @pytest.fixture
 def peer(vq1, dcl):
-    """Make a simulator and a client over VQ1."""
     return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)

@@ -27,11 +27,9 @@ class Peer:
 
     @property
     def violations(self):
-        """Counts by rule."""
         return {rule: violation.count for rule, violation in self.simulator.referee.violations.items()}
 
     def bytes(self, datagram):
-        """Send bytes from another program."""
         return self.station.receive(datagram, ME, self.simulator.t)
 
     def say(self, command):
@@ -42,7 +40,6 @@ class Peer:
         self.station.receive(self.codec.heartbeat(), ME, self.simulator.t)
 
     def ticks(self, seconds):
-        """Return the messages received in `seconds`."""
         received = []
         for _ in range(round(seconds * self.simulator.profile.physics_hz)):
             if self._due(self.simulator.count + 1):

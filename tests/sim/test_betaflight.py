@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from gate_racer.link.msp.messages import (
     MspCodec,
     RawAttitude,
     RawImu,
-    StatusEx,
     Version,
 )
 from gate_racer.link.msp.profile import load_betaflight
@@ -32,28 +32,19 @@ STEP_S = 0.0025
 MIDDLE = (1500, 1500, 1000, 1500)  # the throttle is the third
 
 
-class Still:
-    """Measures an aircraft at rest."""
-
-    def advance(self):
-        pass
-
-    def imu(self):
-        return RawImu((0, 0, 512), (0, 0, 0))
-
-    @property
-    def attitude(self):
-        return RawAttitude(0, 0, 90)
-
-    def altitude(self):
-        return Altitude(0, 0)
+STILL = SimpleNamespace(
+    advance=lambda: None,
+    imu=lambda: RawImu((0, 0, 512), (0, 0, 0)),
+    attitude=RawAttitude(0, 0, 90),
+    altitude=lambda: Altitude(0, 0),
+)
 
 
 class Bench:
     """A flight controller on the table, with a pilot's transmitter and a companion computer on its line."""
 
     def __init__(self, profile=BF):
-        self.fc, self.codec, self.t, self.said = FlightController(profile, Still()), MspCodec(), 0.0, b""
+        self.fc, self.codec, self.t, self.said = FlightController(profile, STILL), MspCodec(), 0.0, b""
         self.modes = ()
 
     def run(self, seconds, *modes, us=None, hz=40.0):
@@ -74,13 +65,11 @@ class Bench:
         return answers
 
     def ask(self, code):
-        """The answer to one request."""
         self.fc.receive(self.codec.request(code), self.t)
         (answer,) = [answer for answer in self.run(0.05, *self.modes) if answer.command == code]
         return answer.messages[0] if answer.messages else None
 
     def arm(self, *modes, us=MIDDLE):
-        """Booted, armed, with these modes on."""
         self.run(2.5, us=us)
         self.run(0.2, AUX.arm, us=us)
         self.run(0.2, AUX.arm, *modes, us=us)
@@ -89,7 +78,7 @@ class Bench:
 
 def paced(stick_hz, requests, seconds=4.0, step_s=0.00025):
     """Intervals between complete sets of answers, s: requests one after the other, sticks beside them."""
-    fc, codec, scheduler = FlightController(BF, Still()), MspCodec(), PollScheduler(stick_hz, 1.0)
+    fc, codec, scheduler = FlightController(BF, STILL), MspCodec(), PollScheduler(stick_hz, 1.0)
     times, turn = [], 0
     for k in range(round(seconds / step_s)):
         t = k * step_s
@@ -124,47 +113,35 @@ def test_the_line_sustains_what_was_measured(stick_hz, requests, percentile, ms)
     assert 1e3 * np.percentile(intervals, percentile) == pytest.approx(ms, rel=0.06)
 
 
-def test_arming_is_the_pilots_alone():
-    bench = Bench()
-    everything = (1500, 1500, 1000, 1500, *[2000] * 12)
-    bench.run(2.5, us=everything)
-    assert not bench.fc.armed
-    bench.run(0.1, AUX.override, us=everything)
-    assert not bench.fc.armed, "the mask leaves ARM to him with the override on as well"
-    bench.run(0.1, AUX.arm, us=everything)
-    assert bench.fc.armed and bench.ask(Code.STATUS_EX).armed
-    bench.run(0.1, us=everything)
-    assert not bench.fc.armed
-
-
 def disabled(bench):
-    status = bench.ask(Code.STATUS_EX)
-    assert isinstance(status, StatusEx)
-    return status.disabled
+    return bench.ask(Code.STATUS_EX).disabled
 
 
-def test_it_arms_after_boot_by_a_switch_moved_again_with_the_throttle_down():
-    bench, up = Bench(), (1500, 1500, 1300, 1500)
-    bench.run(3.0, AUX.arm)
-    assert not bench.fc.armed and disabled(bench) == DisableFlag.ARM_SWITCH
-    bench.run(0.5, AUX.override, us=up)
-    assert disabled(bench) == DisableFlag.THROTTLE
-    bench.run(0.1, AUX.arm, AUX.override, us=up)
-    assert not bench.fc.armed
-    bench.run(0.5, AUX.override, us=MIDDLE)
-    bench.run(0.1, AUX.arm, AUX.override, us=MIDDLE)
-    assert bench.fc.armed
+UP, EVERYTHING = (1500, 1500, 1300, 1500), (1500, 1500, 1000, 1500, *[2000] * 12)
+ARMING = {  # steps: seconds, the pilot's switches, the companion's sticks, and what then forbids arming; None: it is armed
+    "by the pilot alone, not by the companion's channels": [
+        (2.5, [], EVERYTHING, DisableFlag(0)),
+        (0.1, [AUX.override], EVERYTHING, DisableFlag(0)),
+        (0.1, [AUX.arm], EVERYTHING, None),
+        (0.1, [], EVERYTHING, DisableFlag(0)),
+    ],
+    "after boot by a switch that is moved again, with the throttle down": [
+        (3.0, [AUX.arm], None, DisableFlag.ARM_SWITCH),
+        (0.5, [AUX.override], UP, DisableFlag.THROTTLE),
+        (0.1, [AUX.arm, AUX.override], UP, DisableFlag.THROTTLE | DisableFlag.ARM_SWITCH),
+        (0.5, [AUX.override], MIDDLE, DisableFlag(0)),
+        (0.1, [AUX.arm, AUX.override], MIDDLE, None),
+    ],
+}
 
 
-def test_sticks_act_only_while_the_pilot_hands_over():
+@pytest.mark.parametrize("steps", ARMING.values(), ids=ARMING)
+def test_it_is_armed(steps):
     bench = Bench()
-    up = (1500, 1500, 1500, 1500)
-    bench.arm(us=up)
-    assert bench.target.throttle == 0
-    bench.run(0.3, AUX.arm, AUX.override, us=up)
-    assert bench.target.throttle == pytest.approx(BF.throttle.throttle(1500), abs=0.01)
-    bench.run(0.3, AUX.arm, us=up)
-    assert bench.target.throttle == pytest.approx(0, abs=0.01), "he takes back at any time"
+    for seconds, switches, us, forbids in steps:
+        bench.run(seconds, *switches, us=us)
+        assert bench.fc.armed == bench.ask(Code.STATUS_EX).armed == (forbids is None)
+        assert forbids is None or disabled(bench) == forbids
 
 
 def test_a_stream_that_stops_leaves_the_last_sticks_acting():
@@ -174,6 +151,8 @@ def test_a_stream_that_stops_leaves_the_last_sticks_acting():
     before = bench.target
     bench.run(8.0, AUX.arm, AUX.override)
     assert bench.fc.armed and bench.target.omega == pytest.approx(before.omega, rel=1e-3) and before.omega[0] > 0.3
+    bench.run(0.3, AUX.arm)
+    assert bench.target.omega == pytest.approx((0, 0, 0), abs=0.01), "the pilot takes back at any time"
 
 
 def test_override_without_sticks_freezes_the_switches():
@@ -203,24 +182,6 @@ def test_garbage_is_survived_and_a_flood_is_bounded():
     assert bench.ask(Code.API_VERSION) == Version((0, 1, 45))
 
 
-def test_full_sticks_ask_for_the_rates_of_the_curve():
-    bench = Bench()
-    bench.arm(AUX.override)
-    bench.run(0.5, AUX.arm, AUX.override, us=(2000, 2000, 1000, 2000))
-    assert [math.degrees(w) for w in bench.target.omega] == pytest.approx([440, -440, 380], rel=1e-3)
-    wanted = (1.0, -0.5, 0.7)
-    bench.run(0.5, AUX.arm, AUX.override, us=BF.sticks_by_rates(wanted, 0.3))
-    assert bench.target.omega == pytest.approx(wanted, abs=0.01)
-
-
-def test_in_angle_mode_sticks_are_angles():
-    bench = Bench()
-    bench.arm(AUX.override, AUX.angle)
-    bench.run(0.5, AUX.arm, AUX.override, AUX.angle, us=BF.sticks_by_angles(0.0, -0.3, 0.5, 0.3))
-    assert not bench.target.by_rates and bench.target.omega == pytest.approx((0, 0, 0.5), abs=0.01)
-    assert bench.target.q_wb == pytest.approx((math.cos(0.15), 0, -math.sin(0.15), 0), abs=0.003)
-
-
 def test_set_points_are_smoothed_as_a_filter_of_15_hz():
     """A sine at the cut-off frequency is attenuated by 3 dB."""
     bench, step_s, wave = Bench(), 0.0005, []
@@ -236,9 +197,6 @@ def test_another_mask_hands_over_other_channels():
     bench = Bench(replace(BF, override_mask=0b0111))
     bench.run(0.3, AUX.override, us=(1600, 1600, 1600, 1600))
     assert bench.ask(Code.RC).us[:4] == (1600, 1600, 1500, 1600), "yaw stays the pilot's; it stands third in RC"
-
-
-# Its accelerometer: a filtered force, late by the filter's delay.
 
 
 def filtered(times, force):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gate_racer.link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
-from gate_racer.link.msp.client import MspClient
+from gate_racer.link.msp.client import MspClient, MspLine
 from gate_racer.link.msp.messages import Altitude, Code, MspCodec, RawAttitude, RawImu, StatusEx, Version
 from gate_racer.link.msp.ports import open_port
 from gate_racer.link.msp.profile import load_betaflight
@@ -20,42 +20,34 @@ from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import to_euler
 from gate_racer.vehicle.vehicle import load_vehicle
 
-BF = replace(load_betaflight("betaflight"), boot_s=1.5)
+BF = load_betaflight("betaflight")
+BF = replace(BF, boot_s=1.5, poll=(*BF.poll, "altitude"))
 PQ, ARCHER = load_track("pq"), load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(9.80665)
 BEFORE_S = 3.5  # boot, arming and handing over
 
 
 class Flight:
-    """A companion computer that streams sticks and polls, on the station's own clock."""
+    """An aircraft that a companion computer flies by sticks over its line, on the station's own clock."""
 
-    def __init__(self, seed=0, pilot=None):
-        self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, seed, pilot=pilot)
-        self.codec, self.received, self.bytes = MspCodec(), {}, b""
+    def __init__(self, seed=0):
+        self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, seed)
+        self.port, self.received, self.heard = StationPort(self.station), {}, []
+        self.line = MspLine(self.port, BF, BF.stick_hz, clock=self.port.clock)
 
     @property
     def truth(self):
         return self.station.simulator.truth.x
 
     def fly(self, seconds, omega=(0.0, 0.0, 0.0), throttle=0.0):
-        """Sticks at 40 Hz and requests at 20 for so long."""
-        station, end, ticks = self.station, self.station.t + seconds, 0
-        beat = round(station.simulator.profile.physics_hz / BF.stick_hz)
-        while station.t < end - 1e-9:
-            if ticks % beat == 0:
-                station.receive(self.codec.sticks(BF.sticks_by_rates(omega, throttle)), station.t)
-            if ticks % (2 * beat) == beat // 2:
-                station.receive(self.codec.poll((*BF.polled, Code.ALTITUDE)), station.t)
-            ticks += 1
-            said = station.serve(station.tick_t)
-            station.tick()
-            self.bytes += said
-            for answer in self.codec.feed(said):
-                self.received.update({type(message): message for message in answer.messages})
+        self.line.sticks, until = BF.sticks_by_rates(omega, throttle), self.port.t + seconds
+        while self.port.t < until:
+            heard = self.line.exchange(0.01)
+            self.heard += heard
+            self.received.update({type(message): message for _, message in heard})
         return self
 
     def ready(self):
-        """Run until the pilot has armed and handed over control."""
         self.fly(BEFORE_S)
         assert self.station.controller.armed and self.station.controller.receiver.overridden
         return self
@@ -114,13 +106,12 @@ def test_a_crash_disarms_and_the_pilot_does_not_arm_it_again():
     assert flight.station.simulator.referee.race.status is RunStatus.RUNNING
 
 
-def test_the_same_seed_and_bytes_give_the_same_bytes():
-    said = [Flight(seed).ready().fly(0.5, throttle=HOVER).bytes for seed in (5, 5, 6)]
+def test_the_same_seed_and_sticks_give_the_same_answers():
+    said = [Flight(seed).ready().fly(0.5, throttle=HOVER).heard for seed in (5, 5, 6)]
     assert said[0] == said[1] != said[2]
 
 
 def conversed(name):
-    """Ask who is there, poll and send sticks, until all is answered."""
     port, codec = open_port(name, BF.baud), MspCodec()
     wanted, acknowledged = {Version: None, RawImu: None, StatusEx: None}, False
     port.write(codec.request(Code.API_VERSION) + codec.poll(BF.polled) + codec.sticks((1500,) * 4))
@@ -147,15 +138,12 @@ def test_one_client_after_the_other_is_answered_by_tcp():
     assert not thread.is_alive()
 
 
-# The pilot's client on its line: it hears telemetry, and flies by what it hears alone.
-
-
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 CALL_S = 0.008  # as often as the live driver looks
 
 
 class Companion:
-    """A client, and all that it has heard."""
+    """The pilot's client on that line, and all that it has heard."""
 
     def __init__(self, pilot=None):
         self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, 0, pilot=pilot)
@@ -166,7 +154,6 @@ class Companion:
         return [message for message in self.received if isinstance(message, kind)]
 
     def run(self, seconds, act=None):
-        """Run for `seconds`, calling `act` after each reading."""
         end = self.port.t + seconds
         while self.port.t < end:
             self.received += [message for _, message in self.client.receive(CALL_S)]

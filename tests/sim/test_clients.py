@@ -4,9 +4,7 @@ import importlib.util
 import json
 import re
 import signal
-import socket
 import subprocess
-import sys
 from contextlib import contextmanager
 
 import pytest
@@ -14,37 +12,32 @@ from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.profile import load_profile
+from gate_racer.link.sockets import bind_udp
 from tests.conftest import ROOT
-from tests.processes import command, few_images, free_port, run_here
+from tests.mavlink import command_long, packed
+from tests.processes import few_images, free_port, python, run_here, started
+
+RACE_SIM = "gate_racer.race.race_sim"
 
 
 @contextmanager
 def race_sim(*arguments):
-    """A simulator process; its client's port is free."""
+    """A simulator whose client's port is free."""
     port = free_port()
     own = ["--set", "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{port}", "once=true"]
     own += [f"link.video=127.0.0.1:{free_port()}"]
-    process = subprocess.Popen(
-        command("gate_racer.race.race_sim", *own, *arguments),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
+    with started(RACE_SIM, *own, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert "race-sim" in process.stdout.readline()
         yield port, process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
 def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
     report, record, profile = tmp_path / "report.json", tmp_path / "flight.mcap", few_images("spec", tmp_path, 1.0)
     with race_sim("--report", report, "--profile", profile, "--set", f"record={record}") as (port, simulator):
-        client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
-        done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
+        done = python(ROOT / "tests/sim/mavsdk_client.py", port)
         assert done.returncode == 0, done.stdout + done.stderr
-        simulator.wait(20)
+        simulator.wait(60)
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["pad_pitch_deg"] == pytest.approx(-17.8, abs=0.1)
     assert seen["pad_accel"] == pytest.approx([-2.999, 0.0, -9.340], abs=0.5)
@@ -59,14 +52,10 @@ def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path, hop):
     pytest.importorskip("yamspy")
     there = "--track", hop, "--set", "once=true", f"link.video=127.0.0.1:{free_port()}"
     profile = few_images("betaflight", tmp_path, 1.0)
-    simulator = command("gate_racer.race.race_sim", "--profile", profile, "--vehicle", "archer", *there)
-    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1]
-            client = [sys.executable, ROOT / "tests/sim/yamspy_client.py", line, tmp_path / "msp.log"]
-            done = subprocess.run(client, capture_output=True, text=True, timeout=60)
-        finally:
-            process.send_signal(signal.SIGTERM)
+    with started(RACE_SIM, "--profile", profile, "--vehicle", "archer", *there, stdout=subprocess.PIPE) as process:
+        line = re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1]
+        done = python(ROOT / "tests/sim/yamspy_client.py", line, tmp_path / "msp.log")
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
@@ -75,35 +64,27 @@ def test_yamspy_reads_a_flight_controller_is_armed_and_climbs(tmp_path, hop):
     assert max(told["altitudes"]) - told["altitudes"][0] > 5.0, "m; the barometer falls by 2.5 as propellers spin"
 
 
-def test_a_run_that_is_cut_short_is_reported_with_what_was_refused(tmp_path):
-    report, profile = tmp_path / "report.json", few_images("spec", tmp_path, 1.0)
-    with (
-        race_sim("--report", report, "--profile", profile) as (port, simulator),
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
-    ):
-        client.bind(("127.0.0.1", port))
-        client.settimeout(20)
-        to, sender, reader = client.recvfrom(65535)[1], dialect.MAVLink(None, srcSystem=255), dialect.MAVLink(None)
-        motors = dialect.MAVLink_set_actuator_control_target_message(0, 0, 1, 1, [0.0] * 8)
-        arm = dialect.MAVLink_command_long_message(1, 1, 400, 0, 1, *[0] * 6)
-        for message in (motors, arm):
-            client.sendto(message.pack(sender), to)
-        while not any(one.get_type() == "COMMAND_ACK" for one in reader.parse_buffer(client.recv(65535)) or []):
-            pass
-        simulator.send_signal(signal.SIGTERM)
-        out, err = simulator.communicate(timeout=20)
+def test_a_probed_simulator_that_is_cut_short_reports(tmp_path):
+    report, wire, video = tmp_path / "report.json", tmp_path / "wire.yaml", free_port()
+    with race_sim("--report", report, "--profile", few_images("spec", tmp_path, 1.0)) as (port, simulator):
+        keys = f"link.listen=127.0.0.1:{port}", f"link.video=127.0.0.1:{video}", "fly=false", "seconds=1"
+        done = run_here("gate_racer.field.probe.cli", "--out", wire, "--set", *keys)
+        found = load_profile(str(wire))
+        ports = found.mavlink_port, found.video_port, found.offboard
+        assert ports == (port, video, None), done.stdout + done.stderr
+        with bind_udp("127.0.0.1", port) as client:
+            client.settimeout(20)
+            to, reader = client.recvfrom(65535)[1], dialect.MAVLink(None)
+            motors = dialect.MAVLink_set_actuator_control_target_message(0, 0, 1, 1, [0.0] * 8)
+            for message in (motors, command_long(400, 1)):
+                client.sendto(packed(message), to)
+            while not any(one.get_type() == "COMMAND_ACK" for one in reader.parse_buffer(client.recv(65535)) or []):
+                pass
+            simulator.send_signal(signal.SIGTERM)
+            out, err = simulator.communicate(timeout=20)
     told = json.loads(report.read_text())
     assert (told["status"], told["cause"]) == ("aborted", "race-sim was stopped") and "aborted (race-sim" in out, out
     assert [one["rule"] for one in told["violations"]] == ["dropped: message"] and err.endswith("stopped\n"), err
-
-
-def test_a_probed_profile_names_the_ports_of_the_link(tmp_path):
-    wire, video = tmp_path / "wire.yaml", free_port()
-    with race_sim("--profile", few_images("spec", tmp_path, 1.0)) as (port, _):
-        keys = f"link.listen=127.0.0.1:{port}", f"link.video=127.0.0.1:{video}", "fly=false", "seconds=1"
-        done = run_here("gate_racer.field.probe.cli", "--out", wire, "--set", *keys)
-    found = load_profile(str(wire))
-    assert (found.mavlink_port, found.video_port, found.offboard) == (port, video, None), done.stdout + done.stderr
 
 
 def recorded(path):

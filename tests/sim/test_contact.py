@@ -5,7 +5,7 @@ import pytest
 
 from gate_racer.link.messages import Arm, AttitudeTarget
 from gate_racer.link.profile import load_profile
-from gate_racer.sim.physics.contact import Colliders, body_of, collide, contact_with, strike
+from gate_racer.sim.physics.contact import Colliders, body_of, strike
 from gate_racer.sim.physics.jit import record
 from gate_racer.sim.physics.plant import RatesPlant
 from gate_racer.sim.referee import RunStatus
@@ -116,7 +116,9 @@ def test_it_comes_to_rest_on_the_floor(dcl):
     plant.place(np.array([0.0, 5.0, -2.0]), from_euler(0.3, 0.4, 1.0), np.array([1.0, 0, 0]))
     for n in range(120 * 6):
         plant.advance((n + 1) / 120)
-    assert plant.x[2] < 0.1 and abs(plant.x[9]) < 0.3 and np.abs(plant.x[7:9]).max() < 0.1
+    assert (
+        plant.x[2] == pytest.approx(0.1 - 0.08, abs=2e-3) and abs(plant.x[9]) < 0.3 and np.abs(plant.x[7:9]).max() < 0.1
+    )
 
 
 def test_a_vehicle_sinking_back_before_lift_off_rests_on_its_pad(dcl):
@@ -147,12 +149,3 @@ def test_a_hit_ends_the_run_and_the_vehicle_bounces_on(dcl):
     assert race.status is RunStatus.CRASHED and race.cause == "left the bounds along z"
     assert contacts[0].kind == "bounds" and contacts[0].impulse > 1.0
     assert not simulator.armed and simulator.truth.p_wb[2] < 0.1  # the floor holds
-
-
-def test_a_contact_pushes_the_body_out_of_what_it_hit(dcl):
-    world, body, impulses = parts(dcl)
-    x = state((19.95, 1.0, -1.0), (10.0, 0, 0))
-    collide(x, world.solids, 0, body, impulses)
-    assert x[0] == pytest.approx(20.0 - 0.14) and x[7] < 0
-    assert [world.things[i] for i in np.flatnonzero(impulses)] == [("obstacle", 0)]
-    assert all(contact_with(x, world.solids, i, body)[0] < 1e-9 for i in range(len(world.solids.half)))

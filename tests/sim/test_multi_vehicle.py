@@ -61,9 +61,6 @@ def energy(body, v, omega):
     return 0.5 * body.mass * v @ v + 0.5 * np.array(body.inertia) @ omega**2
 
 
-# Contact.
-
-
 @pytest.mark.parametrize("v_b", [(-8.0, 0.0, 0.0), (-8.0, 3.0, 1.0), (-30.0, 0.0, 0.0)])
 def test_a_contact_keeps_momentum_and_gives_no_energy(dcl, v_b):
     a, b = mover(dcl, (0, 0, 0), (2.0, 0.0, 0.0), (1.0, -2.0, 0.5)), mover(dcl, (0.40, 0.1, 0.05), v_b)
@@ -96,9 +93,6 @@ def test_who_stands_on_a_pad_is_not_moved(dcl):
     hit = impact(mover(dcl, (0, 0, 0), (0, 0, 0), fixed=True), mover(dcl, (0.41, 0, 0), (-5.0, 0, 0)), DT)
     assert hit is not None and not hit.a.dv_w.any() and not hit.a.shift_w.any() and not hit.a.domega_b.any()
     assert hit.b.dv_w[0] == pytest.approx((1 + body_of(load_vehicle("dcl")).restitution) * 5.0)
-
-
-# Wake.
 
 
 def test_a_hovering_disc_moves_air_by_momentum_theory():
@@ -144,9 +138,6 @@ def test_a_wake_presses_down_the_vehicle_below_if_asked_for(vq1, dcl):
     assert falls[0.065] > falls[0.0] + 0.3, "it sinks in the downwash"
 
 
-# Eyes.
-
-
 def test_a_rival_hides_the_corners_behind_it_and_no_others(vq1, dcl):
     camera = ProjectedCamera(vq1, dcl.camera, RACE, 0)
     gate, start = vq1.gates[0], vq1.start
@@ -184,9 +175,6 @@ def test_states_of_rivals_are_sent_only_where_asked_for(race):
         assert places == ([{2}, {1}] if published else [set(), set()])
     last = next(message for message in reversed(sent[0]) if isinstance(message, RivalState))
     assert last.p_w == pytest.approx(two.simulators[1].truth.p_wb) and last.v_w == (0.0, 0.0, 0.0)
-
-
-# The race.
 
 
 def fly(race, seconds, throttle=None):
@@ -293,9 +281,6 @@ def test_gates_count_first_and_then_the_time_on_the_common_clock(race, tmp_path,
     assert [one["pilot"] for one in json.loads((tmp_path / "race.json").read_text())["standings"]] == [3, 1, 2]
 
 
-# Over UDP: time that waits for every client, and options that make no sense.
-
-
 def test_time_waits_for_every_client(race):
     codec, two = ClientCodec(SPEC), race()
     with contextlib.ExitStack() as stack:
@@ -310,10 +295,10 @@ def test_time_waits_for_every_client(race):
 
         def report(_):
             """Answer as both clients in the first pauses, then as the first one alone."""
-            for ear, bound in list(zip(ears, socks, strict=True))[: 2 if server.pauses < 4 else 1]:
+            for ear, bound in list(zip(ears, socks, strict=True))[: 2 if server.pauses < 2 else 1]:
                 ear.sendto(codec.hold(two.t), bound.getsockname())
             stood.append(two.t)
-            server.stopped = server.pauses >= 6
+            server.stopped = server.pauses >= 4
 
         server.run(False, report)
     assert stood[0] < stood[-3] == stood[-1]

@@ -52,7 +52,6 @@ def correlation(laps, lag):
 
 @pytest.fixture(scope="module")
 def own():
-    """Three laps, each with errors of its own."""
     s, x = lap(24)
     rng = np.random.default_rng(1)
     errors = np.array([SIZES * waves(rng, s) for _ in range(3)])

@@ -33,7 +33,6 @@ def model(name):
 
 
 def tumbling(x, seed):
-    """A state with every part of the motion in it."""
     rng = np.random.default_rng(seed)
     x[:3], x[7:10], x[10:13] = rng.normal(0, 3, 3), rng.normal(0, 8, 3), rng.normal(0, 6, 3)
     q = rng.normal(size=4)
@@ -192,8 +191,6 @@ def test_disarmed_motors_run_down_and_forget(name):
     assert plant.x[OMEGA] == pytest.approx(before * math.exp(-1), rel=1e-6) and not plant.x[LOOP].any()
 
 
-# Every summand of the grey-box polynomial and of the motors' map (Swift, eq. 6) does what its name says.
-
 POWERS = {"": lambda x: x, "sqr": lambda x: x**2, "abs": lambda x: x * abs(x), "cub": lambda x: x**3}
 
 
@@ -242,10 +239,10 @@ def test_voltage_counts_the_more_the_higher_the_command():
 
 
 W, C = RATES_X["w"].at, RATES_X["c"].at.start
-STILL, SUBSTEP_S = np.zeros(3), 1e-4
+SUBSTEP_S = 1e-4
 
 
-def flying(thrust, w=STILL):
+def flying(thrust, w=(0.0, 0.0, 0.0)):
     x = np.zeros(RATES_X.size)
     x[3], x[W], x[C] = 1.0, w, thrust
     return x
@@ -253,7 +250,7 @@ def flying(thrust, w=STILL):
 
 def turned(vehicle, x, u):
     """(3,) rad/s^2 and m/s^3: how rates and thrust begin to change."""
-    after = np.array(rates_stepped(tuple(x), tuple(u), tuple(STILL), record(MixedRates.of(vehicle)), SUBSTEP_S))
+    after = np.array(rates_stepped(tuple(x), tuple(u), (0.0, 0.0, 0.0), record(MixedRates.of(vehicle)), SUBSTEP_S))
     return (after[W] - x[W]) / SUBSTEP_S, (after[C] - x[C]) / SUBSTEP_S
 
 
@@ -311,8 +308,6 @@ def test_a_mixer_that_cannot_be_is_refused(mixer, dcl):
         replace(dcl, mixer=Mixer(*mixer))
 
 
-# The rate loop: damping, limits, and rates before thrust.
-
 TICK_S = 1 / 960
 
 
@@ -322,7 +317,6 @@ def loop():
 
 
 def after(x, omega, u, par):
-    """State and motor outputs of the loop one step on."""
     then, motors = swift.rate_loop(x, omega, u, par, swift.smoothing(par, TICK_S), TICK_S)
     return np.array(then), np.array(motors)
 

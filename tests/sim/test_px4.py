@@ -18,6 +18,7 @@ from gate_racer.link.messages import (
 )
 from gate_racer.link.profile import load_profile
 from gate_racer.link.px4 import CHUNK, StreamRequests, TextReader, custom_mode, mode_name, text_packets
+from tests.mavlink import command_long, packed
 from tests.sim.peer import HOVER, ME, Peer, of
 
 PX4 = load_profile("px4")
@@ -30,7 +31,6 @@ class Px4Peer(Peer):
         self.ticks(3.0)  # boots
 
     def stream(self, seconds, hz, target=HOVER):
-        """Return the messages received while set-points are sent."""
         received = []
         for _ in range(math.ceil(seconds * hz)):
             self.say(target)
@@ -38,7 +38,6 @@ class Px4Peer(Peer):
         return received + self.answers()
 
     def ask(self, command):
-        """Return the answer to a command."""
         self.sent = b""
         self.say(command)
         return self.answers()
@@ -49,7 +48,7 @@ class Px4Peer(Peer):
 
     def packet(self, message):
         """The acknowledgements of a raw message."""
-        replies = self.station.receive(message.pack(dialect.MAVLink(None, 255, 190)), ME, self.simulator.t)
+        replies = self.station.receive(packed(message), ME, self.simulator.t)
         return [self.codec.framing.unpack(reply)[0] for reply in replies]
 
     def fly(self, seconds=2.0):
@@ -96,7 +95,7 @@ def test_a_stream_under_2_hz_ends_offboard_and_lands(peer):
 
 def test_another_mode_in_the_air_holds_the_vehicle(peer):
     peer.fly(0.5)
-    peer.packet(long(176, 1.0, 4.0, 3.0))
+    peer.packet(command_long(176, 1.0, 4.0, 3.0))
     peer.stream(3.0, 20, UP)
     assert mode(peer) == "AUTO.LOITER" and not peer.simulator.landed
     assert abs(peer.simulator.truth.x[7:10]).max() < 0.3
@@ -122,18 +121,14 @@ def test_arming_is_denied_before_the_checks_pass(vq1, dcl):
         "Arming denied: Resolve system health failures first",
     ]
     arm = dialect.MAVLink_command_int_message(1, 1, 0, 400, 0, 0, 1.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
-    young.station.receive(arm.pack(dialect.MAVLink(None, 255, 190)), ME, young.simulator.t)
+    young.bytes(packed(arm))
     young.ticks(0.1)
     assert not young.simulator.armed, "nor by a COMMAND_INT"
 
 
-def long(command, *parameters):
-    return dialect.MAVLink_command_long_message(1, 1, command, 0, *parameters, *[0.0] * (7 - len(parameters)))
-
-
 def test_disarming_in_the_air_has_to_be_forced(peer):
     peer.fly()
-    *_, ack = peer.packet(long(400, 0.0))
+    *_, ack = peer.packet(command_long(400, 0.0))
     assert ack.result == dialect.MAV_RESULT_TEMPORARILY_REJECTED and peer.simulator.armed
     peer.ask(Arm(False))
     assert not peer.simulator.armed
@@ -158,22 +153,19 @@ BAD = [
 
 @pytest.mark.parametrize("command", BAD, ids=str)
 def test_nonsense_is_denied(peer, command):
-    (ack,) = peer.packet(long(*command))
+    (ack,) = peer.packet(command_long(*command))
     assert (ack.command, ack.result) == (command[0], dialect.MAV_RESULT_DENIED)
     assert mode(peer) == "AUTO.LOITER"
 
 
 def test_the_answers_to_others_are_not_taken_for_ours(peer):
     def read(message):
-        return peer.codec.decode(message.pack(dialect.MAVLink(None, 1, 1)))
+        return peer.codec.decode(packed(message, 1, 1))
 
     assert read(dialect.MAVLink_command_ack_message(400, 4, target_system=254)) == []
     assert read(dialect.MAVLink_command_ack_message(400, dialect.MAV_RESULT_IN_PROGRESS)) == []
     (ack,) = read(dialect.MAVLink_command_ack_message(400, 77, target_system=255))
     assert ack.result == "result 77" and not ack.accepted
-
-
-# What both ends share
 
 
 def test_modes_have_their_names():

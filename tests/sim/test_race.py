@@ -33,9 +33,8 @@ from gate_racer.sim.referee import RunStatus
 from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.vehicle.rotation import matrix
+from tests.mavlink import attitude_target, command_long, packed, unpacked
 from tests.sim.peer import DCL, HOVER, SPEC, of
-
-# Rates, stamps and signs of the real builds.
 
 
 def test_dcl_rates_are_as_observed_imu_stamps_step_by_7_and_14_ms_and_samples_repeat(peer):
@@ -60,9 +59,7 @@ def test_images_come_twice_27_7_or_34_7_ms_apart(vq1, dcl):
 
 
 def raw(profile, message):
-    """The fields on the wire."""
-    (packet,) = ServerCodec(profile).encode(message)
-    return dialect.MAVLink(None).decode(bytearray(packet))
+    return unpacked(b"".join(ServerCodec(profile).encode(message)))
 
 
 def test_dcl_signs_stand_on_the_wire_as_observed():
@@ -78,8 +75,7 @@ def test_dcl_signs_stand_on_the_wire_as_observed():
 
 def test_mask_128_turns_faster_and_144_the_other_way():
     def omega(mask):
-        target = dialect.MAVLink_set_attitude_target_message(0, 1, 200, mask, (1, 0, 0, 0), 1.0, 0.0, 0.0, 0.5)
-        (received,) = ServerCodec(DCL).decode(target.pack(dialect.MAVLink(None)))
+        (received,) = ServerCodec(DCL).decode(packed(attitude_target(mask, rates=(1.0, 0.0, 0.0))))
         return received.omega[0]
 
     assert omega(128) == pytest.approx(2.5, abs=0.1) and omega(144) == pytest.approx(-0.98)
@@ -189,11 +185,11 @@ def test_a_crash_floods_collisions_and_disarms(peer):
     "first",
     [
         dialect.MAVLink_timesync_message(5, 0),
-        dialect.MAVLink_command_long_message(1, 200, dialect.MAV_CMD_SET_MESSAGE_INTERVAL, 0, 30, 1e4, 0, 0, 0, 0, 0),
+        command_long(dialect.MAV_CMD_SET_MESSAGE_INTERVAL, 30, 1e4),
     ],
 )
 def test_a_client_s_first_message_schedules_the_race_whatever_it_says(peer, first):
     pilot = peer()
-    pilot.bytes(first.pack(dialect.MAVLink(None, srcSystem=255)))
+    pilot.bytes(packed(first))
     received = pilot.ticks(DCL.race.lobby_s + DCL.race.countdown_s + 0.5)
     assert of(TrackMap, received) and of(RaceStatus, received)[-1].go

@@ -26,7 +26,6 @@ UNKNOWN = np.array([1.0, -2.0, 0.5])
 
 
 def commands(vehicle, seconds=4.0):
-    """Rolling and pitching about hover, at 60 Hz."""
     hover = vehicle.throttle.throttle(9.81)
     for k in range(round(60 * seconds)):
         t = k / 60

@@ -20,7 +20,7 @@ from gate_racer.link.sockets import LinkError, UdpEndpoint, bind_udp
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.wire.rflysim import MOST_SUBSCRIPTIONS, CopterSimImu, RflySimOutlet, open_imu
 from tests.processes import free_port
-from tests.sim.rflysim_requests import LOCAL_HOST, at, request
+from tests.rflysim import LOCAL_HOST, at, request
 
 
 def quiet(*abouts, outlet):
@@ -39,7 +39,6 @@ def exchange(outlet, receiver, exposures):
 
 @pytest.fixture
 def open_outlet(vq1):
-    """Make outlets that are closed at the end."""
     with ExitStack() as stack:
         yield lambda host=LOCAL_HOST, **more: stack.enter_context(
             closing(RflySimOutlet(vq1, load_style("race"), 0, 30.0, (host, 0), **more))

@@ -20,7 +20,6 @@ from gate_racer.link.rflysim.stream import (
     WORLD,
     Payload,
     Stream,
-    decode_payload,
     decode_range,
     fragments,
     metres_per_count,
@@ -36,7 +35,7 @@ from gate_racer.sim.wire.rflysim import RflySimOutlet
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product, to_euler
 from tests.conftest import ROOT
-from tests.sim.rflysim_requests import LOCAL_HOST, at, request
+from tests.rflysim import LOCAL_HOST, at, request
 
 STYLE = load_style("race")
 
@@ -81,43 +80,42 @@ def off_surface(around, points):
     return np.abs((np.abs(local) - around.solids.half).max(-1)).min(-1)
 
 
+def sensed(about, around, exposure):
+    """What a client reads from a sensor's datagrams."""
+    told = []
+    stream = Stream(about, told.append, reader(about))
+    with closing(open_sense(about, around)) as sense:
+        *_, sample = (stream.feed(one, 0.0) for one in fragments(Payload(0.0, 1, sense.payload(exposure))))
+    assert sample is not None, told
+    return sample.value
+
+
 def test_a_depth_cloud_as_coarse_as_can_be_asked_for_has_a_point(vq1, around):
-    sense = open_sense(request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0)), around)
-    stream = Stream(request(7), lambda line: None, reader(request(7)))
-    (datagram,) = fragments(Payload(0.0, 1, sense.payload(at(vq1))))
-    sample = stream.feed(datagram, 0.0)
-    assert sample is not None and len(sample.value.points) == 1
+    about = request(7, other=(100.0, 3e38), euler=(0.0, -90.0, 0.0))
+    assert len(sensed(about, around, at(vq1)).points) == 1
 
 
 def test_every_sensor_finds_the_surfaces_where_they_are(vq1, around):
     """Depth image, clouds and rangefinder agree with the world through mount, attitude and the frames of the protocol."""
     exposure = at(vq1, yaw=2.0)
     down = (10.0, -50.0, 20.0)
-
-    def sensed(about):
-        told = []
-        sense, stream = open_sense(about, around), Stream(about, told.append, reader(about))
-        (sample,) = (stream.feed(d, 0.0) for d in fragments(Payload(0.0, 1, sense.payload(exposure))))
-        assert sample is not None, told
-        return sample.value
-
     R_wb = matrix(exposure.q_wb)
     R_bs = matrix(from_euler(*np.radians(down)))
     for type_id in (7, 20, 22, 23):
         other = (100.0, 1.0, -20.0, 20.0, -20.0, 20.0) if type_id == 20 else (100.0, 1.0)
-        cloud = sensed(request(type_id, other=other, euler=down))
+        cloud = sensed(request(type_id, other=other, euler=down), around, exposure)
         points = exposure.p_wb + (cloud.points * [1, -1, -1]) @ (R_wb @ R_bs).T
         assert len(points) > 500 and off_surface(around, points).max() < 1e-3
         np.testing.assert_allclose((*cloud.p_wb, *cloud.rpy), (*exposure.p_wb, *to_euler(exposure.q_wb)), rtol=1e-6)
         assert cloud.axes == LOCAL
-    in_world = sensed(request(21, other=(100.0, 1.0, -20.0, 20.0, -20.0, 20.0), euler=down))
+    in_world = sensed(request(21, other=(100.0, 1.0, -20.0, 20.0, -20.0, 20.0), euler=down), around, exposure)
     assert in_world.axes == WORLD and len(in_world.points) > 500
     assert off_surface(around, in_world.points).max() < 1e-3
-    laser = sensed(request(5, other=(100.0,), euler=down))
+    laser = sensed(request(5, other=(100.0,), euler=down), around, exposure)
     assert off_surface(around, np.array([laser.hit_w]))[0] < 1e-4
     assert laser.distance_m == pytest.approx(math.dist(laser.origin_w, laser.hit_w), rel=1e-5)
     about = request(2, mode=RAW, euler=down)
-    counts = sensed(about)
+    counts = sensed(about, around, exposure)
     depth = np.where(counts == NO_DEPTH, np.nan, counts * metres_per_count(about))
     points = exposure.p_wb + pixel_rays(pinhole(about), mount_of(about).seen(exposure)) * depth[..., None]
     found = points[np.isfinite(depth)]
@@ -137,18 +135,7 @@ def test_a_mount_turns_and_carries_the_sensor(vq1):
     assert (fixed.q_wb == q_bs).all() and (fixed.p_wb == seen.p_wb).all()
 
 
-# Cameras: segmentation, fisheye, infrared and gimbals.
-
-
 WIDTH, HEIGHT = 160, 120
-
-
-def seen(about, around, exposure):
-    sense = open_sense(about, around)
-    try:
-        return decode_payload(sense.payload(exposure), about)
-    finally:
-        sense.close()
 
 
 def camera_request(type_id, mode=RAW, **fields):
@@ -180,7 +167,7 @@ def test_rays_meet_what_is_drawn(course):
 
 def test_a_segmentation_shows_each_thing_in_its_colour(vq1, around):
     exposure, about = at(vq1, yaw=math.radians(180)), camera_request(4)
-    image = seen(about, around, exposure)
+    image = sensed(about, around, exposure)
     rays = pixel_rays(pinhole(about), exposure).reshape(-1, 3)
     _, box = cast(around.solids, exposure.p_wb, rays / np.linalg.norm(rays, axis=1)[:, None], FAR_M)
     thing = np.where(box == NOTHING, around.things, around.solids.thing[box]).reshape(HEIGHT, WIDTH)
@@ -194,7 +181,7 @@ def test_a_segmentation_shows_each_thing_in_its_colour(vq1, around):
 def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
     exposure = at(vq1, yaw=math.radians(180))
     about = request(8, width=300, height=300, mode=RAW, fov_deg=200.0)
-    wide, camera = seen(about, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
+    wide, camera = sensed(about, around, exposure), pinhole(replace(about, type_id=1, fov_deg=90.0))
     with RenderedCamera(vq1, camera, STYLE, 0) as drawn:
         narrow = drawn.image(exposure.p_wb, exposure.q_wb)
     rays, _ = fisheye_rays(about)
@@ -208,13 +195,10 @@ def test_a_fisheye_sees_what_a_pinhole_sees(vq1, around):
 
 def test_infrared_shows_what_shines(vq1, around):
     exposure = at(vq1, yaw=math.radians(180))
-    grey, warm, colour = (seen(camera_request(kind), around, exposure) for kind in (3, 40, 41))
+    grey, warm, colour = (sensed(camera_request(kind), around, exposure) for kind in (3, 40, 41))
     assert (grey == warm).all() and colour.shape == (HEIGHT, WIDTH, 3)
     hot, cold = np.unravel_index(warm.argmax(), warm.shape), np.unravel_index(warm.argmin(), warm.shape)
     assert colour[hot].sum() > colour[cold].sum()
-
-
-# Gimbals
 
 
 class Operator:
@@ -360,13 +344,3 @@ def test_a_fisheye_is_equidistant():
     np.testing.assert_allclose(np.diff(theta)[101:], math.pi / 200, rtol=1e-6)
     assert inside.mean() == pytest.approx(math.pi / 4, abs=0.02)
     assert rays[100, 150, 1] > 0 and rays[150, 100, 2] > 0, "right and down"
-
-
-def test_a_gate_is_seen_by_its_frame_and_through_its_opening(vq1, around):
-    gate = vq1.gates[0]
-    before, ahead = gate.p_wg - 3.0 * gate.R_wg[:, 0], gate.R_wg[:, :1].T
-    (through,), _ = cast(around.solids, before, ahead, 3.5)
-    bar = before + gate.R_wg[:, 1] * (gate.opening_m + gate.outer_m) / 4
-    (frame,), (box,) = cast(around.solids, bar, ahead, 3.5)
-    assert through == math.inf and frame == pytest.approx(3.0 - gate.depth_m / 2)
-    assert Colliders(vq1).things[around.solids.thing[box]] == ("gate", 0)

@@ -1,5 +1,6 @@
 """Lock-step, clients of all kinds, what no bytes can do, and the end of a simulator whose flight has ended."""
 
+import contextlib
 import math
 import random
 import subprocess
@@ -12,12 +13,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from pymavlink import mavutil
 from pymavlink.dialects.v20 import common as dialect
 from pymavlink.generator.mavcrc import x25crc
 
 from gate_racer.link.client import ClientCodec
-from gate_racer.link.messages import Arm, Farewell, Heartbeat, Imu
+from gate_racer.link.messages import UNASKED, Ack, Arm, Farewell, Heartbeat, Imu, LocalPosition, PositionTarget
 from gate_racer.link.sockets import bind_udp
 from gate_racer.sim.multi_vehicle import MultiVehicleRace, MultiVehicleSetup
 from gate_racer.sim.referee import RunStatus
@@ -26,7 +26,7 @@ from gate_racer.sim.wire.server import Endpoint, LockstepServer
 from gate_racer.sim.wire.station import CLIENT_SILENCE_S, COMMAND_RATE, Station
 from gate_racer.sim.worlds.world import as_believed
 from tests.conftest import ROOT
-from tests.processes import running, survivors
+from tests.processes import running, survivors, waiting
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
 
@@ -51,45 +51,29 @@ def serve(server, once, over):
     server.run(once, stop)
 
 
-# Clients that know nothing of this project.
-
-
-def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
-    """Fly by pymavlink alone: arm, then ask for one point after the other, each once the last is near."""
-    link, armed, asked = mavutil.mavlink_connection(f"udpin:127.0.0.1:{port}", source_system=255), False, False
-    position_only, legs = 0b110111111000, list(legs)
-    assert link.wait_heartbeat(timeout=10)
+def fly_by_position(ear, legs, over) -> None:
+    """Arm, then ask for one point after the other, each once the last is near."""
+    client, legs, armed = ClientCodec(SPEC), list(legs), False
     while not over.is_set():
-        message = link.recv_match(type=["COMMAND_ACK", "LOCAL_POSITION_NED", "HIGHRES_IMU"], blocking=True, timeout=1.0)
-        match message and message.get_type():
-            case "COMMAND_ACK":
-                armed = message.result == dialect.MAV_RESULT_ACCEPTED
-            case "LOCAL_POSITION_NED":
-                if len(legs) > 1 and math.dist(legs[0], (message.x, message.y, message.z)) < 1.0:
+        with contextlib.suppress(TimeoutError):
+            datagram, server = ear.recvfrom(65535)
+            for message in client.decode(datagram):
+                armed = armed or isinstance(message, Ack)
+                if isinstance(message, LocalPosition) and len(legs) > 1 and math.dist(legs[0], message.p_wb) < 1.0:
                     legs.pop(0)
-            case "HIGHRES_IMU":
-                stamp = message.time_usec // 1000
-                if stamp % 250 < 8:  # with the samples' own pace, four times a second
-                    link.mav.heartbeat_send(6, 8, 0, 0, 4)
-                if not asked:
-                    link.mav.command_long_send(1, 1, dialect.MAV_CMD_COMPONENT_ARM_DISARM, 0, 1, 0, 0, 0, 0, 0, 0)
-                    asked = True
-                if armed:
-                    link.mav.set_position_target_local_ned_send(stamp, 1, 1, 1, position_only, *legs[0], *[0] * 8)
-                else:
-                    link.mav.system_time_send(0, stamp)
-    link.close()
+                if isinstance(message, Imu):
+                    said = PositionTarget(legs[0], UNASKED) if armed else Arm(True)
+                    for answer in (client.heartbeat(), client.encode(said, message.t), client.hold(message.t)):
+                        ear.sendto(answer, server)
 
 
 def test_position_targets_fly_through_a_gate_over_udp_in_lock_step(vq1, lockstep):
-    gate, track = vq1.gates[0], replace(vq1, gates=vq1.gates[:1])
-    legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for ahead in (-4.0, 1.5)]
-    over = threading.Event()
-    with bind_udp("127.0.0.1", 0) as probe:
-        port = probe.getsockname()[1]
-    client = threading.Thread(target=fly_by_position, args=(port, legs, over))
-    with bind_udp("127.0.0.1", 0) as bound:
-        server, endpoint = lockstep(bound, ("127.0.0.1", port), track, pose=True)
+    gate, track, over = vq1.gates[0], replace(vq1, gates=vq1.gates[:1]), threading.Event()
+    legs = [tuple(gate.p_wg + ahead * gate.R_wg[:, 0]) for ahead in (-4.0, 1.5)]
+    with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
+        ear.settimeout(0.5)
+        server, endpoint = lockstep(bound, ear.getsockname(), track, pose=True)
+        client = threading.Thread(target=fly_by_position, args=(ear, legs, over))
         client.start()
         try:
             serve(server, True, lambda: endpoint.station.simulator.t > 120)
@@ -100,9 +84,6 @@ def test_position_targets_fly_through_a_gate_over_udp_in_lock_step(vq1, lockstep
     race, told = referee.race, referee.violations
     assert race.status is RunStatus.FINISHED and min(race.gate_margins_m) > 0.4, race
     assert told.keys() == {COMMAND_RATE}, "it answers every sample with a set-point, 120 times a second"
-
-
-# Lock-step.
 
 
 def test_time_stands_until_the_sample_is_answered_by_its_stamp(vq1, dcl):
@@ -147,9 +128,6 @@ def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
         return pilot.sent
 
     assert flight(3) == flight(3) != flight(4)
-
-
-# Who may command, and what no bytes can do.
 
 
 def test_one_client_commands_until_it_falls_silent(vq1, dcl):
@@ -237,21 +215,11 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(lockstep, monkeyp
 
         monkeypatch.setattr(server, "_listen", pass_by)
         server.run(True, lambda _: None)
-        said = [message for datagram in received(ear) for message in client.decode(datagram)]
+        said = [message for datagram in waiting(ear) for message in client.decode(datagram)]
     race = endpoint.station.simulator.referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client stopped answering"
     assert said[-1] == Farewell(said[-1].t, "aborted: the client stopped answering")
     assert now[0] == pytest.approx(10.0, abs=0.6)
-
-
-def received(ear):
-    """All datagrams that lie in a socket."""
-    ear.setblocking(False)
-    while True:
-        try:
-            yield ear.recv(65535)
-        except BlockingIOError:
-            return
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs processes by session")

@@ -23,7 +23,6 @@ def hover(throttle=0.266, omega=(0.0, 0.0, 0.0), q=LEVEL, by_rates=True):
 
 
 def air(dcl, z=0.0):
-    """A plant in free air, level."""
     plant = RatesPlant(dcl, Start((0.0, 0.0, z), 0.0))
     plant.place(np.array([0.0, 0.0, z]), np.array(LEVEL), np.zeros(3))
     return plant
@@ -53,14 +52,6 @@ def test_it_lifts_off_when_thrust_carries_it_and_not_before(dcl, vq1):
     assert plant.on_pad
     fly(plant, hover(0.4), 0.5)
     assert not plant.on_pad and plant.x[2] < vq1.start.p_wb[2]
-
-
-def test_commands_act_one_delay_later_even_between_ticks(dcl):
-    plant, late_s = air(dcl), 0.003
-    fly(plant, hover(), 1.0)
-    plant.command(plant.t, hover(omega=(0.0, 5.0, 0.0)))
-    plant.advance(plant.t + dcl.command_delay_s + late_s)
-    assert plant.x[W][1] == pytest.approx(5.0 * (1 - np.exp(-late_s / dcl.rate_lag_s[1])), rel=1e-3)
 
 
 @pytest.mark.parametrize(("axis", "low", "high"), [(0, 0.02, 0.03), (1, 0.02, 0.03), (2, 0.045, 0.076)])
@@ -184,9 +175,3 @@ def test_times_and_margins_are_finer_than_a_tick(dcl):
 def test_the_run_is_limited_to_the_moment(dcl, name, gates, limit_s, status, passed):
     race = run(dcl, course(*map(square, gates)), [(0, 0, 0), (20, 0, 0)], limit_s=limit_s)
     assert (race.status, len(race.gate_times_s)) == (status, passed), race
-
-
-def test_the_accelerometer_feels_no_gravity_in_free_fall(dcl):
-    plant = air(dcl)
-    plant.advance(0.1)
-    assert np.abs(plant.truth.accel_b).max() < 0.1

@@ -15,7 +15,7 @@ from gate_racer.sim.view.scene import hole_m
 from gate_racer.sim.view.style import FOLDER, load_style
 from gate_racer.tracks.track import Obstacle
 from gate_racer.vehicle.camera import Camera
-from gate_racer.vehicle.rotation import from_euler, product
+from gate_racer.vehicle.rotation import from_euler
 from tests.sim.drawn import GATE, ONE_GATE, RACE, SMOOTH, STYLES, VADR, facing, track
 
 SMALL = Camera(320, 180, 160.0, 160.0, 160.0, 90.0, 20.0)  # for what more pixels tell no better
@@ -100,13 +100,6 @@ def test_rows_of_an_image_are_those_of_the_whole(draw, camera):
         assert drawn.image(*pose, rows=rows).tobytes() == whole[rows].tobytes()
 
 
-def test_a_gate_behind_the_camera_is_not_drawn(draw):
-    drawn = draw(ONE_GATE, gates_only=True)
-    p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)
-    assert drawn.image(p_wb, q_wb).max() == 255
-    assert drawn.image(p_wb, product(q_wb, from_euler(0, 0, math.pi))).max() == 0
-
-
 def test_what_this_machine_cannot_render_is_refused_with_what_to_install(draw, monkeypatch):
     draw(ONE_GATE)
     with pytest.raises(CameraError, match="1024 samples"):
@@ -164,9 +157,6 @@ def test_a_rolling_shutter_draws_and_projects_the_same_corners(draw):
         shifts += [corners - rigid]
         assert np.abs(found - corners).mean() < 0.35
     assert np.abs(shifts)[..., 0].max() > 1.5
-
-
-# Styles: every one shows gates, and differs from the others by what its file says.
 
 
 @pytest.mark.parametrize("name", ["vq1", "vq2"])

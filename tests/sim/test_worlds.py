@@ -45,9 +45,6 @@ def ticks(simulator, count=60):
     return [message for _ in range(count) for message in simulator.tick().telemetry]
 
 
-# The world as believed
-
-
 @pytest.mark.parametrize("name", ["cpc", "dcl", "kolibri", "swift"])
 def test_without_deviations_all_is_as_believed_to_the_bit(name, vq1):
     vehicle = load_vehicle(name)
@@ -57,9 +54,6 @@ def test_without_deviations_all_is_as_believed_to_the_bit(name, vq1):
     assert (world_name(as_believed(vq1, vehicle).as_dict()) == "as_believed") == made.nominal, "which the result tells"
     assert resolve("as_believed", vq1, vehicle) == as_believed(vq1, vehicle)
     assert ticks(Simulator(made, SPEC, 3)) == ticks(Simulator(as_believed(vq1, vehicle), SPEC, 3))
-
-
-# Names and files
 
 
 def test_a_seed_is_a_world_and_a_saved_one_is_the_same(vq1, dcl, tmp_path):
@@ -181,9 +175,6 @@ def test_a_wrong_world_is_one_clear_line(asked, words, vq1, dcl, tmp_path):
     with pytest.raises(UserError) as refused:
         resolve(asked, vq1, dcl)
     assert words in str(refused.value) and "\n" not in str(refused.value)
-
-
-# What the sections do
 
 
 def test_gates_stand_where_the_world_says(vq1, dcl):

@@ -57,8 +57,6 @@ class Injury:
 
 @dataclass
 class Witness:
-    """Record of the pilot's messages."""
-
     set_points: int = 0
     not_finite: int = 0
     disarms: int = 0  # since the last set-point
@@ -81,8 +79,6 @@ class Witness:
 
 
 class Proxy:
-    """Proxy that runs on a thread while it is entered."""
-
     def __init__(self, injury: Injury, seed: int):
         self._injury, self.about = injury, Context(random.Random(seed))
         self._pilots: tuple[int, int] = (0, 0)

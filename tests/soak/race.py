@@ -1,11 +1,11 @@
 """One race: race-sim and run-mpc as they are started in two terminals, with a `Proxy` between them."""
 
+import contextlib
 import json
 import os
 import resource
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +13,16 @@ from pathlib import Path
 
 from gate_racer.common.process import descendants
 from gate_racer.planner.plan import read_plan
-from tests.conftest import ROOT
-from tests.processes import command, free_port
+from tests.processes import free_port, started
 from tests.soak.proxy import LOCAL, Injury, Proxy, Witness
 
+RACE_SIM, RUN_MPC = "gate_racer.race.race_sim", "gate_racer.race.run_mpc"
+SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a hang
 
 
 @dataclass(frozen=True)
 class Raced:
-    """Outcome of a race."""
-
     code: int | None  # of run-mpc; None: it hung
     result: dict | None  # its JSON
     report: dict | None  # race-sim's: the referee's word
@@ -43,57 +42,49 @@ class Fault:
 def race(
     plan: Path,
     injury: Injury,
-    seed: int = 0,
+    folder: Path,
     fault: Fault | None = None,
     closed_stderr: bool = False,
     file_limit: int = 0,
     profile: str = "dcl",
 ) -> Raced:
-    """Fly one race of a plan.
+    """Fly one race of a plan; its files are written into a folder.
 
     `closed_stderr`: nobody reads it from the beginning; `file_limit`: bytes that no file may exceed, as on a full disk.
     """
-    with tempfile.TemporaryDirectory() as folder_name:
-        folder, proxy = Path(folder_name), Proxy(injury, seed)
-        mavlink, video = free_port(), free_port()
-        simulator = subprocess.Popen(
-            command("gate_racer.race.race_sim", "--track", read_plan(plan).track_file, "--profile", profile, "--seed", seed,
-                     "--set", "once=true", f"link.bind={LOCAL}:0",
-                     f"link.client={LOCAL}:{proxy.mavlink_port}", f"link.video={LOCAL}:{proxy.video_port}",
-                     "--report", folder / "report.json"),
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        told, errors = folder / "stdout", folder / "stderr"
-        with told.open("w") as out, errors.open("w") as err:
-            pilot = subprocess.Popen(
-                command("gate_racer.race.run_mpc", plan, "--live", "--profile", profile,
-                        "--set", f"link.listen={LOCAL}:{mavlink}", f"link.video={LOCAL}:{video}",
-                        "--log", folder / "logs", "--json", folder / "result.json"),
-                cwd=ROOT, stdout=out, stderr=subprocess.PIPE if closed_stderr else err,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
-                preexec_fn=lambda: file_limit and resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit)),
-            )  # fmt: skip
+    proxy, mavlink, video = Proxy(injury, seed=0), free_port(), free_port()
+    course = "--track", read_plan(plan).track_file, "--profile", profile, "--report", folder / "report.json"
+    near = f"link.client={LOCAL}:{proxy.mavlink_port}", f"link.video={LOCAL}:{proxy.video_port}"
+    far = f"link.listen={LOCAL}:{mavlink}", f"link.video={LOCAL}:{video}"
+    flags = "--live", "--profile", profile, "--log", folder / "logs", "--json", folder / "result.json"
+    told, errors = folder / "stdout", folder / "stderr"
+    with (
+        contextlib.closing(proxy),
+        told.open("w") as out,
+        errors.open("w") as err,
+        started(RACE_SIM, *course, "--set", "once=true", f"link.bind={LOCAL}:0", *near, **SILENT) as simulator,
+        started(
+            RUN_MPC, plan, *flags, "--set", *far,
+            stdout=out, stderr=subprocess.PIPE if closed_stderr else err,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            preexec_fn=lambda: file_limit and resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit)),
+        ) as pilot,
+    ):  # fmt: skip
+        if pilot.stderr is not None:
+            pilot.stderr.close()
+        proxy.start(mavlink, video)
+        if fault is not None and _wait(lambda: proxy.about.since_go >= fault.at_s or pilot.poll() is not None):
+            fault.strike(pilot, folder)
         try:
-            if pilot.stderr is not None:
-                pilot.stderr.close()
-            proxy.start(mavlink, video)
-            if fault is not None and _wait(lambda: proxy.about.since_go >= fault.at_s or pilot.poll() is not None):
-                fault.strike(pilot, folder)
-            try:
-                code = pilot.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                pilot.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
-                pilot.wait()
-                code = None
-            _wait(lambda: (folder / "report.json").exists() or simulator.poll() is not None, 20.0)
-            files = (folder / "result.json", folder / "report.json")
-            result, report = (json.loads(f.read_text()) if f.exists() else None for f in files)
-            return Raced(code, result, report, told.read_text(), errors.read_text(), proxy.witness)
-        finally:
-            for process in (pilot, simulator):
-                process.kill()
-                process.wait()
-            proxy.close()
+            code = pilot.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            pilot.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+            pilot.wait()
+            code = None
+        _wait(lambda: (folder / "report.json").exists() or simulator.poll() is not None, 20.0)
+        files = (folder / "result.json", folder / "report.json")
+        result, report = (json.loads(f.read_text()) if f.exists() else None for f in files)
+        return Raced(code, result, report, told.read_text(), errors.read_text(), proxy.witness)
 
 
 def _wait(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:

@@ -1,27 +1,25 @@
 """A quarter of an hour of racing: one race-sim for all, run-mpc again and again. Memory, descriptors and times of a tick stay."""
 
+import contextlib
 import json
 import os
-import subprocess
-import sys
+import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import free_port
-from tests.soak.race import LIMIT_S
+from tests.processes import free_port, started
+from tests.soak.race import LIMIT_S, RACE_SIM, RUN_MPC, SILENT
 
 RACING_S = float(os.environ.get("SOAK_S", "900"))
 # Most of the last third's median over the first's; a tick's varies with what else the machine does.
 MEMORY, TICK = 1.10, 1.5
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A process once a race: at its end, or the most seen in it."""
 
     memory_kb: int
@@ -34,36 +32,23 @@ def sample(pid: int) -> Sample:
     return Sample(int(rss.split()[1]), len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
-def fly(plan: Path, folder: Path, ports: tuple[int, int]) -> tuple[Sample, dict]:
+def fly(plan: Path, folder: Path, mavlink: int, video: int) -> tuple[Sample, dict]:
     """One race; the most that the pilot held, and its result."""
-    mavlink, video = ports
-    flags = "--live", "--profile", "dcl", "--set", f"link.listen=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
-    pilot = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer", "run-mpc", plan, *flags, "--log", folder / "logs",
-         "--json", folder / "result.json"],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    keys = "--set", f"link.listen=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
+    files = "--log", folder / "logs", "--json", folder / "result.json"
     seen, end = [], time.monotonic() + LIMIT_S
-    try:
+    with started(RUN_MPC, plan, "--live", "--profile", "dcl", *keys, *files, **SILENT) as pilot:
         while pilot.poll() is None:
             assert time.monotonic() < end, "it hangs"
-            try:
+            with contextlib.suppress(OSError, StopIteration):  # it has just ended
                 seen.append(sample(pilot.pid))
-            except (OSError, StopIteration):  # it has just ended
-                break
             time.sleep(0.2)
-        pilot.wait(LIMIT_S)
-    finally:
-        pilot.kill()
-        pilot.wait()
-    for log in (folder / "logs").glob("*"):
-        log.unlink()
+    shutil.rmtree(folder / "logs", ignore_errors=True)
     most = Sample(max(s.memory_kb for s in seen), max(s.descriptors for s in seen))
     return most, json.loads((folder / "result.json").read_text())
 
 
 def thirds(values: list[float]) -> tuple[float, float]:
-    """Medians of the first and the last third."""
     share = len(values) // 3
     return median(values[:share]), median(values[-share:])
 
@@ -71,21 +56,14 @@ def thirds(values: list[float]) -> tuple[float, float]:
 @pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads Linux' /proc")
 def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
-    ports, races = (free_port(), free_port()), []
-    client = "--set", f"link.client=127.0.0.1:{ports[0]}", f"link.video=127.0.0.1:{ports[1]}"
-    simulator = subprocess.Popen(
-        [sys.executable, "-m", "gate_racer", "race-sim", "--profile", "dcl", "--set", "link.bind=127.0.0.1:0", *client],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
+    (mavlink, video), races = (free_port(), free_port()), []
+    keys = "link.bind=127.0.0.1:0", f"link.client=127.0.0.1:{mavlink}", f"link.video=127.0.0.1:{video}"
+    with started(RACE_SIM, "--profile", "dcl", "--set", *keys, **SILENT) as simulator:
         begin = time.monotonic()
         while time.monotonic() - begin < RACING_S or len(races) < 6:
-            pilot, result = fly(plan_folder / "vq1.csv", tmp_path, ports)
+            pilot, result = fly(plan_folder / "vq1.csv", tmp_path, mavlink, video)
             races.append((pilot, sample(simulator.pid), result))
             assert result["verdict_by"] == "race status", result
-    finally:
-        simulator.kill()
-        simulator.wait()
     flown = sum(result["status"] == "finished" for _, _, result in races)
     print(f"{len(races)} races, {flown} finished")
     for name, index in (("run-mpc", 0), ("race-sim", 1)):

@@ -98,7 +98,6 @@ MOST = Case(
 
 
 def judge(case: Case, raced: Raced) -> None:
-    """Check the properties of every race."""
     about = f"{raced.told}\n{raced.errors[-3000:]}\n{raced.result}"
     assert raced.code is not None, f"it hangs\n{about}"
     assert "Traceback" not in raced.told + raced.errors, about
@@ -117,10 +116,10 @@ def judge(case: Case, raced: Raced) -> None:
 
 @SOAK
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_race(case, plan_folder):
-    judge(case, race(plan_folder / "vq1.csv", case.injury, **case.options))
+def test_a_race(case, plan_folder, tmp_path):
+    judge(case, race(plan_folder / "vq1.csv", case.injury, tmp_path, **case.options))
 
 
 def test_a_short_race_in_most_troubles_at_once(hop_plans, tmp_path):
     profile = str(few_images("dcl", tmp_path))
-    judge(MOST, race(hop_plans / "hop.csv", MOST.injury, profile=profile, **MOST.options))
+    judge(MOST, race(hop_plans / "hop.csv", MOST.injury, tmp_path, profile=profile, **MOST.options))

@@ -21,6 +21,7 @@ from gate_racer.link.messages import (
 )
 from gate_racer.link.server import ServerCodec
 from gate_racer.vehicle.rotation import from_euler
+from tests.mavlink import attitude_target, command_long, packed, position_target
 from tests.sim.peer import HOVER, Peer
 from tests.vadr.row import (
     DCL,
@@ -32,7 +33,6 @@ from tests.vadr.row import (
     P,
     Row,
     V,
-    client_bytes,
     flown,
     read,
     received,
@@ -42,14 +42,6 @@ from tests.vadr.row import (
 )
 
 LINK_MASK, ALL_RATES = 128, 7
-
-
-def attitude_target(mask, q=LEVEL, rates=STILL, thrust=0.5, t=0.0):
-    return dialect.MAVLink_set_attitude_target_message(round(t * 1e3), 1, 1, mask, q, *rates, thrust)
-
-
-def position_target(frame, mask, p=STILL, v=STILL, a=STILL, yaw=0.0, yaw_rate=0.0):
-    return dialect.MAVLink_set_position_target_local_ned_message(0, 1, 1, frame, mask, *p, *v, *a, yaw, yaw_rate)
 
 
 def telemetry() -> list[Row]:
@@ -108,14 +100,14 @@ def _both(section, says, message, packet) -> list[Row]:
 def _client_answers() -> bool:
     client = ClientCodec(SPEC)
     client.decode(told(TimesyncRequest(77)))
-    answer = client_bytes(dialect.MAVLink_timesync_message(2_000_000_000, 77))
+    answer = packed(dialect.MAVLink_timesync_message(2_000_000_000, 77))
     return client.timesync_replies(2.0) == [answer] and client.timesync_replies(2.0) == [] and read(answer) == []
 
 
 def _simulator_answers() -> bool:
     pilot = Peer(VQ1, DCL, SPEC)
     pilot.ticks(0.5)
-    (answer,) = pilot.bytes(client_bytes(dialect.MAVLink_timesync_message(0, 77)))
+    (answer,) = pilot.bytes(packed(dialect.MAVLink_timesync_message(0, 77)))
     return answer == simulator_bytes_at(dialect.MAVLink_timesync_message(500_000_000, 77), answer[4])
 
 
@@ -134,12 +126,12 @@ def commands() -> list[Row]:
                 attitude_target(ALL_RATES, (0.5, 0.5, -0.5, 0.5), thrust=0.25)),
         *_asked("4.3", "rates, throttle ignored", AttitudeTarget(LEVEL, rates, 0.0, keep_throttle=True),
                 attitude_target(LINK_MASK | 64, rates=rates, thrust=0.0)),
-        *_asked("6", "arm", Arm(True), dialect.MAVLink_command_long_message(1, 1, 400, 0, 1, 0, 0, 0, 0, 0, 0)),
-        *_asked("6", "disarm", Arm(False), dialect.MAVLink_command_long_message(1, 1, 400, 0, 0, 0, 0, 0, 0, 0, 0)),
+        *_asked("6", "arm", Arm(True), command_long(400, 1)),
+        *_asked("6", "disarm", Arm(False), command_long(400)),
         Row("5.2", "the client's HEARTBEAT is pymavlink's",
-            lambda: ClientCodec(SPEC).heartbeat() == client_bytes(dialect.MAVLink_heartbeat_message(6, 8, 0, 0, 4, 3))),
+            lambda: ClientCodec(SPEC).heartbeat() == packed(dialect.MAVLink_heartbeat_message(6, 8, 0, 0, 4, 3))),
         Row("4.3", "the client's TIMESYNC is pymavlink's",
-            lambda: ClientCodec(SPEC).timesync(3.0) == client_bytes(dialect.MAVLink_timesync_message(0, 3_000_000_000))),
+            lambda: ClientCodec(SPEC).timesync(3.0) == packed(dialect.MAVLink_timesync_message(0, 3_000_000_000))),
         Row("3.8", "MAV_FRAME_BODY_NED moves along the heading", lambda: _moved(TargetFrame.BODY)[0] < -0.3),
         Row("3.8", "MAV_FRAME_LOCAL_NED moves along the world's x", lambda: _moved(TargetFrame.LOCAL)[0] > 0.3),
         Row("3.8", "the body's z points down", lambda: flown(HOVER, 1.0).simulator.truth.x[9] < 0),
@@ -150,32 +142,32 @@ def commands() -> list[Row]:
     for number, frame in frames.items():
         for name, (mask, p, v, a) in wanted.items():
             target = PositionTarget(p, v, frame=frame, a=a)
-            packet = position_target(number, mask, *((0.0,) * 3 if part is UNASKED else part for part in (p, v, a)))
+            packet = position_target(mask, number, *((0.0,) * 3 if part is UNASKED else part for part in (p, v, a)))
             rows.append(Row("4.3", f"{name} in frame {number} is read",
-                            lambda t=target, m=packet: read(client_bytes(m)) == [t]))  # fmt: skip
+                            lambda t=target, m=packet: read(packed(m)) == [t]))  # fmt: skip
             if number in (1, 7, 8):
                 rows.append(Row("4.3", f"{name} in frame {number}: the client's bytes are pymavlink's",
-                                lambda t=target, m=packet: ClientCodec(SPEC).encode(t, 0.0) == client_bytes(m)))  # fmt: skip
+                                lambda t=target, m=packet: ClientCodec(SPEC).encode(t, 0.0) == packed(m)))  # fmt: skip
         alone = PositionTarget(UNASKED, UNASKED, yaw=0.5, frame=frame)
         rows.append(Row("4.3", f"yaw alone in frame {number}",
-                        lambda t=alone, n=number: read(client_bytes(position_target(n, 3071, yaw=0.5))) == [t]))  # fmt: skip
+                        lambda t=alone, n=number: read(packed(position_target(3071, n, yaw=0.5))) == [t]))  # fmt: skip
     for number in (0, 2, 3, 4, 5, 6, 10, 11, 13, 20, 21, 255):
         rows.append(Row("3.8", f"frame {number} is refused",
-                        lambda n=number: not read(client_bytes(position_target(n, 3576)))))  # fmt: skip
+                        lambda n=number: not read(packed(position_target(3576, n)))))  # fmt: skip
     for mask in (0, 1, 2, 4, 7, 16, 128, 129, 144):
         by_rates = mask >= 128
         rows.append(Row("4.3", f"mask {mask} of SET_ATTITUDE_TARGET follows {'rates' if by_rates else 'the attitude'}",
-                        lambda m=mask, b=by_rates: read(client_bytes(attitude_target(m)))[0].by_rates == b))  # fmt: skip
+                        lambda m=mask, b=by_rates: read(packed(attitude_target(m)))[0].by_rates == b))  # fmt: skip
     return rows
 
 
 def _asked(section, says, command, packet) -> list[Row]:
     def written() -> bool:
-        return ClientCodec(SPEC).encode(command, 0.0) == client_bytes(packet)
+        return ClientCodec(SPEC).encode(command, 0.0) == packed(packet)
 
     return [
         Row(section, f"{says}: the client's bytes are pymavlink's", written),
-        Row(section, f"{says}: the simulator reads pymavlink's", lambda: read(client_bytes(packet)) == [command]),
+        Row(section, f"{says}: the simulator reads pymavlink's", lambda: read(packed(packet)) == [command]),
     ]
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pymavlink.dialects.v20 import common as dialect
-
 from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import Arm, AttitudeTarget, VideoFrame
 from gate_racer.link.profile import load_profile
@@ -13,6 +11,7 @@ from gate_racer.sim.simulator import Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
+from tests.mavlink import packed
 from tests.sim.peer import Peer
 
 SPEC, DCL, VQ1 = load_profile("spec"), load_vehicle("dcl"), load_track("tracks/vq1.yaml")
@@ -28,11 +27,7 @@ class Row(NamedTuple):
 
 
 def simulator_bytes(message) -> bytes:
-    return message.pack(dialect.MAVLink(None, srcSystem=1, srcComponent=SPEC.component))
-
-
-def client_bytes(message) -> bytes:
-    return message.pack(dialect.MAVLink(None, srcSystem=255, srcComponent=190))
+    return packed(message, 1, SPEC.component)
 
 
 def told(message) -> bytes:
