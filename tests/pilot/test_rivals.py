@@ -13,7 +13,7 @@ from gate_racer.link.client import ClientCodec
 from gate_racer.link.messages import RivalState
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
-from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, P_REF, V_REF, P, V, smoothed
+from gate_racer.mpc.avoidance import ACROSS, DOWN, GATE, P, V, smoothed
 from gate_racer.mpc.reference import CORRIDOR_S, OPEN_M, Reference
 from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.terms import NR, REFERENCE
@@ -385,12 +385,12 @@ def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq
     while not referee.race.over:
         t, now = count / PHYSICS_HZ, plant.truth.x
         there = line.sample(np.array([share * t + LEAD_S]))[0]
-        off = plant.truth.p_wb - there[P_REF]
+        off = plant.truth.p_wb - there[P]
         least_m, lead_m = (
             min(least_m, float(np.linalg.norm(off))),
-            float(off @ there[V_REF] / np.linalg.norm(there[V_REF])),
+            float(off @ there[V] / np.linalg.norm(there[V])),
         )
-        watch.received.receive(RivalState(t, 1, tuple(there[P_REF]), tuple(share * there[V_REF])))
+        watch.received.receive(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
         if count % COMMAND_TICKS == 0:
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
             progress = controller.progress
