@@ -36,6 +36,7 @@ from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.conftest import refused
 from tests.exploring import lockstep
+from tests.flights import deviating
 
 FLOOR = 0.25
 AWAY_M = np.array([0.0, 0.3, -0.15])
@@ -66,9 +67,8 @@ def test_the_reserve_is_bisected_between_good_and_bad(runs, expected):
 def raced(sprint, dcl, tmp_path_factory):
     """A run with a motor that gives 6 % less than the vehicle's file says."""
     track, logs = load_track(sprint / "sprint.yaml"), tmp_path_factory.mktemp("logs")
-    weak = replace(dcl, throttle=replace(dcl.throttle, thrust_m_s2=tuple(0.94 * c for c in dcl.throttle.thrust_m_s2)))
-    plan = read_plan(sprint / "sprint.csv")
-    session = Session(lockstep(logs), track, dcl, load_profile("spec"), plan, world=as_believed(track, weak))
+    world, plan = as_believed(track, deviating(dcl, 0.94)), read_plan(sprint / "sprint.csv")
+    session = Session(lockstep(logs), track, dcl, load_profile("spec"), plan, world=world)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gate_racer.pilot.records.plot.draw_flight", lambda *_: None)
         fly(session, lambda outcome: None)
@@ -100,18 +100,13 @@ def test_missing_thrust_is_corrected(raced, dcl):
     assert changes[0].what == "thrust" and "estimated from 1 flights: 0.9" in changes[0].why
 
 
-def off(vehicle, thrust, drag):
-    throttle = replace(vehicle.throttle, thrust_m_s2=tuple(thrust * c for c in vehicle.throttle.thrust_m_s2))
-    return replace(vehicle, throttle=throttle, drag_quadratic_1_m=drag * vehicle.drag_quadratic_1_m)
-
-
 def test_a_poor_file_is_put_right_by_one_run_and_what_nobody_would_believe_is_told_of_alone(raced, dcl):
     runs, _ = raced
-    better, changes = better_vehicle(runs, off(dcl, 0.75, 0.45))
+    better, changes = better_vehicle(runs, deviating(dcl, 0.75, 0.45))
     assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)
     assert better.drag_quadratic_1_m == pytest.approx(dcl.drag_quadratic_1_m, rel=0.05)
     assert [change.made for change in changes] == [True, True]
-    wrong = off(dcl, 0.5, 0.2)
+    wrong = deviating(dcl, 0.5, 0.2)
     same, changes = better_vehicle(runs, wrong)
     assert same == wrong and [change.made for change in changes] == [False, False]
     assert all("implausible, not applied" in change.why for change in changes)

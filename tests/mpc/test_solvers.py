@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.true_state import fly
 from gate_racer.mpc.model import nominal_parameters
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import TARGET_PACE, U_W, Reference
@@ -16,9 +15,6 @@ from gate_racer.mpc.registry import make_controller
 from gate_racer.mpc.solvers import acados
 from gate_racer.mpc.solvers.acados import WHEEL, AcadosSolver
 from gate_racer.mpc.solvers.portable import CasadiSolver
-from gate_racer.planner.plan import read_plan
-from gate_racer.sim.worlds.world import as_believed
-from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import RATES_X
 from tests.processes import BELOW_A_FILE, python
 
@@ -63,14 +59,6 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     low, high = problem.input_limits(dcl)
     assert (np.isclose(found[1].u, low) | np.isclose(found[1].u, high)).any()
     assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
-
-
-def test_casadi_flies_a_race_alone(sprint, dcl):
-    track, plan = load_track(sprint / "sprint.yaml"), read_plan(sprint / "sprint.csv")
-    controller = make_controller("tracking", plan, dcl, track, "casadi")
-    flight = fly(controller, plan, as_believed(track, dcl), dcl, seed=5)
-    assert flight.finished and flight.fallbacks == 0
-    assert flight.time_s < plan.total_time + 0.1 and flight.margin_m > 0.35
 
 
 # acados: where it cannot run, CasADi flies instead; its code compiles whatever the paths; its failures are statuses.

@@ -40,21 +40,15 @@ from gate_racer.tracks.track import Bounds, Start
 from gate_racer.vehicle.dynamics import GRAVITY, drag
 from gate_racer.vehicle.rotation import matrix, to_euler
 from tests.exploring import explored
+from tests.flights import deviating
 
 # Telemetry of a simulator that sends half as much of what an explorer uses, and nothing else.
 LESS = {"imu_hz": 60.0, "imu_fresh_hz": 60.0, "motors_hz": 0.0, "local_position_hz": 0.0, "odometry_hz": 0.0}
 
 
-def weak(vehicle):
-    """A tenth less thrust than its file says."""
-    return replace(
-        vehicle, throttle=replace(vehicle.throttle, thrust_m_s2=tuple(0.9 * c for c in vehicle.throttle.thrust_m_s2))
-    )
-
-
 def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_it_was_told(dcl, tmp_path):
     track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0, video_hz=10.0, **LESS)
-    pilot, explorer, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
+    pilot, explorer, verdict, _ = explored(track, dcl, profile, 12, tmp_path, deviating(dcl, 0.9))
     assert verdict.status == "finished" and len(explorer.passed) == 2, (verdict.cause, pilot.cause)
     assert min(verdict.gate_margins_m) > 0.3
 
@@ -305,11 +299,6 @@ START = Start((0.0, 0.0, -0.9), 0.0)
 HALL, SMALL = Bounds((-12.0, -12.0, -10.9), (12.0, 12.0, 0.0)), Bounds((-8.0, -8.0, -9.0), (8.0, 8.0, 0.0))
 
 
-def scaled(vehicle, factor):
-    thrust = tuple(factor * c for c in vehicle.throttle.thrust_m_s2)
-    return replace(vehicle, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
-
-
 def places(believed, flown, wanted, start=START.p_wb, room=HALL):
     """Return the positions (n, 3) m of all manoeuvres to their end, flown on the true state."""
     plant = RatesPlant(flown, START)
@@ -332,7 +321,7 @@ WANTED = ("all", HALL), ("0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed", HALL
 @pytest.mark.parametrize(("wanted", "room"), WANTED, ids=[wanted for wanted, _ in WANTED])
 @pytest.mark.parametrize("strength", [0.86, 1.0, 1.14])
 def test_it_stays_in_its_room_with_a_thrust_that_it_was_not_told(dcl, strength, wanted, room):
-    p_w = places(dcl, scaled(dcl, strength), parse_manoeuvres(wanted), room=room)
+    p_w = places(dcl, deviating(dcl, strength), parse_manoeuvres(wanted), room=room)
     settled = p_w[int(2 / PERIOD_S) :]
     assert settled[:, 2].max() < -1.0, "it sinks to the ground"
     assert (p_w > room.low_m).all() and (p_w < room.high_m).all()

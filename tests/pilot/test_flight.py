@@ -117,10 +117,10 @@ LESS = {  # what is sent of the IMU or ATTITUDE, and the estimator
 
 
 @pytest.mark.parametrize(("usual", "less", "estimator"), LESS.values(), ids=LESS)
-def test_less_telemetry_is_enough_to_finish(sprint, tmp_path, undrawn, usual, less, estimator):
+def test_less_telemetry_is_enough_to_finish(hop_plans, tmp_path, undrawn, usual, less, estimator):
     profile = changed(tmp_path, ROOT / "link/profiles/spec.yaml", usual, less)
-    keys = "--set", f"perception.estimator={estimator}", f"plan.folder={sprint}"
-    outcome = raced(tmp_path, sprint / "sprint.yaml", "--profile", profile, *keys)
+    keys = "--set", f"perception.estimator={estimator}"
+    outcome = raced(tmp_path, hop_plans / "hop.csv", "--profile", profile, *keys)
     assert outcome["race_time_s"] < 1.05 * outcome["planned_time_s"]
     assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
 
