@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from filterpy.kalman import KalmanFilter
 
-from gate_racer.estimation.drift import (
-    STRAPDOWN_NOISE,
-    SWIFT_NOISE,
-    DriftFilter,
-    PoseFix,
-)
+from gate_racer.estimation.drift import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, PoseFix
 from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.link.messages import Imu
 from gate_racer.model.states import Nominal

@@ -386,10 +386,8 @@ def test_a_slower_rival_is_passed_without_contact_and_one_as_fast_is_followed(vq
         t, now = count / PHYSICS_HZ, plant.truth.x
         there = line.sample(np.array([share * t + LEAD_S]))[0]
         off = plant.truth.p_wb - there[P]
-        least_m, lead_m = (
-            min(least_m, float(np.linalg.norm(off))),
-            float(off @ there[V] / np.linalg.norm(there[V])),
-        )
+        least_m = min(least_m, float(np.linalg.norm(off)))
+        lead_m = float(off @ there[V] / np.linalg.norm(there[V]))
         watch.received.receive(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
         if count % COMMAND_TICKS == 0:
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
