@@ -20,7 +20,7 @@ from gate_racer.bootcamp.scenario import load_world, make_scenario
 from gate_racer.bootcamp.stages import Job, Player, fly_alone
 from gate_racer.common.errors import UserError
 
-HEAD = "from gate_racer.bootcamp.api import *\nimport atexit, os, signal, sys, threading, time\nSCENARIO = 'hear'\n"
+HEAD = "from gate_racer.bootcamp.api import *\nimport atexit, functools, os, signal, sys, threading, time\nSCENARIO = 'hear'\n"
 LANDS = "def decide(r, p): return Land() if r.status is Status.HALTED else Null()\n"
 SPINS = "def spin():\n    while True: time.sleep(0.01)\nthreading.Thread(target=spin).start()\n"
 ENDS = [
@@ -37,11 +37,11 @@ ENDS = [
 
 @pytest.fixture
 def mine(tmp_path):
-    """Write a program."""
+    """Write a program, which lands unless it decides otherwise."""
 
     def write(statements, name="mine.py"):
-        path = tmp_path / name
-        path.write_text(f"{HEAD}{statements}\n{LANDS}", encoding="utf-8")
+        path, decides = tmp_path / name, "decide" in statements
+        path.write_text(f"{HEAD}{statements}\n{'' if decides else LANDS}", encoding="utf-8")
         return path
 
     return write
@@ -89,7 +89,6 @@ def test_a_place_that_nothing_could_be_drawn_at_is_no_answer(mine):
 # A flight in one process draws what its program reads, and nothing that is not drawn changes the flight.
 
 
-SOLO_HEAD = "from gate_racer.bootcamp.api import *\nimport functools\nimport sys\nSCENARIO = 'hear'\n"
 ANSWER = "Null() if r.status is not Status.HALTED else Land() if r.reached else Go(10, 0)"
 BLIND = [
     f"def decide(r, p): return {ANSWER}",
@@ -112,30 +111,18 @@ LOOKING = [
 ]
 
 
-@pytest.fixture
-def written(tmp_path):
-    """Write a program."""
-
-    def write(text):
-        path = tmp_path / "mine.py"
-        path.write_text(SOLO_HEAD + text, encoding="utf-8")
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(("text", "looks"), [*((text, False) for text in BLIND), *((text, True) for text in LOOKING)])
-def test_a_program_looks_if_its_answers_may_depend_on_an_image(written, text, looks):
-    assert load_program(written(text)).looks is looks
+def test_a_program_looks_if_its_answers_may_depend_on_an_image(mine, text, looks):
+    assert load_program(mine(text)).looks is looks
 
 
-def test_images_are_rendered_only_for_programs_that_read_them(written, monkeypatch):
+def test_images_are_rendered_only_for_programs_that_read_them(mine, monkeypatch):
     scenario, drawn = make_scenario("hear", 7, replace(load_world(), drone="kinematic")), []
     frame = GroundCamera.frame
     monkeypatch.setattr(GroundCamera, "frame", lambda *given: drawn.append(given) or frame(*given))
 
     def flown(text):
-        told, player = [], Player(written(text), scenario)
+        told, player = [], Player(mine(text), scenario)
         flight = fly_alone(player, scenario, lambda step, drone: told.append((step, drone.digest())))
         return flight, *zip(*told, strict=True)
 
