@@ -1,7 +1,6 @@
 """Poses, exact in and exact out, and association: the right gate within the prior's reach, none where two would do."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -13,14 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment
 
-import gate_racer.tracks
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import FORBIDDEN, Associator, assign, unambiguous
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection
 from gate_racer.perception.pose import both_poses, gate_pose, ippe, locate_camera, ray_fit, rays, residual
+from gate_racer.perception.resting_focal import resting_focal
+from gate_racer.race.lockstep import detections
+from gate_racer.sim.view.projected import ProjectedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.rotation import exp, from_euler, matrix, product
+from gate_racer.vehicle.vehicle import load_vehicle
 from tests.estimation.flying import assert_consistent
 
 RANGES = st.floats(2.5, 40.0)
@@ -117,9 +120,6 @@ def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
 # Association: the right gate within the prior's reach, whole or cut, none where two would do; fixes hold what they claim.
 
 
-COURSES = Path(gate_racer.tracks.__file__).parent
-
-
 @pytest.mark.parametrize(
     ("course", "off_m", "sigma_rad", "share"),
     [("vq1", 0.0, SIGMA_RAD, 0.9), ("vq2", 0.0, SIGMA_RAD, 0.9), ("vq1", 1.0, np.radians(10.0), 0.5)],
@@ -127,7 +127,7 @@ COURSES = Path(gate_racer.tracks.__file__).parent
 def test_the_right_gates_within_the_priors_error(course, off_m, sigma_rad, share):
     """A prior wrong by a metre and by 10 deg, its standard deviation, names fewer gates, and no wrong one."""
     rng = np.random.default_rng(1)
-    track = load_track(COURSES / f"{course}.yaml")
+    track = load_track(course)
     associator = Associator(track.gates, CAMERA, FLAT)
     total = fixed = 0
     for gate in track.gates:
@@ -327,3 +327,51 @@ def test_a_part_that_contradicts_the_prior_is_counted_where_it_can_be_of_one_gat
     prior_w = [np.array(view.p_wb) + [0.0, off, 0.0] for off in (0.0, 0.72, 3.0)]
     answers = [associated([gate], [cut(whole, (1, 2))], p_w, view.q_wb, 0.04) for p_w in prior_w]
     assert [(len(fixes), refused) for fixes, refused in answers] == [(1, 0), (0, 1), (0, 0)]
+
+
+# Focal length estimated from the gates visible on the pad.
+
+
+VEHICLE_OF = {"vq1": "dcl", "vq2": "dcl", "pq": "archer"}
+
+
+def from_pad(course, scale, seed, images=20, stretched=1.0):
+    """Return the focal scale estimated from images on the pad, with errors of focal length, mount and pad.
+
+    Args:
+        stretched: by how much the course is larger than its map.
+    """
+    rng, track, nominal = np.random.default_rng(seed), load_track(course), load_vehicle(VEHICLE_OF[course]).camera
+    start = track.start
+    true = replace(nominal.zoomed(scale), tilt_deg=nominal.tilt_deg + rng.normal(0, 1), yaw_deg=rng.normal(0, 0.5))
+    p = start.p_wb + rng.normal(0, 0.1, 3)
+    q = np.array(product(start.q_wb, from_euler(*rng.normal(0, 0.01, 3))))
+    gates = [replace(g, centre_m=tuple(start.p_wb + stretched * (g.p_wg - start.p_wb))) for g in track.gates]
+    eye = ProjectedCamera(replace(track, gates=tuple(gates)), true, load_style("race"), seed)
+    seen = [detections(eye.see(p, q)) for _ in range(images)]
+    return resting_focal(seen, Associator(track.gates, nominal).rims, nominal, start.p_wb, start.q_wb)
+
+
+@pytest.mark.parametrize("course", VEHICLE_OF)
+@pytest.mark.parametrize("scale", [0.7, 0.8, 1.15, 1.33])
+def test_a_focal_length_far_off_is_found_within_the_told_sigma(course, scale):
+    for seed in range(2):
+        assert from_pad(course, scale, seed) == pytest.approx(scale, rel=0.05)
+
+
+@pytest.mark.parametrize("course", VEHICLE_OF)
+@pytest.mark.parametrize(("scale", "stretched"), [(1.0, 1.0), (0.96, 1.0), (1.04, 1.0), (1.0, 1.075)])
+def test_what_the_filter_can_correct_and_a_larger_course_are_left(course, scale, stretched):
+    assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(2)] == [None] * 2
+
+
+@pytest.mark.parametrize("cut", [0.25, 0.4])
+def test_an_opening_cut_by_a_gate_behind_it_says_nothing(cut):
+    """Seen from the pad of pq the second gate's frame crosses the first one's opening, whose lower part was taken for ground."""
+    track, vehicle = load_track("pq"), load_vehicle("archer")
+    p_wb, q_wb = track.start.p_wb, track.start.q_wb
+    first = detections(ProjectedCamera(track, vehicle.camera, load_style("race"), 0).see(p_wb, q_wb))[0]
+    low = first.corners_px.copy()
+    low[2:] += cut * (first.corners_px[[1, 0]] - first.corners_px[[2, 3]])
+    rims = Associator(track.gates, vehicle.camera).rims
+    assert resting_focal([[replace(first, corners_px=low)]] * 20, rims, vehicle.camera, p_wb, q_wb) is None

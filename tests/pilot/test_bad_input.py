@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from tests.processes import free_port, run_here
+from tests.processes import free_port, run, run_here
 
 FREE = ["--set", "link.listen=127.0.0.1:0", "link.video=127.0.0.1:0"]
 SHORT = ["--set", "link.timeout_s=0.3"]
@@ -120,7 +120,7 @@ def test_a_simulator_that_speaks_mavlink_1_is_told_of_while_waiting_and_in_the_e
 
     (beating := threading.Thread(target=beat)).start()
     keys = "--set", f"link.listen={to[0]}:{to[1]}", "link.video=127.0.0.1:0", "link.timeout_s=1"
-    done = run_here(RUN, plan_folder / "vq1.csv", "--live", *keys, "--log", tmp_path)
+    done = run(RUN, plan_folder / "vq1.csv", "--live", *keys, "--log", tmp_path)
     ended.set()
     beating.join()
     said = [line for line in done.stderr.splitlines() if "messages are of MAVLink 1: " in line]

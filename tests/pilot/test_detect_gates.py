@@ -18,8 +18,8 @@ def folder(tmp_path):
     image = np.full((360, 640, 3), 25, np.uint8)
     image[80:260, 200:380] = (25, 60, 245)
     image[120:220, 240:340] = 25
-    for name, drawn in (("gate", image), ("empty", image * 0), ("small", image[40:300, 100:480])):
-        cv2.imwrite(str(tmp_path / f"{name}.jpg"), drawn)
+    for name, drawn in (("gate.jpg", image), ("empty.jpg", image * 0), ("small.png", image[40:300, 100:480])):
+        cv2.imwrite(str(tmp_path / name), drawn)
     (tmp_path / "short.jpg").write_bytes((tmp_path / "gate.jpg").read_bytes()[:4000])
     return tmp_path
 
@@ -29,9 +29,9 @@ def test_gates_are_written_and_drawn(folder, capsys):
     assert run(parser().parse_args([str(folder), "--json", str(out), "--set", f"draw={drawn}"])) == 0
     found = json.loads(out.read_text())
     assert {name: len(gates) for name, gates in found.items()} == {
-        "gate.jpg": 1, "empty.jpg": 0, "small.jpg": 1, "short.jpg": 0,
+        "gate.jpg": 1, "empty.jpg": 0, "small.png": 1, "short.jpg": 0,
     }  # fmt: skip
-    (gate,), (other,) = found["gate.jpg"], found["small.jpg"]
+    (gate,), (other,) = found["gate.jpg"], found["small.png"]
     truth = np.array([[239.5, 119.5], [339.5, 119.5], [339.5, 219.5], [239.5, 219.5]])
     np.testing.assert_allclose(gate["corners"], truth, atol=0.3)
     np.testing.assert_allclose(other["corners"], truth - [100, 40], atol=0.3)
@@ -67,7 +67,7 @@ def test_of_a_folder_all_is_read_but_plots_of_logs_hidden_files_and_earlier_draw
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(image)
     out, drawn = folder / "found.json", folder / "drawn"
-    every = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.jpg"}
+    every = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.png"}
     for source, found in ((folder, every), (folder, every), (folder / "logs/flight.mcap", {"flight/000000"})):
         run(parser().parse_args([str(source), "--json", str(out), "--set", f"draw={drawn}"]))
         told = json.loads(out.read_text())

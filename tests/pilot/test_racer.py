@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from gate_racer import Racer, RacerOptions, State, UserError
+from gate_racer.estimation.registry import make_estimator
+from gate_racer.link.messages import Arm, Attitude, Imu
 from gate_racer.pilot.flight import DetectedImage, EndReason, set_point
 from gate_racer.pilot.racer import rotor_thrusts
 from gate_racer.pilot.records.recorder import Recorder
@@ -17,12 +19,12 @@ from gate_racer.race.lockstep import Entry, fly_lockstep
 from gate_racer.sim.physics.contact import Colliders
 from gate_racer.sim.physics.plant import P, Q, V, W, make_plant
 from gate_racer.sim.physics.registry import SETTINGS
-from gate_racer.sim.simulator import RunSetup
+from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import rotors
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.flights import SPEC, racer_of
+from tests.flights import SPEC, eye_of, racer_of
 
 HZ, TICKS = 60.0, 2  # commands per second, physics steps per command
 LIMIT_S = 30.0
@@ -84,6 +86,31 @@ def test_run_mpc_commands_what_a_racer_does_for_the_same_told_states(sprint_cour
         racer.prepare()
         assert command.control.u == pytest.approx(step.control.u, rel=1e-4, abs=1e-4), "but for rounding of dt"
     assert racer.passages.times_s == pytest.approx(pilot.guidance.passages.times_s, abs=1 / HZ)
+
+
+def test_an_estimated_state_is_flown_by_camera_and_imu(sprint_course, dcl):
+    track, plan = sprint_course
+    world = as_believed(track, dcl)
+    simulator, eye = Simulator(world, SPEC, 0), eye_of(world, dcl, SPEC, 0)
+    estimator = make_estimator("eskf", track.start, dcl)
+    racer = Racer(track, dcl, plan=plan, estimator=estimator)
+    while racer.end is None and simulator.t < LIMIT_S:
+        if simulator.t == 1.5:
+            simulator.command(Arm(True))
+        if simulator.t >= 1.5 and simulator.count % TICKS == 0:
+            command = racer.step(estimator.t)
+            simulator.command(set_point(command.control, dcl))
+        tick = simulator.tick()
+        for message in tick.telemetry:
+            if isinstance(message, Imu):
+                estimator.imu(message)
+            elif isinstance(message, Attitude):
+                estimator.attitude(message)
+        if tick.exposure is not None and simulator.t > 1.5:
+            for image in eye.see(tick.exposure, simulator.t, None):
+                racer.see(image.t, image.detections)
+    assert racer.end.reason is EndReason.FINISHED and simulator.referee.race.status.value == "finished"
+    assert estimator.health.gates_used > 10, "by images, too"
 
 
 def moved(track, gate, by):

@@ -1,7 +1,8 @@
-"""Fast plans: certified on random courses, never faster than the point mass, symmetric, and refused in one line."""
+"""Fast plans: certified on random courses, symmetric, and refused in one line; derivatives are those of the whole."""
 
 from dataclasses import replace
 
+import casadi as ca
 import numpy as np
 import pytest
 
@@ -11,8 +12,10 @@ from gate_racer.planner import stages
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import solve_point_mass
-from gate_racer.planner.models import P
+from gate_racer.planner.models import MODELS, P
+from gate_racer.planner.nlp import Block
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.problem import step
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.dynamics import flat
@@ -117,3 +120,24 @@ def test_lift_makes_the_point_mass_faster_and_a_downforce_not_slower():
         vehicle = replace(swift, aero=replace(swift.aero, fz=replace(swift.aero.fz, vxy_sqr=sqr)))
         times.append(solve_point_mass(resolve(Task(load_track("figure8"), vehicle, BLIND))).total_time)
     assert times[0] == pytest.approx(times[1], abs=1e-9) and times[2] < times[1] - 0.01
+
+
+# Derivatives that are put together from blocks are those of the whole.
+
+
+@pytest.mark.parametrize(("model", "vehicle", "steps"), [("rates", "dcl", 2), ("rotors", "cpc", 1)])
+def test_an_interval_is_so_many_steps_and_so_are_its_derivatives(model, vehicle, steps):
+    chosen = MODELS[model](load_vehicle(vehicle), 0.8)
+    x, u, dt, p, end = step(type(chosen), chosen.parameters)
+    block = Block.integration(f"step_{model}", x, u, dt, p, end, steps)
+    given = ca.DM(flat(chosen.parameters))
+    one, z = ca.Function("one", [x, u, dt, p], [end]), ca.SX.sym("z", ca.vertcat(x, u, dt).numel())
+    after, held = z[: x.numel()], (z[x.numel() : -1], z[-1] / steps)
+    for _ in range(steps):
+        after = one(after, *held, given)
+    rng = np.random.default_rng(1)
+    at, multipliers = np.append(rng.uniform(0.2, 1.0, z.numel() - 1), 0.05), rng.normal(size=x.numel())
+    whole = ca.Function("whole", [z], [after, ca.jacobian(after, z), ca.hessian(ca.dot(multipliers, after), z)[0]])(at)
+    ours = block.values(at, given), block.jacobian(at, given), block.hessian(at, given, multipliers)
+    for a, b in zip(ours, whole, strict=True):
+        assert np.asarray(a) == pytest.approx(np.asarray(b), rel=1e-9, abs=1e-9)
