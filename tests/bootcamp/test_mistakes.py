@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 KINEMATIC = replace(load_world(), drone="kinematic", steps_max=400)
 QUICK = dict.fromkeys(("distractors", "locate"), replace(KINEMATIC, steps_max=60))
 QUICK["wind"] = replace(load_world(), height_m=12.0, boundary_m=24.0, steps_max=200)
-QUICK["gates"] = replace(load_world(), steps_max=400)
+QUICK["gates"] = replace(load_world(), steps_max=200)
 
 
 HERE, THERE = Location(5.0, 7.0), Location(15.0, 27.0)
