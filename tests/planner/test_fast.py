@@ -104,14 +104,15 @@ def test_derivatives_of_the_torque_against_the_air_are_right():
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_the_air_takes_no_more_of_the_torque_than_its_share(fast, monkeypatch):
-    kolibri, options = load_vehicle("kolibri"), replace(BLIND, fast=fast)
-    plan, certificate = make_plan(load_track("pillars"), kolibri, options)
+    kolibri, options, pillars = load_vehicle("kolibri"), replace(BLIND, fast=fast), load_track("pillars")
+    track = replace(pillars, gates=pillars.gates[:3])
+    plan, certificate = make_plan(track, kolibri, options)
     assert certificate.ok
     monkeypatch.setattr(Vehicle, "air_torque_1_ms", (0.0, 0.0))
-    quicker, _ = make_plan(load_track("pillars"), replace(kolibri), options)
+    quicker, _ = make_plan(track, replace(kolibri), options)
     monkeypatch.undo()
-    refused = certify(quicker, Task(load_track("pillars"), kolibri, options), SOLVED)
-    assert quicker.total_time < plan.total_time - 0.05 and "torque that the air takes" in refused.status
+    refused = certify(quicker, Task(track, kolibri, options), SOLVED)
+    assert quicker.total_time < 0.98 * plan.total_time and "torque that the air takes" in refused.status
 
 
 def test_lift_makes_the_point_mass_faster_and_a_downforce_not_slower():

@@ -104,9 +104,14 @@ def seen_whole(race):
 
 
 @pytest.fixture(scope="module")
-def begun():
+def solver():
+    return model.Solver()
+
+
+@pytest.fixture(scope="module")
+def begun(solver):
     """A race of which all is seen, the program after its first step, and its command."""
-    race, flyer = draw(0, 0), Flyer()
+    race, flyer = draw(0, 0), Flyer(solver)
     command = flyer.step(seen_whole(race))
     return race, flyer, command
 
@@ -128,9 +133,9 @@ def test_a_flight_is_planned_through_all_openings_within_the_first_step_and_iter
     assert np.ptp(durations) < 0.02
 
 
-def test_a_flight_towards_a_wall_turns_before_it():
+def test_a_flight_towards_a_wall_turns_before_it(solver):
     told = replace(seen_whole(draw(0, 0)), position=np.array([2.2, 0.0, 1.8]), velocity=np.array([2.5, 0.0, 2.0]))
-    flyer = Flyer()
+    flyer = Flyer(solver)
     flyer.step(told)
     reached = flyer.planned.x[:, model.P].max(axis=0)
     assert reached[0] > 2.25 and np.all(reached < np.array(rules().high_m) - model.ARENA_M + 0.02)
@@ -162,9 +167,9 @@ def test_a_race_is_finished_in_crazyflow(tmp_path):
     assert found["completion"] == 1.0 and found["flights"][0]["gates"] == 4
 
 
-def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met(begun):
+def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met(begun, solver):
     race, seen, _ = begun
-    cautious = Flyer()
+    cautious = Flyer(solver)
     cautious.step(replace(seen_whole(race), gates_seen=np.zeros(4, bool), poles_seen=np.zeros(4, bool)))
     assert cautious.planned.times[-1] > seen.planned.times[-1]
     centres, axes = race.told.centres, race.told.rotations[:, :, 0]
