@@ -1,5 +1,7 @@
 """Flights in lock-step by projected camera, without a log: what a pilot makes of a plan in a world."""
 
+from dataclasses import replace
+
 from gate_racer.link.profile import Profile, load_profile
 from gate_racer.mpc.registry import make_controller
 from gate_racer.pilot.flight import FlightOptions
@@ -14,6 +16,12 @@ from gate_racer.tracks.track import Track
 from gate_racer.vehicle.vehicle import Vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
+
+
+def deviating(vehicle: Vehicle, thrust: float = 1.0, drag: float = 1.0) -> Vehicle:
+    """The vehicle with so many times its thrust and quadratic drag."""
+    curve = replace(vehicle.throttle, thrust_m_s2=tuple(thrust * c for c in vehicle.throttle.thrust_m_s2))
+    return replace(vehicle, throttle=curve, drag_quadratic_1_m=drag * vehicle.drag_quadratic_1_m)
 
 
 def eye_of(world: World, vehicle: Vehicle, profile: Profile, seed: int) -> LockstepPerception:

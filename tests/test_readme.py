@@ -165,8 +165,11 @@ def test_names_in_commands_can_be_loaded(line, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_images_lead_somewhere(page):
-    for link in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?://)([^)#]+)", text):
         assert (page.parent / link).exists(), link
+    for path in re.findall(r"`((?:examples|bootcamp|docs)/[\w./]+)`", text) if "bootcamp" in page.parts else ():
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ ROWS += [(text,) if "detector" in text else (PROJECTED, text) for text in TEXTS 
 
 
 def write_slow_plan(vehicle, course, folder):
-    """Write a plan that needs no trial: those are flown in `tests/planner/test_trial.py`."""
+    """Write a plan that needs no trial: those are flown in `tests/planner/test_slots.py`."""
     track, options = load_track(course), PlanOptions(guesses=1, reserve=0.7, speed_m_s=15.0)
     plan, certificate = make_plan(track, vehicle, options)
     write_plan(plan_path(folder, track, vehicle, options), plan, vehicle, certificate.as_dict())

@@ -1,15 +1,25 @@
-"""Tables and comparisons: intervals cover, known differences are found, and chance is not."""
+"""Tables, grids and pages say what their flights and stored results say."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gate_racer.benchmarks.risk_calibration import LEVELS, calibrate
+from gate_racer.benchmarks.tables import PAGES, RESULTS, TABLE, Result, conclude, rendered
 from gate_racer.common.errors import UserError
+from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.uncertainty.prediction import predict
+from gate_racer.race.campaign import cli, rivals, run
 from gate_racer.race.campaign.case import Case, Outcome, Row
 from gate_racer.race.campaign.choice import asked_world, cells_of
 from gate_racer.race.campaign.compare import compare, table
+from gate_racer.race.campaign.rivals import GRIDS, MultiVehicleResult, load_grid
+from gate_racer.race.campaign.rivals import table as grid_table
 from gate_racer.race.campaign.tables import cell, cells, lost_s, markdown, published, world_blocks
+from gate_racer.sim.multi_vehicle import Standing
+from gate_racer.vehicle.uncertainty import Doubt
 
 
 def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected", **outcome):
@@ -137,3 +147,155 @@ def test_the_interval_of_finishing_covers_the_truth_as_often_as_it_says(share):
     for done in rng.binomial(20, share, 2000):
         covered += known[done].finished_low <= share <= known[done].finished_high
     assert 0.92 < covered / 2000 <= 1.0
+
+
+# Grids: the pairings of races of several, as data.
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GRIDS.glob("*.yaml")))
+def test_every_grid_is_one(name):
+    grid = load_grid(name)
+    assert 2 <= grid.at_once <= len(grid.pilots)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pilots: [{name: a}, {name: a}]", "two pilots have one name"),
+        ("pilots: [{name: a}]", "at_once must lie between 2"),
+        ("pilots: [{name: a}, {name: b, rivals: heard}]", "must be one of unknown, told"),
+        ("pilots: [{name: a}, {name: b, plam: x}]", "plam"),
+    ],
+)
+def test_a_malformed_grid_is_refused_in_one_line(tmp_path, text, said):
+    file = tmp_path / "grid.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=said) as refused:
+        load_grid(str(file))
+    assert "\n" not in str(refused.value)
+
+
+def standing(rank, pilot, times):
+    return Standing(rank, pilot, "finished", "", len(times), 2, times[-1], 0, times, [0.4] * len(times))
+
+
+def test_a_table_counts_ranks_by_name_wherever_one_stood():
+    races = [
+        MultiVehicleResult(0, ["a", "b"], [standing(1, 1, [1.0, 2.0]), standing(2, 2, [1.1, 2.2])], [], []),
+        MultiVehicleResult(1, ["b", "a"], [standing(1, 2, [1.2, 2.0]), standing(2, 1, [1.1, 2.4])], [0.5], [3.0]),
+    ]
+    assert str(races[1]) == "seed 1, b-a: a 2.000 s, b 2.400 s; 1 contacts"
+    lines = grid_table(["a", "b"], races).splitlines()
+    assert lines[0] == "a - b: 1 of 2 races with contacts, 0.50 in each; 2 finished by all"
+    assert "ranks 2 0, mean 2.000 s" in lines[1] and "ranks 0 2, mean 2.300 s" in lines[2]
+
+
+def test_places_turn_from_seed_to_seed_and_all_settings_and_worlds_are_written(monkeypatch, capsys, tmp_path):
+    ends, worlds = {"spec": 1.0, "dcl": 2.0}, set()  # s, by profile
+
+    def race(pilots, profile, world, seed, setup):
+        assert setup.ahead_m == 1.0
+        worlds.add(world)
+        names, end = [entrant.name for entrant, _ in pilots], ends[profile.name]
+        return MultiVehicleResult(seed, names, [standing(1, 1, [end]), standing(2, 2, [end + 0.5])], [], [])
+
+    monkeypatch.setattr(rivals, "race", race)
+    monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
+    asked = ["--settings", "projected", "dcl-projected", "--seeds", "3", "--out", str(tmp_path)]
+    keys = ["--set", "rivals.grid=duel", "rivals.ahead_m=1", "first_seed=4"]
+    assert run.run(cli.parser().parse_args([*asked, *keys])) == 0
+    told = capsys.readouterr().out
+    assert "fast - slow: 0 of 3 races with contacts" in told and "finished 3, ranks 2 1" in told
+    written = json.loads((tmp_path / "rivals-vq1-dcl-duel.json").read_text())
+    places = [(4, ["fast", "slow"]), (5, ["slow", "fast"]), (6, ["fast", "slow"])]
+    assert [(one["seed"], one["names"]) for one in written] == 2 * places and worlds == {"as_believed"}
+    assert [one["order"][0]["time_s"] for one in written] == [1.0] * 3 + [2.0] * 3
+    assert run.run(cli.parser().parse_args([*asked, "--worlds", "factors", *keys])) == 0
+    assert "unknown:camera.yaw_deg+" in worlds
+
+
+def test_races_of_several_are_flown_by_projected_corners_alone():
+    arguments = cli.parser().parse_args(["--settings", "rendered", "--set", "rivals.grid=duel"])
+    with pytest.raises(UserError, match=r"--settings rendered: .* projected or dcl-projected"):
+        run.run(arguments)
+
+
+# The pages' tables are what the stored results say, and a result is complete: one number or text in a cell.
+
+
+NAMES = sorted(path.stem for path in RESULTS.glob("*.json"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_is_what_the_results_say(page):
+    text = page.read_text(encoding="utf-8")
+    assert text == rendered(text), "python -m gate_racer.benchmarks.tables"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_is_complete_and_in_a_page(name):
+    result = Result.load(RESULTS / f"{name}.json")
+    assert result.title and result.command and len(set(result.columns)) == len(result.columns)
+    assert result.commit or "commit" in result.columns
+    for column in zip(*result.rows, strict=True):
+        kinds = {isinstance(cell, str) for cell in column if cell is not None}
+        assert len(kinds) == 1, column
+        assert not any(" / " in cell for cell in column if isinstance(cell, str)), column
+    assert any(name == found[1] for page in PAGES for found in TABLE.findall(page.read_text(encoding="utf-8")))
+
+
+def test_numbers_keep_the_digits_of_the_file_and_what_was_not_measured_is_empty(tmp_path, capsys):
+    rows = [{"course": "VQ1", "time s": 6.58749, "of": 9}, {"course": "VQ2", "time s": float("nan"), "of": 10}]
+    conclude(tmp_path / "one.json", Result.of("Two", rows))
+    assert "6.587" in capsys.readouterr().out
+    (tmp_path / "one.json").write_text((tmp_path / "one.json").read_text().replace("6.587", "6.580"))
+    kept = Result.load(tmp_path / "one.json")
+    assert kept.markdown(["time s", "of"]).splitlines()[2:] == [
+        "| time s | of |", "|---|---|", "| 6.580 | 9 |", "|  | 10 |"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ["nothing", "races: no such column"])
+def test_a_table_without_a_result_or_with_an_unknown_column_is_one_line(asked):
+    with pytest.raises(UserError, match=r"nothing\.json|no column 'no such column'"):
+        rendered(f"<!-- table {asked} -->\n<!-- end -->")
+
+
+# Flights that err as predicted are found calibrated, and such as err twice as much are not.
+
+
+@pytest.fixture(scope="module")
+def crossings(plan, vq1, dcl):
+    """The predicted ones in their likeliest case, without one-sided laws."""
+    predicted = predict(plan, Task(vq1, dcl, PlanOptions()), Doubt()).crossings
+    plain = [replace(one.cases[0], probability=1.0, free_m=1e3) for one in predicted]
+    return tuple(
+        replace(one, short_m=0.0 * one.short_m, cases=(case,)) for one, case in zip(predicted, plain, strict=True)
+    )
+
+
+def flights(crossings, count, wider):
+    """Rows that cross the gates as predicted, so many times as wide."""
+    rng, rows = np.random.default_rng(5), []
+    for seed in range(count):
+        off = [wider * rng.multivariate_normal([0, 0], one.cov_across) + one.drawn_m for one in crossings]
+        places = [one.planned_m + part for one, part in zip(crossings, off, strict=True)]
+        margins = [
+            float((one.gate.edges[:, 2] - one.gate.edges[:, :2] @ at).min())
+            for one, at in zip(crossings, places, strict=True)
+        ]
+        pairs = [(float(right), float(down)) for right, down in places]
+        outcome = Outcome("finished", margin_m=margins, crossing_m=pairs, misjudged_m=[(0.0, 0.0)] * len(pairs))
+        rows.append(Row(Case("vq1", "dcl", 1, "projected", "mpcc", "eskf", seed), outcome, np.empty((0, 5))))
+    return rows
+
+
+def test_margins_as_predicted_are_calibrated_and_such_of_wider_flights_are_not(crossings):
+    right, _ = calibrate("right", flights(crossings, 200, 1.0), crossings)
+    wrong, _ = calibrate("wrong", flights(crossings, 200, 2.0), crossings)
+    for predicted in (100 * level for level in LEVELS):
+        name = f"{predicted:g} %"
+        assert right[f"{name} low"] - 2 <= predicted <= right[f"{name} high"] + 2
+        assert right[f"{name} in band"] >= len(crossings) - 1
+        if 1 <= predicted <= 16:
+            assert wrong[f"{name} low"] > predicted and wrong[f"{name} in band"] < len(crossings)

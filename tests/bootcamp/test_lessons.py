@@ -1,13 +1,11 @@
 """Eight lessons: every skeleton is refused with the hint of its first blank, every solution does its scenario."""
 
 import re
-import shlex
 from dataclasses import fields, replace
 
 import pytest
 
 from gate_racer.bootcamp.api import Report
-from gate_racer.bootcamp.cli import parser
 from gate_racer.bootcamp.program import load_program
 from gate_racer.bootcamp.scenario import KINEMATIC, SIMULATED, load_world, make_scenario
 from gate_racer.bootcamp.stages import Player, fly_alone
@@ -54,22 +52,6 @@ def test_a_solution_does_its_scenario_whatever_the_seed(name, seeds):
     flights = {seed: fly_alone(Player(path, scenario), scenario) for seed, scenario in scenarios.items()}
     assert {seed: str(flight.verdict) for seed, flight in flights.items() if not flight.verdict.done} == {}
     assert {seed: flight.warning for seed, flight in flights.items() if flight.verdict.score.warnings} == {}
-
-
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
-def test_the_statements_of_a_page_are_true(page):
-    text = page.read_text()
-    for line in (line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()):
-        command, *arguments = shlex.split(line)
-        if line == "gate-racer examples":
-            continue
-        assert command == "bootcamp"
-        parser().parse_args(arguments)
-        assert all((ROOT / argument).exists() for argument in arguments if argument.endswith(".py"))
-    for target in re.findall(r"\]\(([^)]+)\)", text):
-        assert (DOCS / target).exists(), target
-    for path in re.findall(r"`((?:examples|bootcamp|docs)/[\w./]+)`", text):
-        assert (ROOT / path).exists(), path
 
 
 def test_the_reference_names_every_field_of_a_report():

@@ -16,6 +16,7 @@ from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.rotation import conjugate, from_euler, log, product
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
+from tests.flights import deviating
 
 FAR = 4000.0
 WITHIN_LIMITS = np.array([6.0, 6.0, 3.0])  # rad/s
@@ -56,10 +57,9 @@ def excited(path: Path, vehicle: Vehicle, seed: int, seconds: float = 30.0) -> P
 @pytest.fixture(scope="session")
 def unknown() -> Vehicle:
     """A vehicle that the tools are not told of, whose rates do not depend on its thrust: so they take it to be."""
-    dcl = load_vehicle("dcl")
-    curve = replace(dcl.throttle, thrust_m_s2=tuple(0.87 * c for c in dcl.throttle.thrust_m_s2))
-    found = replace(dcl, drag_quadratic_1_m=0.062, thrust_lag_s=0.045, command_delay_s=0.055, mixer=None)
-    return replace(found, name="unknown", throttle=curve)
+    weak = deviating(load_vehicle("dcl"), 0.87)
+    lags = {"thrust_lag_s": 0.045, "command_delay_s": 0.055}
+    return replace(weak, name="unknown", drag_quadratic_1_m=0.062, mixer=None, **lags)
 
 
 @pytest.fixture(scope="session")

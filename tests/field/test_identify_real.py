@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from gate_racer.commands import COMMANDS
-from gate_racer.common.errors import UserError
 from gate_racer.field.identify.fit import identify
 from gate_racer.field.identify.regression import lagged
 from gate_racer.field.identify.run import draw_fit
 from gate_racer.field.identify.signals import STEP_S, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refused
 from tests.link.log_writers import ULogWriter
 from tests.processes import run_here
 
@@ -30,6 +29,7 @@ NAMES = [
     "pwr_pm_vbat",
 ]
 COLUMN = {name: k for k, name in enumerate(NAMES)}
+MOTORS = [COLUMN[f"motor_motor_m{k}"] for k in range(1, 5)]
 NOMINAL_V, DELAY_S, LAG_S = 3.7, 0.02, 0.04
 
 
@@ -57,15 +57,27 @@ def nano(seed, seconds=20.0, volts=(4.0, 3.6), scale=1.0, active=True):
     table[:, COLUMN["imu_acc_z"]] = (c + rng.normal(0, 0.05, n)) / GRAVITY
     table[:, COLUMN["imu_acc_x"]] = rng.normal(0, 0.005, n)
     table[:, COLUMN["imu_gyro_x"]] = rng.normal(0, 0.005, n)
-    for k in range(4):
-        table[:, COLUMN[f"motor_motor_m{k + 1}"]] = 65535 * seen * NOMINAL_V / v_bat
+    table[:, MOTORS] = (65535 * seen * NOMINAL_V / v_bat)[:, None]
     table[:, COLUMN["pwr_pm_vbat"]] = v_bat
     return table
 
 
-def written(path, table):
+def logged(path, table):
+    """The log of a table, as read back."""
     np.savetxt(path, table, delimiter=",", header=",".join(NAMES), comments="", fmt="%.9f")
-    return path
+    return read_signals(path)
+
+
+def require_thrust_within_bounds(fit, beside=0.0):
+    for u, found in zip(fit.throttle, fit.thrust_m_s2, strict=True):
+        assert abs(found.value - thrust(u)) < found.half_width + beside
+
+
+def varied(table, share):
+    """The table with throttles off by shares (N,) of them, and the forces in flight that these make."""
+    table[:, MOTORS] *= share[:, None]
+    table[200:-200, COLUMN["imu_acc_z"]] *= share[200:-200] ** 2
+    return table
 
 
 def lose(table, begin, end, on=False):
@@ -83,9 +95,9 @@ def seconds_cut(log, word):
 
 
 def test_a_voltage_that_falls_is_an_input_and_delay_and_lag_are_within_their_bounds(tmp_path):
-    fit = identify([read_signals(written(tmp_path / "a.csv", nano(0)))])
-    for u, found in zip(fit.throttle, fit.thrust_m_s2, strict=True):
-        assert abs(found.value - thrust(u)) < found.half_width + 0.1 and found.half_width < 3.0
+    fit = identify([logged(tmp_path / "a.csv", nano(0))])
+    require_thrust_within_bounds(fit, 0.1)
+    assert max(found.half_width for found in fit.thrust_m_s2) < 3.0
     assert fit.battery.reference_v == pytest.approx(NOMINAL_V)
     for interval, true in ((fit.timing.delay, DELAY_S), (fit.timing.lag, LAG_S), (fit.timing.total, DELAY_S + LAG_S)):
         assert interval.known and interval.low <= true <= interval.high
@@ -95,21 +107,19 @@ def test_a_voltage_that_falls_is_an_input_and_delay_and_lag_are_within_their_bou
 @pytest.mark.parametrize(("compensated", "low", "high"), [(False, 0.85, 1.15), (True, 0.0, 0.2)])
 def test_how_the_voltage_acts_is_found(compensated, low, high, tmp_path):
     table = nano(0, 60.0, (4.2, 3.3))
-    for k in range(4 * compensated):
-        table[:, COLUMN[f"motor_motor_m{k + 1}"]] *= table[:, COLUMN["pwr_pm_vbat"]] / NOMINAL_V
-    battery = identify([read_signals(written(tmp_path / "a.csv", table))]).battery
+    if compensated:
+        table[:, MOTORS] *= table[:, [COLUMN["pwr_pm_vbat"]]] / NOMINAL_V
+    battery = identify([logged(tmp_path / "a.csv", table)]).battery
     assert low <= battery.exponent <= high and not (battery.assumed and compensated)
 
 
 def test_a_few_samples_far_from_the_others_tell_nothing_of_the_thrust_there(tmp_path):
     table = nano(0)
     for begin in (700, 1100, 1500):
-        for k in range(4):
-            table[begin : begin + 8, COLUMN[f"motor_motor_m{k + 1}"]] = 0.93 * 65535
-    fit = identify([read_signals(written(tmp_path / "a.csv", table))])
+        table[begin : begin + 8, MOTORS] = 0.93 * 65535
+    fit = identify([logged(tmp_path / "a.csv", table)])
     assert fit.throttle[-1] < 0.9
-    for u, found in zip(fit.throttle, fit.thrust_m_s2, strict=True):
-        assert abs(found.value - thrust(u)) < found.half_width + 0.15
+    require_thrust_within_bounds(fit, 0.15)
 
 
 def test_a_vehicle_on_its_back_does_not_fly(tmp_path):
@@ -117,28 +127,25 @@ def test_a_vehicle_on_its_back_does_not_fly(tmp_path):
     fallen = slice(1200, 1800)
     table[fallen, COLUMN["imu_acc_z"]] = -1.0
     table[fallen, COLUMN["vz"]] = 0.0
-    log = read_signals(written(tmp_path / "a.csv", table))
+    log = logged(tmp_path / "a.csv", table)
     assert seconds_cut(log, "on the ground") > 5.0 and not log.valid[1250:1750].any()
 
 
 def test_a_model_that_predicts_worse_than_a_constant_velocity_is_doubted(tmp_path):
     """The accelerometer feels the throttle, but the velocity stays."""
     table = nano(3, active=False)
-    share = 1 + 0.02 * np.sin(0.8 * np.arange(len(table)) * STEP_S)
-    for k in range(4):
-        table[:, COLUMN[f"motor_motor_m{k + 1}"]] *= share
-    table[200:-200, COLUMN["imu_acc_z"]] *= share[200:-200] ** 2
+    varied(table, 1 + 0.02 * np.sin(0.8 * np.arange(len(table)) * STEP_S))
     table[200:-200, COLUMN["vx"]] = 2.0
-    fit = identify([read_signals(written(tmp_path / "a.csv", table))])
+    fit = identify([logged(tmp_path / "a.csv", table)])
     assert any("a constant velocity predicts what was held out better" in note for note in fit.notes)
 
 
 def test_stretches_that_a_radio_lost_are_cut_whether_they_were_bridged_or_extrapolated(tmp_path):
     sound = nano(1)
     bridged, beyond = lose(sound.copy(), 600, 700), lose(sound.copy(), 1000, 1300, on=True)
-    whole = identify([read_signals(written(tmp_path / "a.csv", sound))])
+    whole = identify([logged(tmp_path / "a.csv", sound)])
     for name, table, lost_s in (("b.csv", bridged, 1.0), ("c.csv", beyond, 3.0)):
-        log = read_signals(written(tmp_path / name, table))
+        log = logged(tmp_path / name, table)
         assert seconds_cut(log, "radio") == pytest.approx(lost_s, abs=0.1)
         fit = identify([log])
         for u, found in zip(fit.throttle, fit.thrust_m_s2, strict=True):
@@ -148,33 +155,30 @@ def test_stretches_that_a_radio_lost_are_cut_whether_they_were_bridged_or_extrap
 
 def test_rest_motors_off_and_impacts_are_cut_and_named(tmp_path):
     table = nano(2)
-    log = read_signals(written(tmp_path / "a.csv", table))
+    log = logged(tmp_path / "a.csv", table)
     assert seconds_cut(log, "motors off") == pytest.approx(4.0, abs=0.1)
     assert 0.1 < seconds_cut(log, "on the ground") < 1.0
     table[1500:1504, COLUMN["imu_acc_z"]] += [3.0, 8.0, 5.0, 2.0]
-    fit = identify([read_signals(written(tmp_path / "b.csv", table))])
+    fit = identify([logged(tmp_path / "b.csv", table)])
     assert any("impacts" in note for note in fit.notes)
 
 
 def test_a_calm_hover_tells_no_delay_and_what_to_fly_instead(tmp_path, capsys):
     rng, table = np.random.default_rng(0), nano(3, active=False)
-    drift = 0.02 * np.sin(0.1 * np.arange(len(table)) * STEP_S)
-    for k in range(4):
-        table[:, COLUMN[f"motor_motor_m{k + 1}"]] *= 1 + drift
-    table[200:-200, COLUMN["imu_acc_z"]] *= (1 + drift[200:-200]) ** 2
+    varied(table, 1 + 0.02 * np.sin(0.1 * np.arange(len(table)) * STEP_S))
     table[:, COLUMN["vz"]] += rng.normal(0, 0.5, len(table))
-    fit = identify([read_signals(written(tmp_path / "a.csv", table))])
+    fit = identify([logged(tmp_path / "a.csv", table)])
     assert not fit.timing.delay.known and "not identifiable" in str(fit.timing.delay)
     assert any("throttle steps" in wanted for wanted in fit.wanted)
 
 
 def test_logs_that_disagree_are_told_and_widen_the_bounds(tmp_path):
-    logs = [read_signals(written(tmp_path / f"{k}.csv", nano(k, 12.0, scale=1.0 + 0.02 * k))) for k in range(3)]
+    logs = [logged(tmp_path / f"{k}.csv", nano(k, 12.0, scale=1.0 + 0.02 * k)) for k in range(3)]
     fit, one = identify(logs), identify(logs[1:2])
     scales = [found.scale.value for found in fit.scales]
     assert np.diff(scales) == pytest.approx(0.02, abs=0.006) and 0.01 < fit.spread < 0.04
     assert np.median([c.half_width for c in fit.thrust_m_s2]) > np.median([c.half_width for c in one.thrust_m_s2])
-    alike = identify([logs[0], read_signals(written(tmp_path / "alike.csv", nano(1, 12.0)))])
+    alike = identify([logs[0], logged(tmp_path / "alike.csv", nano(1, 12.0))])
     assert alike.spread < 0.005 and all(abs(found.scale.value - 1) < 0.01 for found in alike.scales)
 
 
@@ -182,9 +186,8 @@ def test_a_log_that_never_flies_is_one_line(tmp_path):
     table = nano(4)
     table[:, COLUMN["imu_acc_z"]] = 1.0 + np.random.default_rng(0).normal(0, 0.005, len(table))
     table[:, COLUMN["vz"]] = 0.0
-    with pytest.raises(UserError, match=r"holds 0\.0 s of flight that can be used") as error:
-        identify([read_signals(written(tmp_path / "a.csv", table))])
-    assert "\n" not in str(error.value)
+    with refused(r"holds 0\.0 s of flight that can be used"):
+        identify([logged(tmp_path / "a.csv", table)])
 
 
 def landing(path, saturated=()):
@@ -224,7 +227,7 @@ def test_a_motor_at_its_limit_is_cut_but_not_where_the_throttle_is_what_the_moto
     assert seconds_cut(log, "saturated") == pytest.approx(1.1, abs=0.05)
     table = nano(5)
     table[800:900, COLUMN["motor_motor_m1"]], table[800:900, COLUMN["motor_motor_m2"]] = 65535, 30000
-    assert seconds_cut(read_signals(written(tmp_path / "b.csv", table)), "saturated") == 0
+    assert seconds_cut(logged(tmp_path / "b.csv", table), "saturated") == 0
 
 
 def run(log, folder):
@@ -284,18 +287,3 @@ CASE_FILES = (
 def test_recorded_cases_hover_where_the_vehicle_does(name, tmp_path, undrawn):
     code, said, _ = run_case(f"field/{name}", tmp_path)
     assert code == 0 and float(re.search(r"hover at throttle (\S+)", said)[1]) == pytest.approx(0.47, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("files/up.csv", "thrust falls .* v_z must be positive downwards"),
-        ("files/percent.csv", "in per cent"),
-        ("files/pwm.csv", "in pulses in us"),
-        ("files/empty.mcap", "is empty"),
-        ("field/ros2_mcap/ros2.mcap", "no commanded throttle .AttitudeTarget"),
-    ],
-)
-def test_recorded_mistakes_are_one_line_with_their_cause(name, words, tmp_path):
-    code, _, error = run_case(name, tmp_path)
-    assert code == 2 and re.search(words, error.splitlines()[-1]), error

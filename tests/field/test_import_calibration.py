@@ -193,12 +193,7 @@ OVER = "over 87 deg off the axis, which is not modelled: corners"
 TOLD = [  # what is remarked, and what is printed
     ("cameras.txt", "1 SIMPLE_PINHOLE 640 360 424 420 180\n", "far from the middle", "over 100% of the picture\n"),
     ("folded.yaml", FOLDED, "", "over 99.8% of the picture, beyond which the calibration folds it"),
-    (
-        "wide.yaml",
-        WIDE,
-        "",
-        f"over 88.2% of the picture, beyond which it lies {OVER}",
-    ),
+    ("wide.yaml", WIDE, "", f"over 88.2% of the picture, beyond which it lies {OVER}"),
     ("long.yaml", LONG, "", "at least 174.3 deg wide"),
     ("chain.json", json.dumps(CAMERAS), "chain.json: of 2 cameras cam0 is taken\n", "over 100% of the picture\n"),
     ("cal.json", json.dumps({"value0": BASALT}), "of 2 cameras intrinsics[0] is taken", "over 100% of the picture\n"),

@@ -19,6 +19,7 @@ from gate_racer.sim.worlds.world import as_believed
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.vehicle import load_vehicle
 from tests.field.simulated import SimulatedRawLink, Sphere
+from tests.flights import deviating
 from tests.processes import free_port
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
@@ -187,8 +188,7 @@ def test_a_simulator_that_nobody_has_met_is_flown_by_the_camera_alone(dcl):
     signs = Signs((1, -1, -1), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1), (1, 1, 1))
     odd = RateGain((-1, 1, -1), (1.4, 1.6, 0.8), 0.0)
     profile = replace(SPEC, signs=signs, rates=odd, rates_rad_s=odd)
-    curve = replace(dcl.throttle, thrust_m_s2=tuple(1.2 * c for c in dcl.throttle.thrust_m_s2))
-    other = replace(dcl, throttle=curve, command_delay_s=0.06)
+    other = replace(deviating(dcl, 1.2), command_delay_s=0.06)
     link = tapped(profile, other, seed=4, drop=("ATTITUDE",))
     checks, found, why = probed(link, DCL, dcl)
     assert why == "" and found.signs.gyro == signs.gyro

@@ -1,6 +1,8 @@
-"""`gate-racer`: names what there is, runs every command, and says what a machine lacks and what mends it."""
+"""`gate-racer` names what there is and what a machine lacks; options of all commands are few, their settings checked."""
 
+import argparse
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -14,13 +16,19 @@ from gate_racer import about, answers
 from gate_racer.about import SHELLS
 from gate_racer.answers import completion
 from gate_racer.commands import ABOUT, COMMANDS
+from gate_racer.common.command import plain
 from gate_racer.common.config import names
 from gate_racer.common.errors import UserError
+from gate_racer.common.settings import add_settings, settings_of
 from gate_racer.doctor import examine
 from gate_racer.link.profile import load_profile
 from gate_racer.mpc.problem import load_settings
 from gate_racer.mpc.registry import controller_content
 from gate_racer.mpc.solvers.acados import AcadosMissingError
+from gate_racer.planner.task import PlanOptions
+from gate_racer.race import run_mpc
+from gate_racer.race.campaign.choice import BenchSettings
+from gate_racer.race.settings import RACE, RunSettings
 from gate_racer.sim.view.style import load_style
 from gate_racer.sim.worlds.distribution import load_worlds
 from gate_racer.tracks.track import load_track
@@ -145,3 +153,139 @@ def test_a_machine_where_nothing_can_be_kept_is_examined_to_the_end(monkeypatch)
     told = run_here(ABOUT, "doctor")
     assert "without cache of compiled code: " in told.stdout and "without acados: " in told.stdout
     assert told.returncode == 0 and "set XDG_CACHE_HOME to another folder" in told.stdout
+
+
+# Options of all commands, which are few, and the settings behind them, which are checked and documented.
+
+
+MOST, MOST_OF_ALL = {"run-mpc": 16, "train-policy": 6}, 110
+
+
+def all_options(parser):
+    """Return the options of a parser and its sub-commands, except --help and former ones."""
+    found = set()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= set().union(*map(all_options, action.choices.values()))
+        elif action.option_strings and action.dest != "help" and action.help != argparse.SUPPRESS:
+            found.add(action.dest)
+    return found
+
+
+def test_options_do_not_grow_in_number():
+    modules = {**COMMANDS, "gate-racer": ABOUT}
+    counts = {name: len(all_options(import_module(module).parser())) for name, module in modules.items()}
+    assert all(counts[name] <= most for name, most in MOST.items()) and sum(counts.values()) <= MOST_OF_ALL, counts
+
+
+def settings_by(*typed, cls=RunSettings, options=RACE):
+    parser = argparse.ArgumentParser()
+    add_settings(parser, cls(), options)
+    return settings_of(parser.parse_args(typed), cls)
+
+
+def test_options_take_precedence_over_set_and_set_over_the_file(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("guidance: {retry: false}\nlink: {check: false, timeout_s: 5}\n")
+    found = settings_by("--config", str(file), "--set", "guidance.retry=true", "link.timeout_s=7")
+    assert found.guidance.retry and not found.link.check and found.link.timeout_s == 7.0
+    assert settings_by("--seed", "7", "--set", "world.seed=8").world.seed == 7
+    assert settings_by() == RunSettings()
+
+
+@pytest.mark.parametrize("text", ["archer cpc", "[archer, cpc]"])
+def test_a_list_is_typed_as_words_or_as_in_a_file(text):
+    assert settings_by("--set", f"vehicles={text}", cls=BenchSettings, options={}).vehicles == ("archer", "cpc")
+
+
+def test_numbers_of_a_list_of_names_are_names():
+    assert settings_by("--set", "settings=[1, 2]", cls=BenchSettings, options={}).settings == ("1", "2")
+
+
+def test_keys_that_need_each_other_are_typed_in_any_order():
+    found = settings_by(
+        "--set", "start.velocity_m_s=[9, 0, 0]", "start.position_m=[5, 0, -2]", cls=PlanOptions, options={}
+    )
+    assert found.start.position_m == (5.0, 0.0, -2.0) and found.start.velocity_m_s == (9.0, 0.0, 0.0)
+    with pytest.raises(UserError, match=r"^--set start.velocity_m_s=\[9, 0, 0\]: start.position_m: missing$"):
+        settings_by("--set", "start.velocity_m_s=[9, 0, 0]", cls=PlanOptions, options={})
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("guidance.retri=false", "--set guidance.retri=false: guidance: unknown field 'retri'; did you mean retry?"),
+        ("guidance.retry=1", "guidance.retry: expected true or false"),
+        ("controller.solver=ipopt", "--set controller.solver=ipopt: must be one of auto, acados, casadi"),
+        ("record.limit_mb=0", "--set record.limit_mb=0: must be positive"),
+        ("guidance.retry", "expected KEY=VALUE"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_place(text, said):
+    with pytest.raises(UserError) as refused:
+        settings_by("--set", text)
+    assert said in str(refused.value)
+
+
+def test_a_misspelt_key_of_a_file_is_refused_with_its_place(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("link: {chek: false}\n")
+    with pytest.raises(UserError, match=r"run\.yaml: link: unknown field 'chek'; did you mean check"):
+        settings_by("--config", str(file))
+
+
+def test_consent_is_typed_and_never_in_a_file(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("link: {i_have_read: docs/safety.md}\n")
+    with pytest.raises(UserError, match=r"run\.yaml: link\.i_have_read: must be typed, by --set"):
+        settings_by("--config", str(file))
+    assert settings_by("--set", "link.i_have_read=docs/safety.md").link.i_have_read == "docs/safety.md"
+
+
+def test_settings_are_recorded_in_the_form_of_a_file(tmp_path):
+    given = settings_by("--vehicle", "swift", "--log", str(tmp_path), "--set", "link.timeout_s=5")
+    (tmp_path / "run.yaml").write_text(json.dumps(plain(given)))
+    assert settings_by("--config", str(tmp_path / "run.yaml")) == given
+
+
+UNLISTED = {
+    "run-mpc --timeout 5": "--timeout: is no option; use --set link.timeout_s=VALUE",
+    "detect-gates --track vq1 a.jpg": "--track: is no option; use --set track=VALUE",
+    "race-bench board --beside x": "--beside: is no option; use --set beside=VALUE",
+    "race-bench vq1 --seeds none": "--seeds none: seeds: expected a whole number, found 'none'",
+    "plan-track vq1 --ris .1": "unrecognized arguments: --ris .1; did you mean --set risk=VALUE? (plan-track --help)",
+    "run-mpc --pose": "--pose: is no option; use --set perception.pose=VALUE",
+    "race-sim --file unknown": "--file: is no option; use --set shot.file=VALUE or --set world.file=VALUE",
+}
+
+
+@pytest.mark.parametrize("line", UNLISTED)
+def test_a_key_spelled_as_an_option_is_answered_by_what_sets_it(line):
+    name, *words = line.split()
+    done = run_here(COMMANDS[name], *words)
+    assert done.returncode == 2 and done.stderr == f"error: {UNLISTED[line]}\n"
+
+
+def test_a_course_by_place_is_not_dropped_for_one_by_option():
+    done = run_here(COMMANDS["race-bench"], "vq2", "--tracks", "vq1")
+    assert (
+        done.returncode == 2 and "invalid choice: 'vq2'" in done.stderr and "if it is a course: --tracks" in done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["plan-track --track", "plan-track --tracks", "run-mpc --tracks", "race-sim", "race-bench"]
+)
+def test_a_course_is_understood_as_any_command_spells_it(line):
+    name, *words = line.split()
+    done = run_here(COMMANDS[name], *words, "vq9")
+    assert done.returncode == 2 and done.stderr.startswith("error: no track 'vq9'; did you mean vq")
+
+
+def test_a_campaign_of_nothing_is_not_flown_but_explained(tmp_path):
+    done = run_here(COMMANDS["race-bench"], folder=tmp_path)
+    assert done.returncode == 2 and "usage: race-bench" in done.stdout and not list(tmp_path.iterdir())
+
+
+def test_help_fits_two_screens():
+    assert run_mpc.parser().format_help().count("\n") <= 70

@@ -155,14 +155,22 @@ def test_gimbals_take_orders_and_tell_their_state_and_an_impossible_order_costs_
     assert capfd.readouterr().err.count("invalid command to sensor 3 ignored") == 1
 
 
-def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge, ros):
-    lidar, camera = sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
-    server, end = bridge([lidar, camera], "ros", topics="1=/camera/image_raw", stamps="simulation")
-    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((2, 3), np.float32), None, 1, LOCAL)
-    ports = {asked.seq_id: asked.port for asked in (received(server, decode_request) for _ in range(2))}
+def lidar_and_camera():
+    return sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
+
+
+def stream(server, sensors, t):
+    """Send one cloud and one image of time t (s) to the ports that so many sensors have asked for."""
+    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.ones((2, 3), np.float32), None, 1, LOCAL)
+    ports = {asked.seq_id: asked.port for asked in (received(server, decode_request) for _ in range(sensors))}
     for seq_id, data in ((1, encode_cloud(cloud)), (2, bytes(64 * 48 * 3))):
-        for datagram in fragments(Payload(1.5, 1, data)):
+        for datagram in fragments(Payload(t, 1, data)):
             server.sendto(datagram, ("127.0.0.1", ports[seq_id]))
+
+
+def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge, ros):
+    server, end = bridge(lidar_and_camera(), "ros", topics="1=/camera/image_raw", stamps="simulation")
+    stream(server, 2, 1.5)
     assert end.result(30) == 0
     by_topic = {topic: (message, kept) for topic, _, message, kept in ros.told}
     assert {topic: kind for topic, kind, _, _ in ros.told} == {
@@ -182,16 +190,11 @@ def test_streams_come_with_the_intrinsics_and_the_tree_of_frames(bridge, ros):
 def test_a_bag_holds_what_ros_would_get_and_viewers_are_served(bridge, tmp_path):
     """Without ROS; with the stamps of the frames to the nanosecond."""
     pytest.importorskip("foxglove")
-    lidar, camera = sensor_entry(1, 20, otherParams=[50, 1, -20, 20, -20, 20, *[0] * 10]), sensor_entry(2, 1)
-    gimbal, states, port = sensor_entry(3, 9), free_port(), free_port()
+    states, port = free_port(), free_port()
     keys = {"view": f"127.0.0.1:{port}", "stamps": "simulation", "state_port": states}
-    server, end = bridge([lidar, camera, gimbal], tmp_path / "bag", "view", **keys)
-    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.ones((2, 3), np.float32), None, 1, LOCAL)
-    ports = {asked.seq_id: asked.port for asked in (received(server, decode_request) for _ in range(3))}
-    server.sendto(replace(gimbal_state(3), fov_deg=30.0).encode(), ("127.0.0.1", states))
-    for seq_id, data in ((1, encode_cloud(cloud)), (2, bytes(64 * 48 * 3))):
-        for datagram in fragments(Payload(1.123456789, 1, data)):
-            server.sendto(datagram, ("127.0.0.1", ports[seq_id]))
+    server, end = bridge([*lidar_and_camera(), sensor_entry(3, 9)], tmp_path / "bag", "view", **keys)
+    stream(server, 3, 1.123456789)
+    server.sendto(GIMBAL.encode(), ("127.0.0.1", states))
     begin = time.monotonic()
     while time.monotonic() - begin < 0.9:
         with suppress(OSError):
@@ -210,8 +213,7 @@ def test_a_bag_holds_what_ros_would_get_and_viewers_are_served(bridge, tmp_path)
     assert {"/tf", "/tf_static", "/uav2/rflysim/uav1/local/odom", "/uav2/rflysim/sensor2/camera_info"} <= held.keys()
 
 
-def gimbal_state(seq_id):
-    return GimbalState(seq_id, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 90.0, 0.0, (0.0, 0.0), 32.0, 32.0, 64, 48, 0.0)
+GIMBAL = GimbalState(3, 1, (0.0,) * 3, (1.0, 0.0, 0.0, 0.0), 30.0, 0.0, (0.0, 0.0), 32.0, 32.0, 64, 48, 0.0)
 
 
 @pytest.mark.parametrize(("missing", "type_id"), [("tf2_msgs", 1), ("rflysim_ros_pkg", 9)])

@@ -1,8 +1,8 @@
-"""Association: the right gate within the prior's reach, whole or cut, none where two would do; fixes hold what they claim."""
+"""Poses, exact in and exact out, and association: the right gate within the prior's reach, none where two would do."""
 
 from dataclasses import replace
-from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from detections import FLAT, NEES_BAND, SIGMA_RAD, associated, nees, prior, seen
@@ -12,15 +12,112 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linear_sum_assignment
 
-import gate_racer.tracks
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import FORBIDDEN, Associator, assign, unambiguous
 from gate_racer.perception.classical.detector import ColourDetector
 from gate_racer.perception.detection import Detection
+from gate_racer.perception.pose import both_poses, gate_pose, ippe, locate_camera, ray_fit, rays, residual
+from gate_racer.perception.resting_focal import resting_focal
+from gate_racer.race.lockstep import detections
+from gate_racer.sim.view.projected import ProjectedCamera
+from gate_racer.sim.view.style import load_style
 from gate_racer.tracks.track import load_track
-from gate_racer.vehicle.rotation import exp, from_euler, product
+from gate_racer.vehicle.rotation import exp, from_euler, matrix, product
+from gate_racer.vehicle.vehicle import load_vehicle
+from tests.estimation.flying import assert_consistent
 
-COURSES = Path(gate_racer.tracks.__file__).parent
+RANGES = st.floats(2.5, 40.0)
+ANGLES = st.floats(-40.0, 40.0)
+
+
+def scene(range_m, yaw_deg, roll=0.0):
+    """Gate, p_wb, q_wb, R_wc and the exact corners of an opening straight ahead."""
+    gate = square_gate(x=1.0, y=-2.0, z=3.0, yaw_deg=yaw_deg)
+    view = View(gate.p_wg - np.array([range_m, 0.1 * range_m, -0.05 * range_m]), gate, roll=roll)
+    return gate, *view.pose, view.R_wc, view.px()
+
+
+def located(px, sigma_px, gate, R_wc, prior, sigma_rad=0.0):
+    """The camera's position by the attitude, of four corners with a standard deviation of sigma_px."""
+    cov_px = np.tile(sigma_px**2 * np.eye(2), (4, 1, 1))
+    return locate_camera(px, cov_px, gate.corners(), R_wc, prior, np.float64(0.0), sigma_rad, CAMERA)
+
+
+def nearest(px, gate, R_cg):
+    """The pose of an opening whose rotation is the nearer of both to R_cg."""
+    poses = both_poses(px, gate.opening_m, CAMERA)
+    return max(poses, key=lambda pose: np.trace(R_cg.T @ pose.R_cg))
+
+
+@given(RANGES, ANGLES, st.floats(-1.0, 1.0))
+def test_exact_corners_give_the_exact_pose_and_with_the_attitude_the_exact_position(range_m, yaw_deg, roll):
+    gate, p_wb, _, R_wc, px = scene(range_m, yaw_deg, roll)
+    R_cg = R_wc.T @ gate.R_wg
+    pose = nearest(px, gate, R_cg)
+    np.testing.assert_allclose(pose.p_cg, R_wc.T @ (gate.p_wg - p_wb), atol=1e-5)
+    np.testing.assert_allclose(pose.R_cg, R_cg, atol=1e-3)  # the tilt of a distant square is nearly free
+    assert pose.reprojection_px < 1e-4
+    gate, p_wb, _, R_wc, px = scene(range_m, yaw_deg, roll)
+    start, miss = ray_fit(rays(px, CAMERA) @ R_wc.T, gate.corners(), np.ones(4))
+    np.testing.assert_allclose(start, p_wb, atol=1e-6)
+    assert miss < 1e-7
+    np.testing.assert_allclose(located(px, 0.3, gate, R_wc, p_wb + 0.05).p_wc, p_wb, atol=1e-6)
+
+
+def test_the_jacobians_are_the_derivatives():
+    gate, p_wb, _, R_wc, px = scene(6.0, 25.0)
+    _, J_p, J_theta = residual(px, gate.corners(), R_wc, p_wb, CAMERA)
+    for k, step in enumerate(1e-6 * np.eye(3)):
+        moved = residual(px, gate.corners(), R_wc, p_wb + step, CAMERA)[0]
+        turned = residual(px, gate.corners(), R_wc @ matrix(exp(step)), p_wb, CAMERA)[0]
+        np.testing.assert_allclose(-moved / 1e-6, J_p[:, k], atol=1e-3)
+        np.testing.assert_allclose(-turned / 1e-6, J_theta[:, k], atol=1e-3)
+
+
+def test_the_covariance_of_a_gate_pose_is_consistent():
+    rng, sigma_px, errors = np.random.default_rng(4), 0.2, []
+    for _ in range(400):
+        gate = square_gate(yaw_deg=rng.uniform(-40, 40))
+        p_wb = gate.p_wg - [rng.uniform(4, 12), *rng.uniform(-1, 1, 2)]
+        view = View(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+        px = view.px() + rng.normal(0, sigma_px, (4, 2))
+        cov_p = gate_pose(px, sigma_px, gate.opening_m, CAMERA, rng).cov_p
+        pose = nearest(px, gate, view.R_wc.T @ gate.R_wg)
+        errors.append(nees(pose.p_cg - view.R_wc.T @ (gate.p_wg - p_wb), cov_p))
+    assert_consistent(errors, 3)
+
+
+def test_ippe_agrees_with_opencv():
+    square = 0.75 * np.array([[-1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [-1.0, -1.0, 0.0]])
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        _, _, _, _, px = scene(rng.uniform(3, 20), rng.uniform(-40, 40), rng.uniform(-1, 1))
+        px = px + rng.normal(0, 0.5, (4, 2))
+        _, _turns, centres, _ = cv2.solvePnPGeneric(square, px, CAMERA.K, None, flags=cv2.SOLVEPNP_IPPE_SQUARE)
+        ours = ippe(px, 1.5, CAMERA)[1]
+        for centre in centres:
+            assert min(np.linalg.norm(p - centre.ravel()) for p in ours) < 1e-4
+
+
+@given(st.lists(st.floats(-2000, 2000), min_size=8, max_size=8))
+def test_no_corners_break_the_pose(values):
+    gate_pose(np.array(values).reshape(4, 2), 0.3, 1.5, CAMERA, np.random.default_rng(3))
+
+
+@pytest.mark.parametrize(("range_m", "yaw_deg"), [(4.0, 35.0), (10.0, 0.0), (20.0, 35.0)])
+def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
+    rng = np.random.default_rng(2)
+    sigma_px, sigma_rad, errors = 0.4, 0.01, []
+    gate, p_wb, q_wb, R_wc, _ = scene(range_m, yaw_deg)
+    for _ in range(400):
+        q_true = product(q_wb, exp(rng.normal(0, sigma_rad, 3)))
+        px = corners_px(gate, p_wb, q_true) + rng.normal(0, sigma_px, (4, 2))
+        fix = located(px, sigma_px, gate, R_wc, p_wb, sigma_rad)
+        errors.append(nees(fix.p_wc - p_wb, fix.cov))
+    assert NEES_BAND[0] < np.mean(errors) < NEES_BAND[1]
+
+
+# Association: the right gate within the prior's reach, whole or cut, none where two would do; fixes hold what they claim.
 
 
 @pytest.mark.parametrize(
@@ -30,7 +127,7 @@ COURSES = Path(gate_racer.tracks.__file__).parent
 def test_the_right_gates_within_the_priors_error(course, off_m, sigma_rad, share):
     """A prior wrong by a metre and by 10 deg, its standard deviation, names fewer gates, and no wrong one."""
     rng = np.random.default_rng(1)
-    track = load_track(COURSES / f"{course}.yaml")
+    track = load_track(course)
     associator = Associator(track.gates, CAMERA, FLAT)
     total = fixed = 0
     for gate in track.gates:
@@ -230,3 +327,51 @@ def test_a_part_that_contradicts_the_prior_is_counted_where_it_can_be_of_one_gat
     prior_w = [np.array(view.p_wb) + [0.0, off, 0.0] for off in (0.0, 0.72, 3.0)]
     answers = [associated([gate], [cut(whole, (1, 2))], p_w, view.q_wb, 0.04) for p_w in prior_w]
     assert [(len(fixes), refused) for fixes, refused in answers] == [(1, 0), (0, 1), (0, 0)]
+
+
+# Focal length estimated from the gates visible on the pad.
+
+
+VEHICLE_OF = {"vq1": "dcl", "vq2": "dcl", "pq": "archer"}
+
+
+def from_pad(course, scale, seed, images=20, stretched=1.0):
+    """Return the focal scale estimated from images on the pad, with errors of focal length, mount and pad.
+
+    Args:
+        stretched: by how much the course is larger than its map.
+    """
+    rng, track, nominal = np.random.default_rng(seed), load_track(course), load_vehicle(VEHICLE_OF[course]).camera
+    start = track.start
+    true = replace(nominal.zoomed(scale), tilt_deg=nominal.tilt_deg + rng.normal(0, 1), yaw_deg=rng.normal(0, 0.5))
+    p = start.p_wb + rng.normal(0, 0.1, 3)
+    q = np.array(product(start.q_wb, from_euler(*rng.normal(0, 0.01, 3))))
+    gates = [replace(g, centre_m=tuple(start.p_wb + stretched * (g.p_wg - start.p_wb))) for g in track.gates]
+    eye = ProjectedCamera(replace(track, gates=tuple(gates)), true, load_style("race"), seed)
+    seen = [detections(eye.see(p, q)) for _ in range(images)]
+    return resting_focal(seen, Associator(track.gates, nominal).rims, nominal, start.p_wb, start.q_wb)
+
+
+@pytest.mark.parametrize("course", VEHICLE_OF)
+@pytest.mark.parametrize("scale", [0.7, 0.8, 1.15, 1.33])
+def test_a_focal_length_far_off_is_found_within_the_told_sigma(course, scale):
+    for seed in range(2):
+        assert from_pad(course, scale, seed) == pytest.approx(scale, rel=0.05)
+
+
+@pytest.mark.parametrize("course", VEHICLE_OF)
+@pytest.mark.parametrize(("scale", "stretched"), [(1.0, 1.0), (0.96, 1.0), (1.04, 1.0), (1.0, 1.075)])
+def test_what_the_filter_can_correct_and_a_larger_course_are_left(course, scale, stretched):
+    assert [from_pad(course, scale, seed, stretched=stretched) for seed in range(2)] == [None] * 2
+
+
+@pytest.mark.parametrize("cut", [0.25, 0.4])
+def test_an_opening_cut_by_a_gate_behind_it_says_nothing(cut):
+    """Seen from the pad of pq the second gate's frame crosses the first one's opening, whose lower part was taken for ground."""
+    track, vehicle = load_track("pq"), load_vehicle("archer")
+    p_wb, q_wb = track.start.p_wb, track.start.q_wb
+    first = detections(ProjectedCamera(track, vehicle.camera, load_style("race"), 0).see(p_wb, q_wb))[0]
+    low = first.corners_px.copy()
+    low[2:] += cut * (first.corners_px[[1, 0]] - first.corners_px[[2, 3]])
+    rims = Associator(track.gates, vehicle.camera).rims
+    assert resting_focal([[replace(first, corners_px=low)]] * 20, rims, vehicle.camera, p_wb, q_wb) is None

@@ -14,12 +14,12 @@ from gate_racer.pilot.records.flight_log import FlightLog
 
 @pytest.fixture
 def folder(tmp_path):
-    """One image with a gate, an empty one, one of another size and one cut short."""
+    """One image with a gate, an empty one, one of another size with a gate and one cut short."""
     image = np.full((360, 640, 3), 25, np.uint8)
     image[80:260, 200:380] = (25, 60, 245)
     image[120:220, 240:340] = 25
-    for name, drawn in (("gate", image), ("empty", image * 0), ("small", image[:100])):
-        cv2.imwrite(str(tmp_path / f"{name}.jpg"), drawn)
+    for name, drawn in (("gate.jpg", image), ("empty.jpg", image * 0), ("small.png", image[40:300, 100:480])):
+        cv2.imwrite(str(tmp_path / name), drawn)
     (tmp_path / "short.jpg").write_bytes((tmp_path / "gate.jpg").read_bytes()[:4000])
     return tmp_path
 
@@ -29,26 +29,18 @@ def test_gates_are_written_and_drawn(folder, capsys):
     assert run(parser().parse_args([str(folder), "--json", str(out), "--set", f"draw={drawn}"])) == 0
     found = json.loads(out.read_text())
     assert {name: len(gates) for name, gates in found.items()} == {
-        "gate.jpg": 1, "empty.jpg": 0, "small.jpg": 0, "short.jpg": 0,
+        "gate.jpg": 1, "empty.jpg": 0, "small.png": 1, "short.jpg": 0,
     }  # fmt: skip
-    (gate,) = found["gate.jpg"]
-    truth = [[239.5, 119.5], [339.5, 119.5], [339.5, 219.5], [239.5, 219.5]]
+    (gate,), (other,) = found["gate.jpg"], found["small.png"]
+    truth = np.array([[239.5, 119.5], [339.5, 119.5], [339.5, 219.5], [239.5, 219.5]])
     np.testing.assert_allclose(gate["corners"], truth, atol=0.3)
-    assert gate["visible"] == [True] * 4 and 0 < gate["score"] <= 1
+    np.testing.assert_allclose(other["corners"], truth - [100, 40], atol=0.3)
+    assert gate["visible"] == [True] * 4 and 0 < gate["score"] <= 1 and other["distance_m"] is None
     assert gate["distance_m"] == pytest.approx(320 * 1.48 / 100, rel=0.02 + 0.02)
     assert cv2.imread(str(drawn / "gate.jpg-gates.png")) is not None
     said = capsys.readouterr().err
     assert "1 of 4 images were skipped: not complete JPEG or PNG images" in said
     assert "1 of 4 images are not of the camera's 640x360 px: without distances" in said
-
-
-def test_a_gate_in_an_image_of_another_size_has_no_distance(folder, capsys):
-    image = cv2.imread(str(folder / "gate.jpg"))[40:300, 100:480]
-    cv2.imwrite(str(folder / "other.png"), image)
-    run(parser().parse_args([str(folder / "other.png"), "--json", str(folder / "found.json")]))
-    (gate,) = json.loads((folder / "found.json").read_text())["other.png"]
-    assert gate["distance_m"] is None
-    np.testing.assert_allclose(gate["corners"][0], [139.5, 79.5], atol=0.3)
 
 
 @pytest.mark.parametrize("sources", [["both/left", "both/right"], ["both"]])
@@ -75,7 +67,7 @@ def test_of_a_folder_all_is_read_but_plots_of_logs_hidden_files_and_earlier_draw
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(image)
     out, drawn = folder / "found.json", folder / "drawn"
-    every = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.jpg"}
+    every = {"c.jpg", "empty.jpg", "flight/000000", "gate.jpg", "short.jpg", "small.png"}
     for source, found in ((folder, every), (folder, every), (folder / "logs/flight.mcap", {"flight/000000"})):
         run(parser().parse_args([str(source), "--json", str(out), "--set", f"draw={drawn}"]))
         told = json.loads(out.read_text())

@@ -110,6 +110,7 @@ def test_an_estimated_state_is_flown_by_camera_and_imu(sprint_course, dcl):
             for image in eye.see(tick.exposure, simulator.t, None):
                 racer.see(image.t, image.detections)
     assert racer.end.reason is EndReason.FINISHED and simulator.referee.race.status.value == "finished"
+    assert estimator.health.gates_used > 10, "by images, too"
 
 
 def moved(track, gate, by):

@@ -14,7 +14,7 @@ from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
 from tests.pilot import ratm_folder
 from tests.processes import run_here
 
-FLIGHT = "data/piloted/flight-01p-ellipse"
+REPLAY, FLIGHT = "gate_racer.pilot.replay_flight", "data/piloted/flight-01p-ellipse"
 
 
 @pytest.fixture(autouse=True)
@@ -28,24 +28,28 @@ def ratm(tmp_path_factory):
     return ratm_folder.write(tmp_path_factory.mktemp("ratm"))
 
 
-def replayed(*arguments):
-    done = run_here("gate_racer.pilot.replay_flight", *arguments)
-    return done.returncode, done.stdout.strip(), done.stderr.strip()
+def replayed(log, *keys, out=None):
+    """The figures of a replay, beside its log unless told, of which `said` is its stdout."""
+    done = run_here(REPLAY, log, *keys, *(["--out", out] if out else []))
+    assert done.returncode == 0, done.stderr
+    written = (out or log.with_name(f"{log.stem}-replay")).with_suffix(".json")
+    return json.loads(written.read_text()) | {"said": done.stdout}
+
+
+def require_refused(words, *arguments):
+    done = run_here(REPLAY, *arguments)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and re.search(words, done.stderr), done.stderr
 
 
 def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its_motion_capture(ratm, tmp_path):
-    code, said, _ = replayed(ratm, "--out", tmp_path / "again")
-    figures = json.loads((tmp_path / "again.json").read_text())
-    assert code == 0 and "m rms" in said
-    assert figures["gates_used"] > 65 and figures["error_rms_m"] < 0.05
+    figures = replayed(ratm, out=tmp_path / "again")
+    assert figures["gates_used"] > 65 and figures["error_rms_m"] < 0.05 and "m rms" in figures["said"]
     assert "from_logged_rms_m" not in figures
 
 
 def test_a_recording_that_begins_in_the_air_is_localised_too(tmp_path):
     folder = ratm_folder.write(tmp_path, seconds=6.0, skip_s=2.5)
-    code, _, error = replayed(folder, "--out", tmp_path / "again")
-    assert code == 0, error
-    assert json.loads((tmp_path / "again.json").read_text())["error_rms_m"] < 0.1
+    assert replayed(folder, out=tmp_path / "again")["error_rms_m"] < 0.1
 
 
 def test_axes_of_the_imu_are_found_whatever_their_signs(tmp_path, ratm):
@@ -69,9 +73,7 @@ def test_a_missing_file_of_a_folder_is_reported_in_one_line(without, removed, wo
     folder = ratm_folder.write(tmp_path, seconds=2.5, without=without, image_hz=5)
     if removed:
         (tmp_path / removed).unlink()
-    code, _, said = replayed(folder)
-    assert code == 2 and said.count("\n") == 0
-    assert re.search(words, said), said
+    require_refused(words, folder)
 
 
 def swaying(seconds=5.0, hz=125):
@@ -115,10 +117,7 @@ def test_flights_of_data_sets_are_held_against_their_truth_and_exported_for_evo(
     for file, lines in layout(tmp_path / "flight").items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(lines))
-    out = tmp_path / "again"
-    code, said, error = replayed(tmp_path / "flight", "--out", out, "--set", "tum=true")
-    assert code == 0, error
-    assert json.loads(out.with_suffix(".json").read_text())["error_rms_m"] < 1.0, said
+    assert replayed(tmp_path / "flight", "--set", "tum=true", out=tmp_path / "again")["error_rms_m"] < 1.0
     estimate, truth = (np.loadtxt(tmp_path / name) for name in ("again.tum", "again-truth.tum"))
     *_, q, p = swaying()
     np.testing.assert_allclose(truth[:, 1:4], p, atol=1e-6)
@@ -141,8 +140,7 @@ def test_a_steady_flight_is_no_rest(v_w, logged, tmp_path):
     t = np.arange(0, 4, 0.01)
     level = np.tile([1.0, 0, 0, 0], (len(t), 1)), t[:, None] * v_w, np.tile(v_w, (len(t), 1)) if logged else None
     path = as_csv(tmp_path / "a.csv", 60 + t, np.tile([0, 0, -GRAVITY], (len(t), 1)), np.zeros((len(t), 3)), *level)
-    code, said, error = replayed(path)
-    assert code == 0 and json.loads((tmp_path / "a-replay.json").read_text())["from_logged_rms_m"] < 0.3, said + error
+    assert replayed(path)["from_logged_rms_m"] < 0.3
 
 
 @pytest.mark.parametrize("estimator", ["eskf", "drift"])
@@ -151,10 +149,8 @@ def test_a_log_that_turns_at_its_first_sample_is_replayed_from_there(estimator, 
     t, force, rate, q, p = (part[moving] for part in swaying())
     v = np.gradient(p, t, axis=0)
     path = as_csv(tmp_path / "a.csv", 1_700_000_000 + t, force, rate, q, p, v)
-    code, said, error = replayed(path, "--set", f"estimator={estimator}")
-    figures = json.loads((tmp_path / "a-replay.json").read_text())
-    assert code == 0, error
-    assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < (0.5 if estimator == "eskf" else 20.0), said
+    figures = replayed(path, "--set", f"estimator={estimator}")
+    assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < (0.5 if estimator == "eskf" else 20.0)
 
 
 def yawing():
@@ -179,25 +175,22 @@ def biased():
 def test_a_slow_turn_is_no_bias_and_a_replay_begins_with_the_first_attitude(motion, unknown, tmp_path):
     t, force, rate, q, p = motion()
     q[:unknown] = np.nan
-    code, said, error = replayed(as_csv(tmp_path / "a.csv", t, force, rate, q, p))
-    assert code == 0 and json.loads((tmp_path / "a-replay.json").read_text())["attitude_deg"] < 1.0, said + error
+    assert replayed(as_csv(tmp_path / "a.csv", t, force, rate, q, p))["attitude_deg"] < 1.0
 
 
 def test_what_cannot_be_integrated_or_compared_is_refused_in_a_line(tmp_path):
     t, *motion = (part[::30] for part in swaying(20.0))
-    code, _, said = replayed(as_csv(tmp_path / "a.csv", t, *motion, 0 * motion[-1]))
-    assert code == 2 and re.fullmatch(r"error: \S+: holds 4\.\d IMU samples a second, but 20 are needed.*", said), said
+    slow = as_csv(tmp_path / "a.csv", t, *motion, 0 * motion[-1])
+    require_refused(r"^error: \S+: holds 4\.\d IMU samples a second, but 20 are needed", slow)
     for file, lines in euroc(tmp_path / "flight").items():
         file.parent.mkdir(parents=True, exist_ok=True)
         late = file.parent.name != "imu0"
         file.write_text("\n".join(line.replace("1403636", "1403639", late) for line in lines))
-    code, _, said = replayed(tmp_path / "flight")
-    assert code == 2 and "the truth lasts from" in said and said.count("\n") == 0
+    require_refused("the truth lasts from", tmp_path / "flight")
 
 
 def test_a_detector_is_refused_where_no_images_are(ratm):
-    code, _, said = replayed(ratm, "--set", "detector=classical")
-    assert code == 2 and "holds no images" in said
+    require_refused("holds no images", ratm, "--set", "detector=classical")
 
 
 def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_path):
@@ -210,10 +203,8 @@ def test_a_motion_capture_with_a_clock_of_its_own_is_put_on_the_imu_s(ratm, tmp_
             rows[k][column] = rows[max(0, k - ratm_folder.HZ // 10)][column]
     with table.open("w") as file:
         csv.writer(file).writerows([head, *rows])
-    code, said, error = replayed(folder, "--out", tmp_path / "again")
-    figures = json.loads((tmp_path / "again.json").read_text())
-    assert code == 0 and "ms late and is corrected" in said, error
-    assert figures["truth_offset_s"] == pytest.approx(0.1, abs=3e-3)
+    figures = replayed(folder, out=tmp_path / "again")
+    assert figures["truth_offset_s"] == pytest.approx(0.1, abs=3e-3) and "ms late and is corrected" in figures["said"]
     assert figures["ate_m"] <= figures["error_rms_m"] < 0.05 and figures["rpe_1s_m"] < 0.05
 
 

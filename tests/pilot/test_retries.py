@@ -247,17 +247,14 @@ def test_a_gate_that_is_never_passed_is_flown_at_again_and_again(retries):
 LOST = replace(RESTING, cov=100.0 * np.eye(9))
 
 
-def test_a_blind_hover_ends_after_a_while(retries):
-    passages = Passages()
-    ends = [retries.judge(0, False, passages, LOST, GO + t, GO) for t in np.arange(0.0, 31.0, 0.5)]
+@pytest.mark.parametrize("glimpse", [False, True])
+def test_a_blind_hover_ends_after_a_while_without_a_glimpse(retries, glimpse):
+    passages, times = Passages(), np.arange(0.0, 90.0 if glimpse else 31.0, 0.5)
+    states = [RESTING if glimpse and k % 50 == 49 else LOST for k in range(len(times))]
+    ends = [retries.judge(0, False, passages, state, GO + t, GO) for t, state in zip(times, states, strict=True)]
     assert retries.recovery is not None and not any(ends[:-2]), "first it looks for gates"
-    assert ends[-1].reason is EndReason.BLIND and "for 30 s" in ends[-1].cause
-
-
-def test_a_glimpse_lets_a_blind_hover_go_on(retries):
-    passages, times = Passages(), np.arange(0.0, 3 * recovery.BLIND_S, 0.5)
-    states = [RESTING if k % 50 == 49 else LOST for k in range(len(times))]
-    assert not any(retries.judge(0, False, passages, state, GO + t, GO) for t, state in zip(times, states, strict=True))
+    if not glimpse:
+        assert ends[-1].reason is EndReason.BLIND and "for 30 s" in ends[-1].cause
 
 
 def test_a_gate_is_not_overdue_while_the_state_is_old(retries, plan):

@@ -1,7 +1,8 @@
-"""Fast plans: certified on random courses, never faster than the point mass, symmetric, and refused in one line."""
+"""Fast plans: certified on random courses, symmetric, and refused in one line; derivatives are those of the whole."""
 
 from dataclasses import replace
 
+import casadi as ca
 import numpy as np
 import pytest
 
@@ -11,8 +12,10 @@ from gate_racer.planner import stages
 from gate_racer.planner.certificate.certificate import certify
 from gate_racer.planner.course import resolve
 from gate_racer.planner.guess import solve_point_mass
-from gate_racer.planner.models import P
+from gate_racer.planner.models import MODELS, P
+from gate_racer.planner.nlp import Block
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.problem import step
 from gate_racer.planner.task import PlanOptions, Task
 from gate_racer.tracks.track import Obstacle, load_track
 from gate_racer.vehicle.dynamics import flat
@@ -31,19 +34,16 @@ def test_a_course_is_certified_and_not_faster_than_the_point_mass(track, dcl):
     assert mass.solved and certificate.total_time_s > (1 - 1e-3) * mass.total_time
 
 
-def test_it_is_within_three_percent_of_the_optimum(vq1, dcl):
-    track = replace(vq1, gates=vq1.gates[:3])
-    quick, best = (make_plan(track, dcl, options)[1] for options in (BLIND, replace(BLIND, fast=False)))
-    assert quick.ok
-    assert best.total_time_s < quick.total_time_s < 1.03 * best.total_time_s
-
-
-def test_with_gates_in_view_too(dcl):
-    """Below a plate in the air; the first guess looks to the gates at a time that costs 4 %."""
-    track = straight(gate(12.0, z=-3.0), gate(32.0, -2.5, -6.6, yaw=18.0), gate(48.0, z=-3.0), start=(0.0, 0.0, -1.0))
-    track = replace(track, obstacles=(Obstacle((22.3, -15.0, -11.4), (23.0, 15.0, -7.4)),))
-    quick, best = (make_plan(track, dcl, replace(BLIND, see=0.2, fast=one))[1] for one in (True, False))
+@pytest.mark.parametrize("see", [0.0, 0.2])
+def test_it_is_within_three_percent_of_the_optimum(see, vq1, dcl):
+    """With gates in view below a plate in the air: the first guess looks to them at a time that costs 4 %."""
+    gates = gate(12.0, z=-3.0), gate(32.0, -2.5, -6.6, yaw=18.0), gate(48.0, z=-3.0)
+    plate = Obstacle((22.3, -15.0, -11.4), (23.0, 15.0, -7.4))
+    below = replace(straight(*gates, start=(0.0, 0.0, -1.0)), obstacles=(plate,))
+    track = below if see else replace(vq1, gates=vq1.gates[:3])
+    quick, best = (make_plan(track, dcl, replace(BLIND, see=see, fast=fast))[1] for fast in (True, False))
     assert quick.ok and quick.total_time_s < 1.03 * best.total_time_s
+    assert see or best.total_time_s < quick.total_time_s
 
 
 def test_it_stops_at_rest(dcl):
@@ -104,14 +104,15 @@ def test_derivatives_of_the_torque_against_the_air_are_right():
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_the_air_takes_no_more_of_the_torque_than_its_share(fast, monkeypatch):
-    kolibri, options = load_vehicle("kolibri"), replace(BLIND, fast=fast)
-    plan, certificate = make_plan(load_track("pillars"), kolibri, options)
+    kolibri, options, pillars = load_vehicle("kolibri"), replace(BLIND, fast=fast), load_track("pillars")
+    track = replace(pillars, gates=pillars.gates[:3])
+    plan, certificate = make_plan(track, kolibri, options)
     assert certificate.ok
     monkeypatch.setattr(Vehicle, "air_torque_1_ms", (0.0, 0.0))
-    quicker, _ = make_plan(load_track("pillars"), replace(kolibri), options)
+    quicker, _ = make_plan(track, replace(kolibri), options)
     monkeypatch.undo()
-    refused = certify(quicker, Task(load_track("pillars"), kolibri, options), SOLVED)
-    assert quicker.total_time < plan.total_time - 0.05 and "torque that the air takes" in refused.status
+    refused = certify(quicker, Task(track, kolibri, options), SOLVED)
+    assert quicker.total_time < 0.98 * plan.total_time and "torque that the air takes" in refused.status
 
 
 def test_lift_makes_the_point_mass_faster_and_a_downforce_not_slower():
@@ -120,3 +121,24 @@ def test_lift_makes_the_point_mass_faster_and_a_downforce_not_slower():
         vehicle = replace(swift, aero=replace(swift.aero, fz=replace(swift.aero.fz, vxy_sqr=sqr)))
         times.append(solve_point_mass(resolve(Task(load_track("figure8"), vehicle, BLIND))).total_time)
     assert times[0] == pytest.approx(times[1], abs=1e-9) and times[2] < times[1] - 0.01
+
+
+# Derivatives that are put together from blocks are those of the whole.
+
+
+@pytest.mark.parametrize(("model", "vehicle", "steps"), [("rates", "dcl", 2), ("rotors", "cpc", 1)])
+def test_an_interval_is_so_many_steps_and_so_are_its_derivatives(model, vehicle, steps):
+    chosen = MODELS[model](load_vehicle(vehicle), 0.8)
+    x, u, dt, p, end = step(type(chosen), chosen.parameters)
+    block = Block.integration(f"step_{model}", x, u, dt, p, end, steps)
+    given = ca.DM(flat(chosen.parameters))
+    one, z = ca.Function("one", [x, u, dt, p], [end]), ca.SX.sym("z", ca.vertcat(x, u, dt).numel())
+    after, held = z[: x.numel()], (z[x.numel() : -1], z[-1] / steps)
+    for _ in range(steps):
+        after = one(after, *held, given)
+    rng = np.random.default_rng(1)
+    at, multipliers = np.append(rng.uniform(0.2, 1.0, z.numel() - 1), 0.05), rng.normal(size=x.numel())
+    whole = ca.Function("whole", [z], [after, ca.jacobian(after, z), ca.hessian(ca.dot(multipliers, after), z)[0]])(at)
+    ours = block.values(at, given), block.jacobian(at, given), block.hessian(at, given, multipliers)
+    for a, b in zip(ours, whole, strict=True):
+        assert np.asarray(a) == pytest.approx(np.asarray(b), rel=1e-9, abs=1e-9)

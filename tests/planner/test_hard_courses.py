@@ -1,19 +1,29 @@
-"""Courses that are hard, odd or impossible: a certified plan, or one clear line."""
+"""Courses that are hard, odd, absurd or impossible: a certified plan, or one clear line."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gate_racer.benchmarks.planner import attempt
-from gate_racer.planner.certificate.replay import clearances
-from gate_racer.planner.course import FreeSpace
-from gate_racer.planner.models import P
+from gate_racer.benchmarks.planner import attempt, winding
+from gate_racer.planner import search as stretches
+from gate_racer.planner.certificate.replay import ReplayedPath, clearances, seen
+from gate_racer.planner.course import FreeSpace, resolve
+from gate_racer.planner.guess import Guess, solve_point_mass
+from gate_racer.planner.mesh import Point
+from gate_racer.planner.models import P, Q
 from gate_racer.planner.planning import make_plan
+from gate_racer.planner.problem import TimeOptimalProblem
+from gate_racer.planner.search import LEVELS, from_guess, of_plan, refined
 from gate_racer.planner.task import PlanOptions, Task
+from gate_racer.planner.terms import GatesInView
 from gate_racer.tracks.track import Bounds, Obstacle, Start, Track, bars
-from tests.conftest import refused
+from gate_racer.vehicle.camera import LEAST_SIDE_PX
+from gate_racer.vehicle.rotation import from_euler, product
+from tests.conftest import ONE_GUESS, refused
 from tests.planner.test_planner import gate, straight
+from tests.processes import run_here
 
 ONE = PlanOptions(see=0.0, guesses=1)
 WIDE = Bounds((-50.0, -60.0, -40.0), (1200.0, 60.0, 3.0))
@@ -109,3 +119,154 @@ def test_no_certified_plan_of_a_random_course_is_contradicted(dcl):
     """Both controllers fly it without contact; `make fuzz-plans` tries many more."""
     outcome = attempt(1001, dcl, ONE)
     assert not outcome.contradicted and outcome.answer == "certified", outcome
+
+
+# Long courses are solved in stretches first, and every search ends.
+
+
+def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
+    free = replace(dcl, mixer=None)  # with one, or with more thrust, two optima lie 0.2 % apart
+    flight = resolve(Task(winding(4, 2), free, replace(ONE_GUESS, reserve=0.85)))
+    point_mass, times = solve_point_mass(flight), []
+    for long in (99, 1):
+        monkeypatch.setattr(stretches, "LONG", long)
+        monkeypatch.setattr(stretches, "STRETCH", 2)
+        monkeypatch.setattr(stretches, "AHEAD", 1)
+        problem = TimeOptimalProblem(flight)
+        best = refined(problem, from_guess(problem, point_mass, Guess("forward", 1.1), 2), LEVELS)
+        assert best.success
+        times.append(best.total_time)
+    assert times[1] == pytest.approx(times[0], rel=1e-3), "refined where its own first solution was coarse"
+
+
+def test_a_search_ends_in_time_and_a_leg_of_kilometres_is_refused_at_once(dcl):
+    with refused(r"no plan within 0\.01 s of CPU time.*limit_s"):
+        make_plan(winding(7, 1), dcl, replace(ONE_GUESS, limit_s=0.01))
+    bounds = replace(course(gate(10.0)).bounds, high_m=(6000.0, 60.0, 3.0))
+    with refused(r"gates\[1\]: lies \d+ m from the previous goal"):
+        make_plan(course(gate(10.0), gate(2000.0), bounds=bounds), dcl, ONE_GUESS)
+
+
+# Visibility windows: asked for and judged from where a detector finds a gate on; what looks away between nodes is refined.
+
+
+SEEN = PlanOptions(see=0.5, guesses=1)
+
+
+def straight_flight(dcl, looks_from_m: float, length: float = 200.0, count: int = 2001) -> ReplayedPath:
+    """Return a flight at constant speed to a gate `length` m ahead, facing away until `looks_from_m` before it."""
+    x = np.zeros((count, 14))
+    x[:, 0] = np.linspace(0.0, length, count)
+    ahead, back = from_euler(0.0, -np.radians(dcl.camera.tilt_deg), 0.0), from_euler(0.0, 0.0, np.pi)
+    x[:, 3:7] = np.where((length - x[:, 0] <= looks_from_m)[:, None], ahead, back)
+    return ReplayedPath(np.linspace(0.0, 10.0, count), x, np.zeros((count - 1, 14)))
+
+
+@pytest.mark.parametrize(("looks_from", "share"), [(1.0, 1.0), (0.5, 0.5), (0.0, 0.0), (2.0, 1.0)])
+@pytest.mark.parametrize(("away_m", "opening_m"), [(200.0, 1.5), (200.0, 0.65), (40.0, 1.5)])
+def test_the_view_counts_from_where_a_detector_finds_the_opening(away_m, opening_m, looks_from, share, dcl):
+    own = gate(away_m, z=0.0, opening=opening_m)
+    reach = min(dcl.camera.fx_px * opening_m / LEAST_SIDE_PX, away_m)
+    path = straight_flight(dcl, looks_from * reach, away_m)
+    found = seen(path, [10.0], Task(course(own), dcl, SEEN))
+    assert found[0][0] == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize("metres", [40.0, 200.0])
+def test_the_planner_asks_for_the_view_over_the_same_part(metres, dcl):
+    task = Task(course(gate(metres, z=0.0)), dcl, SEEN)
+    term, parts = GatesInView(resolve(task)), 100
+    legs = resolve(task).legs
+    ends = np.array([0.0, *(leg.target[0] for leg in legs)])
+    x = np.concatenate([ends[:1], *(np.linspace(a, b, parts + 1)[1:] for a, b in zip(ends, ends[1:], strict=False))])
+    mesh, durations = [np.full(parts, 1 / parts)] * len(legs), np.diff(ends) / 20.0
+    ((_, way, window, _),) = term.windows(mesh, durations, np.column_stack([x, 0 * x, 0 * x]))
+    begin = min(task.view_range_m(task.gates[0]), metres)  # m before the gate
+    step = ends[1] / parts
+    assert metres - x[way[0]] == pytest.approx(begin, abs=1.01 * step)
+    assert metres - x[window[[0, -1]] + 1] == pytest.approx([0.65 * begin, 0.15 * begin], abs=1.01 * step)
+
+
+def test_intervals_that_look_away_in_part_are_refined(plan, vq1, dcl):
+    """Turned about before the window, once within it and behind it: what is refined are intervals of which a part is not seen."""
+    course = resolve(Task(vq1, dcl, PlanOptions()))
+    term, (mesh, point) = GatesInView(course), of_plan(plan, course)
+    _, way, window, _ = list(term.windows(mesh, point.durations, point.x[:3].T))[1]
+    x = point.x.copy()
+    for k in (*range(way[0], window[0] + 1), window[4], *range(window[-1] + 2, way[-1] + 1)):
+        x[Q, k] = product(from_euler(0.0, 0.0, np.pi), x[Q, k])
+    turned = Point(x, point.u, point.durations)
+    ends = x[:3].T
+    path = np.stack([ends[:-1] + s * (ends[1:] - ends[:-1]) for s in np.linspace(0, 1, 9)])
+    assert not term.strays(mesh, point, path).any()
+    assert np.flatnonzero(term.strays(mesh, turned, path)).tolist() == [window[0], window[3], window[4]]
+
+
+# Numbers that are none, or absurd, through the command: one line that names what, where, and what would be right.
+
+
+TRACK = """\
+name: odd
+source: test
+start: {position_m: [0.0, 0.0, 0.0], yaw_deg: 0.0}
+bounds: {low_m: [-60.0, -60.0, -40.0], high_m: [100.0, 60.0, 0.5]}
+frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
+gates: [{centre_m: [12.0, 0.0, -2.0], yaw_deg: 0.0, pitch_deg: 0.0}]
+end_m: [20.0, 0.0, -2.0]
+"""
+OPTIONS = [
+    ("--margin .nan", "--margin .nan: margin_m: expected a finite number"),
+    ("--see 1", "--see 1: see 1: must lie between 0 and 0.8"),
+    ("--set limit_s=0", "limit_s 0: must be positive"),
+    ("--set stop_m=[9,1e300,-2]", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
+    ("--out plan.csv", "--out plan.csv: must be a folder"),
+]
+ROWS = [  # cell of a trajectory, what stands there instead, what the line says
+    ((40, "p_x"), "nan", "row 40: p_x is 'nan', must be a number from -1e+09 to 1e+09"),
+    ((2, "v_z"), "fast", "row 2: v_z is 'fast', must be a number"),
+    ((5, "t"), "0.0", "row 5: t is 0, must be later than the 0"),
+]
+
+
+def refused_command(words, *arguments):
+    done = run_here("gate_racer.race.plan_track", *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ") and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("flags", "words"), OPTIONS, ids=[flags for flags, _ in OPTIONS])
+def test_an_option(flags, words, tmp_path):
+    (tmp_path / "odd.yaml").write_text(TRACK)
+    out = () if "--out" in flags else ("--out", tmp_path)
+    refused_command(words, tmp_path / "odd.yaml", *out, *flags.split())
+
+
+@pytest.mark.parametrize("key", ["import_csv", "warm"])
+@pytest.mark.parametrize(("cell", "value", "words"), ROWS, ids=[f"{cell[1]} {value}" for cell, value, _ in ROWS])
+def test_a_row_of_a_trajectory(key, cell, value, words, plan_folder, tmp_path):
+    rows = [line.split(",") for line in (plan_folder / "vq1.csv").read_text().splitlines()]
+    rows[cell[0]][rows[0].index(cell[1])] = value
+    (tmp_path / "peer.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+    given = "vq1", "--set", f"{key}={tmp_path / 'peer.csv'}", "--out", tmp_path
+    refused_command(words, *given)
+    if key == "warm":  # a plan of this project, too
+        shutil.copy(plan_folder / "vq1.json", tmp_path / "peer.json")
+        refused_command(words, *given)
+
+
+STARTS = [  # what the state has beside or instead of a place in the room, what the line says
+    ("thrust_m_s2: .nan", "plan.yaml: start.thrust_m_s2"),
+    ("position_m: [0, 60.5, -2]", "the start (0.0, 60.5, -2.0) lies outside the bounds"),
+    ("velocity_m_s: [0, 60, 0]", "the speed, in m/s, of the start is 60; dcl allows 35 at most"),
+    ("thrust_m_s2: 1000", "the thrust, in m/s^2, of the start is 1000; dcl allows 59.5"),
+    ("position_m: [12, 1, -2]", "the start lies 0.00 m from the frame of gates[0]"),
+    ("next_gate: 1", "next_gate 1: must be a gate from 0 to 0"),
+]
+
+
+@pytest.mark.parametrize(("field", "words"), STARTS, ids=[field for field, _ in STARTS])
+def test_a_state_to_begin_from(field, words, tmp_path):
+    (tmp_path / "odd.yaml").write_text(TRACK)
+    position = "" if field.startswith("position") else "position_m: [0, 0, -2], "
+    (tmp_path / "plan.yaml").write_text(f"start: {{{position}{field}}}\n")
+    refused_command(words, tmp_path / "odd.yaml", "--config", tmp_path / "plan.yaml", "--out", tmp_path)

@@ -9,29 +9,10 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from gate_racer.race.lsy import bench
+from gate_racer.race.lsy import bench, model
 from gate_racer.race.lsy.bench import missing, observed
 from gate_racer.race.lsy.flyer import UNSEEN_M_S, Flyer, legs_left
 from gate_racer.race.lsy.level import Observation, boxes_of, draw, rules, support
-from gate_racer.race.lsy.model import (
-    ARENA_M,
-    FC,
-    GRAVITY,
-    NX,
-    STEPS,
-    F,
-    P,
-    Q,
-    Spin,
-    V,
-    deviated,
-    deviation,
-    drone,
-    step,
-    tilt_for,
-    tilted,
-    turned,
-)
 
 
 @pytest.mark.parametrize("level", range(4))
@@ -70,48 +51,50 @@ def test_boxes_leave_the_openings_free_and_fill_the_frames():
         assert gap(centre + R @ (0, 0.28, 0)) == gap(centre + R @ (0, 0, -0.5)) == 0
 
 
-HOVER = Spin(np.full(4, GRAVITY * drone().mass_kg / 4), np.zeros(3), np.zeros(3))
+DRONE = model.drone()
+HOVER = model.Spin(np.full(4, model.GRAVITY * DRONE.mass_kg / 4), np.zeros(3), np.zeros(3))
 
 
 def test_hover_is_an_equilibrium_of_the_model_and_of_the_loop():
-    x, u = np.zeros(NX), np.zeros(4)
-    x[F] = u[FC] = GRAVITY
-    x[Q.start] = 1.0
-    assert np.allclose(np.asarray(step(x, u, 1.0, 0.1, drone())).ravel(), x[:-1], atol=1e-12)
-    after = turned(HOVER, np.eye(3)[None], GRAVITY * drone().mass_kg, 0.1)
+    x, u = np.zeros(model.NX), np.zeros(4)
+    x[model.F] = u[model.FC] = model.GRAVITY
+    x[model.Q.start] = 1.0
+    assert np.allclose(np.asarray(model.step(x, u, 1.0, 0.1, DRONE)).ravel(), x[:-1], atol=1e-12)
+    after = model.turned(HOVER, np.eye(3)[None], model.GRAVITY * DRONE.mass_kg, 0.1)
     assert np.allclose(after.rotors, HOVER.rotors) and np.allclose(after.rates, 0.0)
 
 
 def test_a_tilt_is_reached_and_held():
-    rotation, spin, thrust = np.eye(3), HOVER, GRAVITY * drone().mass_kg
-    aimed = tilted(np.array([[0.3, -0.2]]))[0]
+    rotation, spin, thrust = np.eye(3), HOVER, model.GRAVITY * DRONE.mass_kg
+    aimed = model.tilted(np.array([[0.3, -0.2]]))[0]
     for _ in range(50):
-        after = turned(spin, (rotation.T @ aimed)[None], thrust, 0.02)
+        after = model.turned(spin, (rotation.T @ aimed)[None], thrust, 0.02)
         middle = (spin.rates + after.rates[0]) / 2
         rotation = rotation @ Rotation.from_rotvec(0.02 * middle).as_matrix()
-        spin = Spin(after.rotors[0], after.rates[0], after.slope[0])
+        spin = model.Spin(after.rotors[0], after.rates[0], after.slope[0])
     assert np.allclose(rotation, aimed, atol=0.01) and np.abs(spin.rates).max() < 0.05
 
 
 @pytest.mark.parametrize("wanted", [(0.4, -0.2), (-0.5, 0.5), (0.0, 0.1)])
 def test_the_loop_is_inverted(wanted):
-    thrust = GRAVITY * drone().mass_kg
-    tilt = tilt_for(HOVER, np.array(wanted), thrust, 0.02)
-    reached = turned(HOVER, tilted(tilt[None]), thrust, 0.02).rates[0, :2]
+    thrust = model.GRAVITY * DRONE.mass_kg
+    tilt = model.tilt_for(HOVER, np.array(wanted), thrust, 0.02)
+    reached = model.turned(HOVER, model.tilted(tilt[None]), thrust, 0.02).rates[0, :2]
     assert np.allclose(reached, wanted, atol=0.02)
 
 
 def test_a_deviation_is_found_again():
     q, by = np.array([0.5, -0.5, 0.5, 0.5]), np.array([0.1, -0.4, 0.7])
-    moved = np.asarray(deviated(q, by)).ravel()
-    assert np.linalg.norm(moved) == pytest.approx(1.0) and np.allclose(np.asarray(deviation(q, moved)).ravel(), by)
+    moved = np.asarray(model.deviated(q, by)).ravel()
+    assert np.linalg.norm(moved) == pytest.approx(1.0)
+    assert np.allclose(np.asarray(model.deviation(q, moved)).ravel(), by)
 
 
 def test_legs_share_all_intervals_but_the_first_of_any_rest():
     for first in range(4):
         for done in (0, 1):
             legs = legs_left(first, 4, done)
-            assert sum(leg.steps for leg in legs) == STEPS - 1 and legs[-1].gate == 3
+            assert sum(leg.steps for leg in legs) == model.STEPS - 1 and legs[-1].gate == 3
             assert all(leg.steps > 0 for leg in legs)
 
 
@@ -121,9 +104,14 @@ def seen_whole(race):
 
 
 @pytest.fixture(scope="module")
-def begun():
+def solver():
+    return model.Solver()
+
+
+@pytest.fixture(scope="module")
+def begun(solver):
     """A race of which all is seen, the program after its first step, and its command."""
-    race, flyer = draw(0, 0), Flyer()
+    race, flyer = draw(0, 0), Flyer(solver)
     command = flyer.step(seen_whole(race))
     return race, flyer, command
 
@@ -131,11 +119,11 @@ def begun():
 def test_a_flight_is_planned_through_all_openings_within_the_first_step_and_iterates_settle(begun):
     race, flyer, command = begun
     told = seen_whole(race)
-    assert np.all(np.abs(command[:3]) < np.pi / 2) and drone().thrust_n[0] <= command[3] <= drone().thrust_n[1]
+    assert np.all(np.abs(command[:3]) < np.pi / 2) and DRONE.thrust_n[0] <= command[3] <= DRONE.thrust_n[1]
     planned = flyer.planned
     assert 2.0 < planned.times[-1] < 3.5
     for centre, R in zip(race.true.centres, race.true.rotations, strict=True):
-        local = (planned.x[:, P] - centre) @ R
+        local = (planned.x[:, model.P] - centre) @ R
         nearest = np.abs(local[:, 0]) < 0.1
         assert np.abs(local[nearest][:, 1:]).max(axis=1).min() < 0.15
     durations = []
@@ -145,12 +133,12 @@ def test_a_flight_is_planned_through_all_openings_within_the_first_step_and_iter
     assert np.ptp(durations) < 0.02
 
 
-def test_a_flight_towards_a_wall_turns_before_it():
+def test_a_flight_towards_a_wall_turns_before_it(solver):
     told = replace(seen_whole(draw(0, 0)), position=np.array([2.2, 0.0, 1.8]), velocity=np.array([2.5, 0.0, 2.0]))
-    flyer = Flyer()
+    flyer = Flyer(solver)
     flyer.step(told)
-    reached = flyer.planned.x[:, P].max(axis=0)
-    assert reached[0] > 2.25 and np.all(reached < np.array(rules().high_m) - ARENA_M + 0.02)
+    reached = flyer.planned.x[:, model.P].max(axis=0)
+    assert reached[0] > 2.25 and np.all(reached < np.array(rules().high_m) - model.ARENA_M + 0.02)
 
 
 def test_a_published_observation_is_read_as_ours():
@@ -179,14 +167,14 @@ def test_a_race_is_finished_in_crazyflow(tmp_path):
     assert found["completion"] == 1.0 and found["flights"][0]["gates"] == 4
 
 
-def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met(begun):
+def test_an_unseen_gate_is_planned_at_a_speed_at_which_it_can_be_met(begun, solver):
     race, seen, _ = begun
-    cautious = Flyer()
+    cautious = Flyer(solver)
     cautious.step(replace(seen_whole(race), gates_seen=np.zeros(4, bool), poles_seen=np.zeros(4, bool)))
     assert cautious.planned.times[-1] > seen.planned.times[-1]
     centres, axes = race.told.centres, race.told.rotations[:, :, 0]
     x = cautious.planned.x
     off = np.linalg.norm(x[:, None, :2] - centres[:, :2], axis=-1)
-    speed = np.abs(np.einsum("ki,gi->kg", x[:, V], axes))
+    speed = np.abs(np.einsum("ki,gi->kg", x[:, model.V], axes))
     at = off.argmin(axis=0)
     assert np.all(speed[at, range(4)] <= UNSEEN_M_S + 0.05)

@@ -1,4 +1,4 @@
-"""The pilot waits for GO, arms again, and believes no race but its own."""
+"""The way to the start: the pilot waits for GO, arms again, believes no race but its own, and enters PX4's OFFBOARD."""
 
 from types import SimpleNamespace
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
+from gate_racer.link.messages import Ack, Arm, AttitudeTarget, EnterOffboard, Heartbeat, Imu, RaceStatus, StatusText
 from gate_racer.link.profile import load_profile
 from gate_racer.perception.association import Associator
-from gate_racer.pilot.flight import DetectedImage, FlightOptions, Passages, Phase
+from gate_racer.pilot.flight import DetectedImage, EndReason, FlightOptions, Passages, Phase
 from gate_racer.pilot.guidance.plan_follower import PlanFollower
-from gate_racer.pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
+from gate_racer.pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, IDLE, UNANSWERED_S, Handshake
 from gate_racer.pilot.pilot import Pilot
 
 
@@ -88,35 +88,25 @@ def test_it_arms_at_go_and_not_before(pilot, statuses, armed):
     assert pilot.act() == ([Arm(True)] if armed else [])
 
 
-def test_when_the_next_status_is_late_it_arms_by_the_clock_and_flies_after_a_margin(pilot):
-    def acts(t, *told):
-        for message in told:
+AFTER_GO = [  # what is received after a start at 12 s was told, until when, whether it arms then, and its phase
+    ("armed, it waits for the margin", [Ack(12.0, True)], GO_MARGIN_S - 1e-3, False, Phase.ARM),
+    ("and flies after it", [Ack(12.0, True)], GO_MARGIN_S, False, Phase.LAUNCH),
+    ("denied, it asks again after the margin", [Ack(12.0, False)], GO_MARGIN_S, True, Phase.ARM),
+    ("a start that moves is waited for", [status(12.05, 20.0)], 1.0, False, Phase.WAIT_GO),
+]
+
+
+@pytest.mark.parametrize(("told", "after_s", "arms", "phase"), [c[1:] for c in AFTER_GO], ids=[c[0] for c in AFTER_GO])
+def test_when_the_next_status_is_late_it_arms_by_the_clock(pilot, told, after_s, arms, phase):
+    def acts(t, *messages):
+        for message in messages:
             pilot.receive(message)
         pilot.estimator.t = t
-        return pilot.act(), pilot.phase
+        return pilot.act()
 
-    assert acts(11.999, status(10.0, 12.0)) == ([], Phase.WAIT_GO)
-    assert acts(12.0) == ([Arm(True)], Phase.ARM)
-    assert acts(12.0 + GO_MARGIN_S - 1e-3, Ack(12.0, True)) == ([], Phase.ARM)
-    assert acts(12.0 + GO_MARGIN_S) == ([], Phase.LAUNCH) and pilot.go_t == 12.0
-
-
-def test_who_is_denied_at_the_scheduled_start_asks_again_after_the_margin(pilot):
-    pilot.receive(status(10.0, 12.0))
-    pilot.estimator.t = 12.0
-    assert pilot.act() == [Arm(True)]
-    pilot.receive(Ack(12.0, False))
-    pilot.estimator.t = 12.0 + GO_MARGIN_S
-    assert pilot.act() == [Arm(True)]
-
-
-def test_a_start_that_moves_is_waited_for(pilot):
-    pilot.receive(status(10.0, 12.0))
-    pilot.estimator.t = 12.0
-    assert pilot.act() == [Arm(True)]
-    pilot.receive(status(12.05, 20.0))
-    pilot.estimator.t = 13.0
-    assert pilot.act() == [] and pilot.phase is Phase.WAIT_GO
+    assert acts(11.999, status(10.0, 12.0)) == [] and acts(12.0) == [Arm(True)]
+    assert acts(12.0 + after_s, *told) == ([Arm(True)] if arms else []) and pilot.phase is phase
+    assert phase is not Phase.LAUNCH or pilot.go_t == 12.0
 
 
 def at_launch(pilot):
@@ -238,3 +228,109 @@ def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is
         state = SimpleNamespace(t=float(t), p_wb=p_wb, v_w=v_w)
         assert guidance.judge(state, float(t), 0.0, estimator) is None
     assert len(guidance.passages.times_s) == 1 and 1.0 < guidance.passages.times_s[0] < 2.0
+
+
+# PX4's way into OFFBOARD, step by step, and what is said of refusals.
+
+
+PX4 = load_profile("px4")
+DT = 0.01
+
+
+class Autopilot:
+    """Receiver of the handshake's commands on a separate clock."""
+
+    def __init__(self):
+        self.handshake, self.t, self.asked = Handshake(PX4), 0.0, []
+        for message in (beat(self.t), Imu(0.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), DetectedImage(0.0, 1, [])):
+            self.receive(message)
+
+    def receive(self, message):
+        self.handshake.receive(message, self.t, False)
+
+    def run(self, seconds):
+        """The commands of so many seconds, with their times."""
+        asked = []
+        for _ in range(round(seconds / DT)):
+            self.t += DT
+            asked += [(self.t, command) for command in self.handshake.advance(self.t)]
+        self.asked += asked
+        return asked
+
+
+def beat(t, mode="AUTO.LOITER", armed=False):
+    return Heartbeat(t, armed, mode)
+
+
+def kinds(asked):
+    return {type(command) for _, command in asked}
+
+
+@pytest.fixture
+def px4():
+    return Autopilot()
+
+
+def test_set_points_stream_before_the_mode_is_asked_for_and_the_mode_before_arming(px4):
+    first = px4.run(5.0)
+    begun = next(t for t, command in first if command == IDLE)
+    asked = next(t for t, command in first if command == EnterOffboard())
+    assert asked - begun > PX4.offboard.stream_s and kinds(first) == {AttitudeTarget, EnterOffboard}
+    px4.receive(Ack(px4.t, True, 176, result="ACCEPTED"))
+    assert kinds(px4.run(2.0)) == {AttitudeTarget, Arm} and px4.handshake.phase is Phase.ARM
+    px4.receive(Ack(px4.t, True, 400, result="ACCEPTED"))
+    px4.run(DT)
+    assert px4.handshake.phase is Phase.LAUNCH
+
+
+def test_the_stream_never_pauses_and_silence_is_no_permission(px4):
+    px4.run(30.0)
+    assert px4.handshake.phase is Phase.ARM
+    px4.receive(Ack(px4.t, True, 176, result="ACCEPTED"))
+    px4.run(5.0)
+    times = [t for t, command in px4.asked if command == IDLE]
+    assert max(b - a for a, b in zip(times, times[1:], strict=False)) < PX4.offboard.loss_s / 2
+
+
+def test_a_refusal_is_said_with_its_reason(px4):
+    px4.run(4.0)
+    px4.receive(StatusText(px4.t, 6, "Armed by external command"))
+    px4.receive(Ack(px4.t, False, 176, result="DENIED"))
+    assert px4.handshake.refusal == "OFFBOARD is refused (DENIED)"
+    px4.receive(StatusText(px4.t, 2, "Offboard needs a permit"))
+    assert px4.handshake.refusal == "OFFBOARD is refused (DENIED): Offboard needs a permit"
+    px4.receive(beat(px4.t, "OFFBOARD"))
+    assert px4.handshake.refusal == ""
+    px4.receive(Ack(px4.t, False, 400, result="TEMPORARILY_REJECTED"))
+    assert "arming is refused (TEMPORARILY_REJECTED)" in px4.handshake.refusal
+
+
+def launched(px4):
+    px4.run(4.0)
+    for command in (176, 400):
+        px4.receive(Ack(px4.t, True, command, result="ACCEPTED"))
+        px4.run(0.1)
+    assert px4.handshake.phase is Phase.LAUNCH
+
+
+def test_a_heartbeat_from_before_the_switch_ends_nothing(px4):
+    launched(px4)
+    px4.receive(beat(px4.t, "AUTO.LOITER", armed=True))
+    assert px4.handshake.end is None
+
+
+def test_leaving_offboard_ends_the_flight_with_mode_and_reason(px4):
+    launched(px4)
+    px4.receive(beat(px4.t, "OFFBOARD", armed=True))
+    px4.receive(StatusText(px4.t, 1, "Failsafe activated: no offboard control signal"))
+    px4.receive(beat(px4.t, "AUTO.LAND", armed=True))
+    assert px4.handshake.end.reason is EndReason.LEFT_OFFBOARD
+    cause = "the autopilot left OFFBOARD for AUTO.LAND: Failsafe activated: no offboard control signal"
+    assert px4.handshake.end.cause == cause
+
+
+def test_a_mode_that_is_taken_away_before_arming_is_asked_for_again(px4):
+    px4.run(4.0)
+    px4.receive(beat(px4.t, "OFFBOARD"))
+    px4.receive(beat(px4.t, "POSCTL"))
+    assert EnterOffboard in kinds(px4.run(1.0))
