@@ -10,8 +10,9 @@ import pytest
 from loops import Failing, flown
 
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.mpc.control import Source, brake
+from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, PlanController
+from gate_racer.mpc.geometric import brake
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.solvers.portable import CasadiSolver
 from gate_racer.planner.plan import read_plan
