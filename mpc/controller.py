@@ -13,7 +13,8 @@ import numpy as np
 
 from gate_racer.mpc.adaptation import DisturbanceEstimator, ResponseEstimator, load_adaptation
 from gate_racer.mpc.avoidance import AvoidanceTube, displace
-from gate_racer.mpc.control import SLOW, SLOWING_S, Control, EstimatedParameters, Source, brake, follow
+from gate_racer.mpc.control import Control, EstimatedParameters, Source
+from gate_racer.mpc.geometric import SLOW, SLOWING_S, brake, follow
 from gate_racer.mpc.model import PARAMETERS, Allocation, Predictor, unpack
 from gate_racer.mpc.problem import Problem, Solution, Solver
 from gate_racer.mpc.reference import PACE, TARGET_PACE, PlanProgress, Reference

@@ -10,8 +10,9 @@ import numpy as np
 
 from gate_racer.common.config import shown
 from gate_racer.common.parts import Part, array_of
-from gate_racer.mpc.control import Control, brake, unplanned
+from gate_racer.mpc.control import Control, unplanned
 from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.geometric import brake
 from gate_racer.mpc.problem import Solution
 from gate_racer.mpc.terms import NR, REFERENCE
 from gate_racer.tracks.gate import Gate

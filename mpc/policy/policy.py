@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from gate_racer.common.config import from_dict, shown
 from gate_racer.common.errors import UserError, meant
 from gate_racer.common.files import parse_json, read_bytes, reading
-from gate_racer.mpc.control import Control, brake, unplanned
+from gate_racer.mpc.control import Control, unplanned
+from gate_racer.mpc.geometric import brake
 from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.observation import ACTION, OBSERVATION, Scaling
 from gate_racer.tracks.track import Track

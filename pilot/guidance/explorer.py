@@ -25,7 +25,8 @@ from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import Landmark, Mapper, State
 from gate_racer.estimation.localisation import Localised
 from gate_racer.link.messages import Imu, RaceStatus, Telemetry
-from gate_racer.mpc.control import Control, limited
+from gate_racer.mpc.control import Control
+from gate_racer.mpc.geometric import limited
 from gate_racer.perception.roi import RoiPredictor, SearchWindow
 from gate_racer.pilot.flight import DetectedImage, End, EndReason, Passages
 from gate_racer.pilot.guidance.exciter import Excitation, Manoeuvres

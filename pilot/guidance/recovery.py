@@ -29,8 +29,9 @@ import numpy as np
 from gate_racer.common.strenum import StrEnum
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import RaceStatus
-from gate_racer.mpc.control import Control, limited
+from gate_racer.mpc.control import Control
 from gate_racer.mpc.controller import PlanController
+from gate_racer.mpc.geometric import limited
 from gate_racer.pilot.flight import SAME_START_S, End, EndReason, Passages, Retry
 from gate_racer.pilot.guidance.velocity import Aim, P, VelocityController, control
 from gate_racer.tracks.gate import Gate, sigma_across

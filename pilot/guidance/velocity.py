@@ -14,7 +14,8 @@ import numpy as np
 
 from gate_racer.estimation.estimator import State
 from gate_racer.link.messages import Imu
-from gate_racer.mpc.control import Control, Source, limited
+from gate_racer.mpc.control import Control, Source
+from gate_racer.mpc.geometric import limited
 from gate_racer.pilot.guidance.protocol import state_vector
 from gate_racer.vehicle.dynamics import G_W, RATES_X, drag
 from gate_racer.vehicle.rotation import Array, aligned, conjugate, log, product, to_euler

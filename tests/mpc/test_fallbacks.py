@@ -7,8 +7,9 @@ import pytest
 from loops import Failing, flown
 
 from gate_racer.benchmarks.true_state import fly
-from gate_racer.mpc.control import Source, brake
+from gate_racer.mpc.control import Source
 from gate_racer.mpc.controller import SHIFTED_LIMIT, STALE_S, PlanController
+from gate_racer.mpc.geometric import brake
 from gate_racer.mpc.problem import Problem, load_settings
 from gate_racer.mpc.reference import Reference
 from gate_racer.mpc.registry import make_controller
