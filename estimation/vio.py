@@ -59,6 +59,10 @@ class VioDriftEstimator(DriftEstimator):
         self._align: _Alignment | None = None  # None: no VIO yet, or lost
         self._newest_t, self._resets = -math.inf, 0  # s, stamp, and reset counter of the newest sample that was used
 
+    def release(self) -> None:
+        super().release()
+        self.health.odometry_lost += self._align is None and self.rest_samples > 0
+
     def imu(self, sample: Imu) -> bool:
         used = super().imu(sample)
         if self._align is not None and self.t - self._newest_t > LOST_S:

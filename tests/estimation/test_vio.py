@@ -103,6 +103,13 @@ def test_a_lost_stream_is_counted_and_the_own_integration_flies_on_until_it_retu
     assert estimator.health.odometry_resets == 0 and estimator.health.odometry_used == 300
 
 
+def test_a_vio_that_never_came_is_lost():
+    estimator = VioDriftEstimator(START)
+    estimator.imu(Imu(0.01, (0.0, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+    estimator.release()
+    assert estimator.health.odometry_lost == 1
+
+
 def test_attitude_serves_while_there_is_no_vio():
     estimator = VioDriftEstimator(START)
     flown(estimator, 2.0)
