@@ -124,11 +124,12 @@ class DriftFilter:
         self.P = self.P + sigma**2 * np.eye(6)
 
 
-ATTITUDE_SIGMA_RAD = 0.01  # standard deviation of the odometry's attitude about each axis (chosen)
 LIMIT = chi2_limit(3, 1e-3)  # -, squared Mahalanobis distance beyond which a fix is rejected
 
 
 class DriftEstimator(InertialOdometry, MapEstimator):
+    sigma_attitude_rad = 0.01  # standard deviation of the odometry's attitude about each axis (chosen)
+
     def __init__(self, start: Start, noise: DriftNoise, fix: PoseFix | None = None):
         """Start at rest on the pad. `fix` computes the position fix of a sighting; None to use that of the association."""
         super().__init__(start.p_wb, start.q_wb)
@@ -150,7 +151,7 @@ class DriftEstimator(InertialOdometry, MapEstimator):
         return self._state(self.pose)
 
     def _state(self, pose: Pose) -> State:
-        return estimated(pose, *self.drift.at(pose.t), ATTITUDE_SIGMA_RAD)
+        return estimated(pose, *self.drift.at(pose.t), self.sigma_attitude_rad)
 
     def predict(self, stamp: float) -> ExposureState | None:
         pose = self.pose_at(stamp)

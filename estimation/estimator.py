@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.messages import Attitude, Imu, Odometry
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.model.states import State as State
 from gate_racer.perception.detection import Detection
@@ -33,7 +33,7 @@ INFLATION = 0.3  # m and m/s, standard deviation added to each axis of position 
 class Health:
     """Counts since the start."""
 
-    samples_refused: int = 0  # IMU, attitude and position samples: not finite, implausible, old or repeated
+    samples_refused: int = 0  # IMU, attitude, position and odometry samples: not finite, implausible, old or repeated
     gaps: int = 0  # intervals without IMU samples that were bridged
     images_late: int = 0  # images older than the filter's state, or from the future
     gates_used: int = 0
@@ -44,6 +44,9 @@ class Health:
     nis: float = 1.0  # -, running mean of the gates used
     contradicted_t: float | None = None  # s, since when the measurements contradict the assumed uncertainties
     widths: dict[str, float] = field(default_factory=dict)  # theirs over those assumed, by factor
+    odometry_used: int = 0  # samples of an outside odometry
+    odometry_resets: int = 0  # its resets in flight, told or seen
+    odometry_lost: int = 0  # times that its samples failed to come
     fallbacks: int = 0  # calls of a user's filter that failed, or gave no usable state
     fallback_reason: str = ""  # of the last of them
 
@@ -94,6 +97,10 @@ class Estimator(Protocol):
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
         """Process a position (3,) m and velocity (3,) m/s, world NED, given for time t (s); return whether it is used."""
+
+    def odometry(self, sample: Odometry) -> bool:
+        """Process a sample of an outside odometry; return whether it is used: by default none is."""
+        return False
 
     def coast(self, samples: Sequence[Imu]) -> None:
         """Bridge a telemetry gap by model-predicted, bias-free samples, with correspondingly greater process noise."""

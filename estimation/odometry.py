@@ -139,6 +139,20 @@ class InertialOdometry:
         self.pose = Pose(now.t, now.p_w, now.v_w, normalised(product(now.q_wb, turn)), now.omega_b)
         return True
 
+    def rejoin(self, before: Pose, now: Pose) -> None:
+        """Continue from `now` instead of `before`, the odometry's pose at that time, also in what is integrated since."""
+        shift, gain = now.p_w - before.p_w, now.v_w - before.v_w
+        turn = product(now.q_wb, conjugate(before.q_wb))
+
+        def moved(pose: Pose) -> Pose:
+            p_w, q_wb = pose.p_w + shift + (pose.t - now.t) * gain, normalised(product(turn, pose.q_wb))
+            return Pose(pose.t, p_w, pose.v_w + gain, q_wb, pose.omega_b)
+
+        self._history = deque(moved(pose) if pose.t >= now.t else pose for pose in self._history)
+        self.pose = moved(self.pose)
+        if self._anchor is not None:
+            self._anchor = moved(self._anchor[0]), self._anchor[1]
+
     def pose_at(self, t: float) -> Pose | None:
         """Return the odometry at t (s), interpolated or extrapolated by at most 50 ms; None outside the history."""
         history = self._history

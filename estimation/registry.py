@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gate_racer.vehicle.vehicle import Vehicle
 
 PUBLISHED = "drift-swift"  # estimator with position fixes by IPPE and perturbed corners
-ESTIMATORS = ("eskf", "drift", PUBLISHED)
+VIO = "drift-vio"  # the drift filter on the odometry of an outside VIO
+ESTIMATORS = ("eskf", "drift", PUBLISHED, VIO)
 DEFAULT = "eskf"
 IN_AIR_M_S = 20.0  # standard deviation of an unknown initial velocity, each axis (chosen)
 
@@ -57,6 +58,10 @@ def make_estimator(
         if is_part(name):
             return PartEstimator(Part(name, "state estimator", NEEDED, (start, vehicle), patience_s), *given)
         return ErrorStateEstimator(*given)
+    if name == VIO:
+        from gate_racer.estimation.vio import VioDriftEstimator
+
+        return VioDriftEstimator(start)
     import numpy as np
 
     from gate_racer.estimation import drift

@@ -22,6 +22,9 @@ from gate_racer.link.video import image_reassembler
 from gate_racer.vehicle.rotation import from_euler
 
 MOST_REQUESTS = 16  # TIMESYNC requests kept: a flood must not cost memory
+# Frames of ODOMETRY: of the pose, whose origin and heading are the sender's, and of the velocities, which are FRD in both.
+ODOMETRY_WORLDS = dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_LOCAL_FRD, dialect.MAV_FRAME_LOCAL_FLU
+ODOMETRY_BODIES = dialect.MAV_FRAME_BODY_FRD, dialect.MAV_FRAME_BODY_NED
 Received = messages.Telemetry | messages.TimesyncReply
 M = TypeVar("M")
 LATEST_US = 1e16  # us, year 2286 of a Unix clock: later stamps are invalid, and overflow nanoseconds
@@ -115,9 +118,16 @@ class ClientCodec:
         return messages.Ack(self._t, accepted, packet.command, result=px4.result_name(packet.result))
 
     def _odometry(self, packet: Any) -> messages.Odometry | None:
+        """Return the odometry in a world with z down; None, counted, for axes other than ODOMETRY_WORLDS and ODOMETRY_BODIES."""
+        if packet.frame_id not in ODOMETRY_WORLDS or packet.child_frame_id not in ODOMETRY_BODIES:
+            self.counters.unsupported += 1
+            return None
         p, v = (packet.x, packet.y, packet.z), (packet.vx, packet.vy, packet.vz)
         rates = packet.rollspeed, packet.pitchspeed, packet.yawspeed
         q_wb = unit(scaled(self.profile.signs.odometry_q, packet.q))
+        if q_wb is not None and packet.frame_id == dialect.MAV_FRAME_LOCAL_FLU:  # half a turn about x
+            (w, x, y, z), p = q_wb, (p[0], -p[1], -p[2])
+            q_wb = -x, w, -z, y
         omega_b = scaled(self.profile.signs.odometry_rates, rates)
         found = q_wb and messages.Odometry(packet.time_usec / 1e6, p, q_wb, v, omega_b, packet.reset_counter)
         return self._sound(found, *p, *v, *rates)

@@ -127,7 +127,7 @@ OVERHEAD_BYTES = 12  # header and checksum of a packet
 @dataclass(slots=True)
 class Counters:
     malformed: int = 0  # byte sequences that are not a MAVLink 2 message
-    unsupported: int = 0  # messages that this end does not read
+    unsupported: int = 0  # messages, and frames of ODOMETRY, that this end does not read
     invalid: int = 0  # not finite, or otherwise invalid
     wrong_target: int = 0  # addressed to another system
     unsigned: int = 0  # not signed with our key, by a wrong clock, or replayed; only with a key

@@ -55,14 +55,14 @@ class LocalPosition:
 
 @dataclass(frozen=True, slots=True)
 class Odometry:
-    """One ODOMETRY sample: also the true state."""
+    """One ODOMETRY sample: also the true state, or that of a VIO, in a world with z down whose origin and heading are its own."""
 
     t: float
     p_wb: Vector
     q_wb: Quaternion
     v_b: Vector
     omega_b: Vector
-    resets: int  # how often the vehicle was put back on its pad
+    resets: int  # how often the vehicle was put back on its pad, or the VIO was reset
 
 
 @dataclass(frozen=True, slots=True)

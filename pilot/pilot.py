@@ -218,6 +218,8 @@ class Pilot(Generic[E]):
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
         elif isinstance(message, LocalPosition | Odometry):
+            if isinstance(message, Odometry):
+                self.estimator.odometry(message)
             if self.pose:
                 v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
                 self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))

@@ -20,7 +20,7 @@ from gate_racer.estimation.localisation import FROM_PAD, localise, refocused
 from gate_racer.estimation.registry import make_estimator
 from gate_racer.link.logs.ratm import LATE_S
 from gate_racer.link.logs.samples import rigid
-from gate_racer.link.messages import Attitude, Imu
+from gate_racer.link.messages import Attitude, Imu, Odometry
 from gate_racer.model.rims import GateAppearance
 from gate_racer.perception.association import Associator
 from gate_racer.perception.detection import Detection, Detector
@@ -37,6 +37,7 @@ IMPORTED_VEHICLE = "swift"  # its IMU noise and agility stand for those of a rea
 LEAST_HZ = 20.0  # IMU samples a second from which they tell the motion between them (chosen)
 RPE_S = 1.0  # s, over which the relative error is taken
 FLYING = ("launch", "race")
+HEALTH = "gates_refused", "samples_refused", "odometry_used", "odometry_resets", "odometry_lost"  # counts of a filter
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
@@ -141,6 +142,10 @@ def replay(
             estimator.imu(Imu(record["t"], accel, tuple(record["gyro"])))
         elif topic == "attitude":
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))
+        elif topic == "odometry":
+            still = (0.0, 0.0, 0.0)
+            given = tuple(record["p"]), tuple(record["q"]), tuple(record["v_b"]), still, record["resets"]
+            estimator.odometry(Odometry(record["t"], *given))
         elif topic == "position":
             estimator.position(record["t"], np.array(record["p"]), np.array(record["v"]))
         elif topic == "image" and not released:
@@ -154,7 +159,7 @@ def replay(
             logged_q.append(record.get("q", [np.nan] * 4))
     health = estimator.health
     counters = {"frames": frames, "gates_used": sightings, "nis": health.nis}
-    counters |= {"gates_refused": health.gates_refused, "samples_refused": health.samples_refused}
+    counters |= {name: getattr(health, name) for name in HEALTH}
     t, truth = np.array([state.t for state in states]), None
     if len(log.truth) > 1:
         truth = interpolated(t, np.array([row["t"] for row in log.truth]), np.array([row["p"] for row in log.truth]))

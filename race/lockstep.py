@@ -10,7 +10,7 @@ import contextlib
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -168,7 +168,8 @@ def fly_lockstep(
         sitl: Betaflight's own program as that flight controller.
     """
     if not isinstance(profile, BetaflightProfile):
-        alone = MultiVehicleSetup(setup.laps, entry.pilot.pose, setup.setting, setup.residual, setup.strict)
+        given = {one.name: getattr(setup, one.name) for one in fields(setup)}
+        alone = MultiVehicleSetup(**{**given, "pose": entry.pilot.pose})
         race = MultiVehicleRace(world, profile, seed, alone)
         return fly_together(race, [entry])[0]
     with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as program:

@@ -11,6 +11,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import require_output
 from gate_racer.common.parts import is_part
 from gate_racer.common.settings import settings_of
+from gate_racer.estimation.registry import VIO
 from gate_racer.link.msp.preflight import PreflightFile, load_preflight, require_meant
 from gate_racer.link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from gate_racer.link.options import Link
@@ -159,8 +160,11 @@ def _vehicle_and_wire(settings: RunSettings) -> tuple[Vehicle, _Wire]:
 def require_wire(settings: RunSettings, msp: BetaflightProfile | None) -> None:
     """Check the settings against the kind of the profile, MAVLink or MSP. Raises UserError where they do not fit."""
     settings.link.require_kind(msp)
-    if msp is not None and settings.perception.pose:
-        raise UserError(f"perception.pose: not available with the MSP profile {settings.link.profile}")
+    told = {"perception.pose": settings.perception.pose, "world.vio": settings.world.vio != ""}
+    told[f"perception.estimator={VIO}"] = settings.perception.estimator == VIO
+    for name, asked in told.items():
+        if msp is not None and asked:
+            raise UserError(f"{name}: not available with the MSP profile {settings.link.profile}")
     if msp is not None and settings.controller.command == "attitude":
         raise UserError(f"controller.command=attitude: the MSP profile {settings.link.profile} accepts body rates only")
 

@@ -40,7 +40,7 @@ from gate_racer.sim.wire.server import Endpoint, LockstepServer, RealTimeServer
 from gate_racer.sim.wire.station import Station
 from gate_racer.sim.worlds.distribution import resolve
 from gate_racer.sim.worlds.world import World
-from gate_racer.tracks.track import load_track, remarks
+from gate_racer.tracks.track import Track, load_track, remarks
 from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 IMU_OPTION, MASKS_OPTION, COPTER_OPTION = "imu", "masks", "copter"
@@ -65,7 +65,7 @@ def race_mavlink(
     own, client, video = addresses(settings.link, profile)
     signing = read_key(signing_key, time.time()) if signing_key is not None else None
     with never_swallowed():  # Numba drops what strikes while it loads
-        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual))
+        race = MultiVehicleRace(world, profile, settings.world.seed, _setup(settings, residual, world.track))
     with contextlib.ExitStack() as stack:
         step = 1 if abs(own[1] - client[1]) >= n else PORTS_PER_COPTER  # PX4's two ports are neighbours
         sockets = [stack.enter_context(bind_udp(*_next(own, k * step))) for k in range(n)]
@@ -104,9 +104,9 @@ def race_mavlink(
     return 0
 
 
-def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None) -> MultiVehicleSetup:
-    setting, pose = plant_setting(settings.plant), settings.link.pose
-    return MultiVehicleSetup(settings.laps, pose, setting, residual, settings.strict, **vars(settings.rivals))
+def _setup(settings: SimulatorSettings, residual: UnmodelledAcceleration | None, track: Track) -> MultiVehicleSetup:
+    setting, pose, vio = plant_setting(settings.plant), settings.link.pose, settings.world.vio_errors(track)
+    return MultiVehicleSetup(settings.laps, pose, setting, residual, settings.strict, vio, **vars(settings.rivals))
 
 
 def _introduce(settings: SimulatorSettings, race: MultiVehicleRace, links: list[str]) -> None:
@@ -266,6 +266,7 @@ def race_betaflight(settings: SimulatorSettings, profile: BetaflightProfile, wor
     link, seed, unfit = settings.link, settings.world.seed, f"has no meaning with the MSP profile {profile.name}"
     require_usual(link, ELSEWHERE, unfit, "link.")
     require_usual(settings, ("strict", "record", "residual"), unfit)
+    require_usual(settings.world, ("vio",), unfit, "world.")
     person = SafetyPilot(profile, patience_s=math.inf if link.take_back_s is None else link.take_back_s)
     wire, seen = profile.wire, world.seen(load_style(settings.world.style))
     video = reachable(parse_address(link.video or "127.0.0.1", wire.video_port), "0.0.0.0")

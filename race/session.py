@@ -203,7 +203,8 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     eye = open_perception(*seen, settings.perception.detector)
     try:
         entry, profile = Entry(pilot, eye, recorder, status), session.msp or session.profile
-        setup = RunSetup(session.laps, settings.perception.pose, plant_setting(settings.world.plant))
+        pose, vio = settings.perception.pose, settings.world.vio_errors(world.track)
+        setup = RunSetup(session.laps, pose, plant_setting(settings.world.plant), vio=vio)
         return fly_lockstep(entry, world, profile, seed, setup, settings.link.sitl)
     finally:
         if eye.refused:
@@ -232,6 +233,7 @@ def _in_real_time(
                 "plant": settings.world.plant,
                 "world.style": settings.world.style,
                 "world.seed": session.seed,
+                "world.vio": settings.world.vio,
                 "link.profile": settings.link.profile,
                 "link.pose": str(settings.perception.pose).lower(),
             }

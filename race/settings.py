@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 from gate_racer.common.errors import UserError
 from gate_racer.common.parts import CLASS
 from gate_racer.common.settings import key, require_usual
-from gate_racer.estimation.registry import DEFAULT, ESTIMATORS
+from gate_racer.estimation.registry import DEFAULT, ESTIMATORS, VIO
 from gate_racer.link.options import CAMERAS, VIEW_PORT, ConsentSettings, LinkSettings
 from gate_racer.link.profile import COMMANDS
 from gate_racer.mpc.names import AUTO, SOLVERS
 from gate_racer.perception.registry import CLASSICAL, DETECTORS, TAUGHT
 from gate_racer.sim.physics.registry import PLANTS
 from gate_racer.sim.worlds.world import NOMINAL
-from gate_racer.tracks.track import VADR_FRAME
+from gate_racer.tracks.track import VADR_FRAME, Track
 
 if TYPE_CHECKING:
     from gate_racer.link.msp.profile import BetaflightProfile
+    from gate_racer.sim.physics.residual import ObservationModel
 
 WAIT_S = 60.0  # s, default wait for a simulator in another process (chosen)
 START_S = 300.0  # s, for the built-in one: it compiles at its first use, on a machine that may be loaded (chosen)
@@ -199,6 +200,15 @@ class WorldSettings:
     )
     seed: int = key(0, "random seed of the simulator's noise and scenery", "N", least=0)
     style: str = key("race", "rendering style: name or YAML file")
+    vio: str = key("", "errors of a VIO on board, which then sends ODOMETRY: a size of race-bench make-errors", "SIZE")
+
+    def vio_errors(self, track: Track) -> "ObservationModel | None":
+        """Return the errors of the simulated VIO, None if there is none. Raises UserError for an unknown size."""
+        if not self.vio:
+            return None
+        from gate_racer.race.campaign.residuals import errors_of_size
+
+        return errors_of_size(track, self.vio)
 
 
 @dataclass(frozen=True)
@@ -239,8 +249,14 @@ class RunSettings:
             raise UserError("race.grid: needs --live and a simulator started with race-sim --pilots N")
         if self.race.rivals == "told" and not self.race.grid:
             raise UserError("race.rivals=told: needs race.grid=K/N, which decides who gives way")
-        if world.file != NOMINAL and link.live:
-            raise UserError("--world: applies to the built-in simulator only; with --live, give it to race-sim")
+        for name, given in {"--world": world.file != NOMINAL, "world.vio": bool(world.vio)}.items():
+            if given and link.live:
+                raise UserError(f"{name}: applies to the built-in simulator only; with --live, give it to race-sim")
+        if self.perception.estimator == VIO:
+            if self.perception.pose:
+                raise UserError(f"perception.estimator={VIO}: cannot be combined with perception.pose, the true state")
+            if not (link.live or world.vio):
+                raise UserError(f"perception.estimator={VIO}: needs a VIO: give its errors, as in world.vio=openvins")
         for name, other in {"link.shadow": link.shadow, "race.grid": self.race.grid}.items():
             if planless and other:
                 raise UserError(f"--controller {self.controller.name}: flies without a plan, which {name} needs")

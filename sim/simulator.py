@@ -19,9 +19,10 @@ from gate_racer.link.profile import Profile, RateDivider
 from gate_racer.sim.physics.contact import ColliderKind, Colliders, Contact
 from gate_racer.sim.physics.plant import MotorSource, P, Q, Truth, UnmodelledAcceleration, V, W, make_plant
 from gate_racer.sim.physics.registry import Setting, natural
-from gate_racer.sim.physics.residual import together
+from gate_racer.sim.physics.residual import ObservationModel, together
 from gate_racer.sim.referee import RaceClock, Referee, RunStatus, track_map
 from gate_racer.sim.traffic import Rival, StateChange, TrafficView
+from gate_racer.sim.vio import VIO_HZ, SimulatedVio
 from gate_racer.sim.wire.position import PositionControl
 from gate_racer.sim.worlds.forces import forces_of
 from gate_racer.sim.worlds.world import AS_BELIEVED, ImuDeviation, VideoTransport, World
@@ -116,10 +117,17 @@ class Reporter:
     """Schedules the messages of one vehicle; call `report` at every tick, in order."""
 
     def __init__(
-        self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool, drift_ppm: float = 0.0
+        self,
+        profile: Profile,
+        vehicle: Vehicle,
+        start: Start,
+        sensors: Sensors,
+        pose: bool,
+        drift_ppm: float = 0.0,
+        vio: SimulatedVio | None = None,
     ):
         """`start`: reported as the reference position. `pose`: whether the true pose is sent as well. `drift_ppm`: of the clock
-        that stamps IMU and attitude."""
+        that stamps IMU and attitude. `vio`: source of ODOMETRY instead of the truth."""
         self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
         self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
 
@@ -130,7 +138,8 @@ class Reporter:
         self._ground, self._timesync = beat(GROUND_HZ, profile.ground_station), beat(profile.timesync_hz)
         self._imu, self._attitude = beat(profile.imu_hz), beat(profile.attitude_hz)
         self._motors = beat(profile.motors_hz)
-        self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
+        self._position, self._vio = beat(profile.local_position_hz, pose), vio
+        self._odometry = beat(min(VIO_HZ, profile.stamp_hz)) if vio is not None else beat(profile.odometry_hz, pose)
         self._fresh = RateDivider(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
         self._samples = self._images = 0
         self._pace = 1 + 1e-6 * drift_ppm
@@ -169,7 +178,9 @@ class Reporter:
                 sent.append(messages.Motors(t, (output,) * 4))
             if self._position(n):
                 sent.append(messages.LocalPosition(t, as_vector(then.p_wb), as_vector(then.v_w)))
-            if self._odometry(n):
+            if self._odometry(n) and self._vio is not None:
+                sent.append(self._vio.sample(t, then, resets))
+            elif self._odometry(n):
                 w, x, y, z = then.q_wb.tolist()
                 v_b, omega_b = as_vector(matrix(then.q_wb).T @ then.v_w), as_vector(then.x[W])
                 sent.append(messages.Odometry(t, as_vector(then.p_wb), (w, x, y, z), v_b, omega_b, resets))
@@ -237,6 +248,7 @@ class RunSetup:
     setting: Setting | None = None
     residual: UnmodelledAcceleration | None = None  # in addition to the world's wind and battery
     strict: bool = False  # whether a violation of the interface disqualifies
+    vio: ObservationModel | None = None  # errors of a VIO on board, which sends ODOMETRY; None: there is none
 
 
 USUAL = RunSetup()
@@ -275,7 +287,10 @@ class Simulator:
         self.plant = make_plant(vehicle, track.start, setting, Colliders(track), unknown, motors)
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
-        self._reporter = Reporter(profile, vehicle, track.start, sensors, setup.pose, off.link.imu_drift_ppm)
+        vio = None
+        if setup.vio is not None:
+            vio = SimulatedVio(setup.vio, track.start, np.random.default_rng([seed, 6]))
+        self._reporter = Reporter(profile, vehicle, track.start, sensors, setup.pose, off.link.imu_drift_ppm, vio)
         self._video = VideoTransport(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
         self._in_transit: deque[list[messages.Outgoing]] = deque()  # messages of the last ticks, in transit

@@ -93,8 +93,11 @@ class Battery(Limited):
 
 
 @dataclass(frozen=True)
-class FlightControllerParameters:
-    """Betaflight's rate loop, with gains in its integer units, and motor output range."""
+class FlightControllerParameters(Limited):
+    """Betaflight's rate loop, with gains and limits in its integer units, and motor output range.
+
+    The limits of the sum of P, I and D have the names, defaults and ranges of a `diff all`, which leaves out defaults.
+    """
 
     kp: Vector
     ki: Vector
@@ -105,6 +108,8 @@ class FlightControllerParameters:
     dshot_offset: float  # -, idle fraction of the DShot range
     gyro_lowpass_hz: float  # Hz
     dterm_lowpass_hz: float  # Hz
+    pidsum_limit: float = limited(500.0, least=100.0, most=1000.0)  # thousandths of the motor range, roll and pitch
+    pidsum_limit_yaw: float = limited(400.0, least=100.0, most=1000.0)  # likewise
 
 
 @dataclass(frozen=True)

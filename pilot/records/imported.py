@@ -1,9 +1,9 @@
 """Logs of other programs, converted to the records of `run-mpc`, so that the same readers serve both.
 
 A log of an autopilot, a ground station, ROS or a table gives /flight, /phase, /imu, /command and, as far as it holds
-them, /state (the autopilot's own) and /truth. A flight of TII-RATM, a folder, gives /imu, /detection (its labelled
-corners) and /truth (motion capture), and the course of its gates. The vehicle counts as at rest until its first
-acceleration or rotation; where a recording begins in the air, /position gives its motion at the beginning.
+them, /state (the autopilot's own, or a VIO's), the same as /odometry, and /truth. A flight of TII-RATM, a folder, gives
+/imu, /detection (its labelled corners) and /truth (motion capture), and the course of its gates. The vehicle counts as at
+rest until its first acceleration or rotation; where a recording begins in the air, /position gives its motion then.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -23,7 +23,7 @@ from gate_racer.tracks.gate import Gate
 from gate_racer.tracks.track import Bounds, Start, Track
 from gate_racer.vehicle.camera import CameraDoubt
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import Array, conjugate, from_matrix, normalised, product, to_euler
+from gate_racer.vehicle.rotation import Array, conjugate, from_matrix, matrix, normalised, product, to_euler
 from gate_racer.vehicle.rotation import log as rotation_vector
 from gate_racer.vehicle.vehicle import Vehicle
 
@@ -194,6 +194,7 @@ def _events(log: LoggedSignals) -> list[Event]:
     if released == force.t[0]:  # in the air: its motion at the beginning, if known
         begin = (force.t > released) & (force.t < released + START_S) & np.isfinite(np.hstack([p, v])).all(axis=1)
         events += events_of("/position", force.t[begin], p=p[begin], v=v[begin])
+    events += _odometry_events(log)
     truth = log.get("true_p")
     events += events_of("/truth", truth.t, p=truth.values, q=_at(log, "true_q", truth.t))
     stamps = (log.get("p", "q") or force).t
@@ -205,6 +206,17 @@ def _events(log: LoggedSignals) -> list[Event]:
     events += events_of("/command", u.t, **command)
     end = max(event[0] for event in events)
     return [*events, (end, "/phase", {"t": end, "phase": "the log ends", "reason": "; ".join(log.notes)})]
+
+
+def _odometry_events(log: LoggedSignals) -> list[Event]:
+    """Return the poses of autopilot or VIO as its odometry, with velocities by differences where the log has none."""
+    p, q, v = log.get("p"), log.get("q"), log.get("v")
+    if len(p) < 2 or not len(q):
+        return []
+    v_w = v.at(p.t) if len(v) else np.gradient(p.values, p.t, axis=0)
+    q_wb = q.at(p.t)
+    v_b = np.array([matrix(one).T @ u for one, u in zip(q_wb, v_w, strict=True)])
+    return events_of("/odometry", p.t, p=p.values, q=q_wb, v_b=v_b, resets=np.zeros(len(p), int))
 
 
 def equipped(vehicle: Vehicle, path: Path) -> tuple[Vehicle, GateAppearance]:

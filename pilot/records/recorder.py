@@ -16,7 +16,17 @@ from itertools import pairwise
 import numpy as np
 
 from gate_racer.common.errors import escaped
-from gate_racer.link.messages import WARNING, Attitude, Farewell, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
+from gate_racer.link.messages import (
+    WARNING,
+    Attitude,
+    Farewell,
+    HumanSticks,
+    Imu,
+    Odometry,
+    RaceStatus,
+    StatusText,
+    Telemetry,
+)
 from gate_racer.model.reprojection import GateSighting
 from gate_racer.pilot.flight import SAME_START_S, CommandRecord, DetectedImage, Phase
 from gate_racer.pilot.pilot import AnyPilot
@@ -247,6 +257,9 @@ class Recorder:
             self.log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
         elif isinstance(message, Attitude):
             self.log.write("attitude", message.t, q=message.q_wb)
+        elif isinstance(message, Odometry):
+            pose = {"p": message.p_wb, "q": message.q_wb, "v_b": message.v_b}
+            self.log.write("odometry", message.t, **pose, resets=message.resets)
         elif isinstance(message, HumanSticks):
             self.log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
@@ -296,6 +309,9 @@ class Recorder:
         t, health, passages, write = pilot.estimator.t, pilot.estimator.health, pilot.guidance.passages, self.log.write
         if health.fallbacks:
             self.note("estimator", f"failed {health.fallbacks} times: {health.fallback_reason}")
+        if health.odometry_lost or health.odometry_resets:
+            counted = f"lost {health.odometry_lost} times, reset {health.odometry_resets} times in flight"
+            self.note("odometry", f"the odometry was {counted}, {health.odometry_used} samples were used")
         if health.contradicted_t is not None:
             write("widths", health.contradicted_t, ratios=health.widths)
             ratios = ", ".join(f"{factor} x{width:.1f}" for factor, width in health.widths.items())

@@ -12,7 +12,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.common.files import ARRAY_BYTES, read_bytes
 from gate_racer.common.parts import CLASS, is_part, part_content
 from gate_racer.common.settings import key
-from gate_racer.estimation.registry import ESTIMATORS
+from gate_racer.estimation.registry import ESTIMATORS, VIO
 from gate_racer.mpc.names import CONTROLLERS
 from gate_racer.perception.registry import CLASSICAL
 from gate_racer.planner.plan import Plan
@@ -181,6 +181,8 @@ class Choice:
         for name in self.flown:
             if name not in (*SETTINGS, *PLANTS) and not is_part(name):
                 raise UserError(f"settings {name}: unknown; known: {', '.join((*SETTINGS, *PLANTS))}, or {CLASS}")
+        if VIO in self.estimators and (self.residuals is None or self.residuals.observation is None):
+            raise UserError(f"estimators {VIO}: needs a VIO: give its errors, residual=FILE of race-bench make-errors")
         from gate_racer.mpc.registry import controller_content
 
         for name in self.controllers:

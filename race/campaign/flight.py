@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gate_racer.estimation.estimator import MapEstimator, State
+from gate_racer.estimation.registry import VIO
 from gate_racer.link.messages import Arm
 from gate_racer.link.msp.profile import load_wire
 from gate_racer.link.profile import Profile, load_profile
@@ -239,7 +240,8 @@ def fly(case: Case, course: PreparedCourse, log: FlightLog, plot: Path | None = 
 
 
 def _run(case: Case, course: PreparedCourse) -> RunSetup:
-    return RunSetup(laps=case.laps, setting=conditions_of(case.setting).simulated, residual=course.residual)
+    vio = course.errors if case.estimator == VIO else None
+    return RunSetup(laps=case.laps, setting=conditions_of(case.setting).simulated, residual=course.residual, vio=vio)
 
 
 def _by_sight(

@@ -89,14 +89,18 @@ def read(path: Path) -> dict[str, list[Record]]:
 def make_errors(arguments: argparse.Namespace) -> int:
     """Write a residual file with errors of the size and print a summary. Raises UserError."""
     vehicle, track = _begin(arguments.out, arguments.vehicle, arguments.track), load_track(arguments.track)
-    sigmas = sizes(arguments.size)
-    observation = ObservationModel.of_size(waypoints(track), sigmas, LENGTH_M)
+    sigmas, observation = sizes(arguments.size), errors_of_size(track, arguments.size)
     Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
     print("standard deviations per axis: {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
     of_axis = dict(zip(("position_m", "velocity_m_s", "attitude_rad"), sigmas, strict=True))
     write_json(arguments.json, {"file": arguments.out, "sigmas": of_axis})
     remark(f"written: {arguments.out}")
     return 0
+
+
+def errors_of_size(track: Track, size: str) -> ObservationModel:
+    """Return odometry errors of a size, see `sizes`, along a track. Raises UserError."""
+    return ObservationModel.of_size(waypoints(track), sizes(size), LENGTH_M)
 
 
 def sizes(text: str) -> tuple[float, float, float]:

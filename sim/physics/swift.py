@@ -1,9 +1,10 @@
 """The grey-box quadrotor of Swift (Kaufmann et al., Nature 620:982, 2023, Methods, eq. 1 to 6), one sub-step at a time.
 
 World NED, body FRD, SI. Without air and with motors of constant speed it is the planner's `rotors` model (vehicle/dynamics.py).
-Its powertrain: Betaflight's rate loop, the ESCs' map to steady motor speeds, and the battery. Of Betaflight three properties are
-modelled: the D term has a zero reference, cutting the throttle resets the I term, and under saturation body rates have priority
-over thrust. State of the rate loop (9,): integral (3), filtered rates (3), filtered angular acceleration (3).
+Its powertrain: Betaflight's rate loop, the ESCs' map to steady motor speeds, and the battery. Of Betaflight four properties are
+modelled: the D term has a zero reference, cutting the throttle resets the I term, the sum of P, I and D of each axis is limited
+before it is mixed, and under saturation body rates have priority over thrust. Its feed-forward is 0, as it has to be for
+set-points that come in steps. State of the rate loop (9,): integral (3), filtered rates (3), filtered angular acceleration (3).
 Voltage under load after Bauersfeld and Scaramuzza (RA-L 2022, Swift's reference 46), and eq. (5). State of the battery (3,):
 energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V. `par` of its functions: a `Battery`, or its record.
 """
@@ -32,6 +33,7 @@ class ControllerParameters(NamedTuple):
     ki: tuple[float, float, float]
     kd: tuple[float, float, float]
     integral_limit: float
+    sum_limit: tuple[float, float, float]  # of P, I and D, fractions of the motor range
     gyro_lowpass: float  # rad/s
     dterm_lowpass: float  # rad/s
     low: float  # DShot value of throttle 0
@@ -65,7 +67,8 @@ def axis_torque(x, k, omega, u, par, smooth, dt):
     error = u[k] - rate
     integral = min(max(x[k] + par.ki[k] * error * dt, -par.integral_limit), par.integral_limit)
     integral = 0.0 if u[3] <= CUT_THROTTLE else integral
-    return integral, rate, acceleration, par.kp[k] * error + integral - par.kd[k] * acceleration
+    total = par.kp[k] * error + integral - par.kd[k] * acceleration
+    return integral, rate, acceleration, min(max(total, -par.sum_limit[k]), par.sum_limit[k])
 
 
 @inlined
@@ -101,12 +104,14 @@ def controller_parameters(controller: FlightControllerParameters, rotors: Rotors
         controller.dshot_offset * DSHOT_RANGE + (pwm - 1000) / 1000 * slope
         for pwm in (controller.throttle_min_pwm, controller.throttle_max_pwm)
     )
+    tilt = controller.pidsum_limit / 1000
     signs = zip(rotors.x_m, rotors.y_m, rotors.torque_m, strict=True)
     return ControllerParameters(
         kp=as_vector(P_SCALE * np.array(controller.kp)),
         ki=as_vector(I_SCALE * np.array(controller.ki)),
         kd=as_vector(D_SCALE * np.array(controller.kd)),
         integral_limit=controller.integral_limit,
+        sum_limit=(tilt, tilt, controller.pidsum_limit_yaw / 1000),
         gyro_lowpass=2 * math.pi * controller.gyro_lowpass_hz,
         dterm_lowpass=2 * math.pi * controller.dterm_lowpass_hz,
         low=low,

@@ -78,7 +78,7 @@ def named(store):
 
 
 def header(store, k):
-    stamp = store.types["builtin_interfaces/msg/Time"](sec=10, nanosec=10_000_000 * k)
+    stamp = store.types["builtin_interfaces/msg/Time"](sec=10 + k // 100, nanosec=10_000_000 * (k % 100))
     return named(store)["Header"](stamp=stamp, frame_id="base_link", **({"seq": k} if store is ROS1 else {}))
 
 

@@ -144,6 +144,30 @@ def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
     assert pilot.decode(old) == [] and pilot.framing.why_refused == OLD
 
 
+ROLLED = np.sqrt([0.5, 0.5, 0.0, 0.0])  # right side down, heading along x
+FRAMES = {  # frame_id, child_frame_id: position, and attitude as its own axes have it, of a body rolled at 1 m north, 3 m up
+    "NED": (dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD, (1, 2, -3), ROLLED),
+    "FRD": (dialect.MAV_FRAME_LOCAL_FRD, dialect.MAV_FRAME_BODY_FRD, (1, 2, -3), ROLLED),
+    "FLU": (dialect.MAV_FRAME_LOCAL_FLU, dialect.MAV_FRAME_BODY_FRD, (1, -2, 3), (-(0.5**0.5), 0.5**0.5, 0, 0)),
+    "of the real builds": (dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_NED, (1, 2, -3), ROLLED),
+    "ENU": (dialect.MAV_FRAME_LOCAL_ENU, dialect.MAV_FRAME_BODY_FRD, (2, 1, 3), None),
+    "world velocity": (dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_LOCAL_NED, (1, 2, -3), None),
+}
+
+
+@pytest.mark.parametrize(("world", "body", "p", "q"), FRAMES.values(), ids=FRAMES)
+def test_frames_of_odometry_are_turned_to_ned_and_frd_or_counted(world, body, p, q):
+    codec, cov = client(), [NAN] * 21
+    motion = *p, ROLLED if q is None else q, 4, 5, 6, 0.25, 0.5, 0.75
+    told = codec.decode(packed(dialect.MAVLink_odometry_message(1_000_000, world, body, *motion, cov, cov, 7)))
+    if q is None:
+        assert told == [] and codec.counters.unsupported == 1
+        return
+    (one,) = told
+    assert (one.t, one.p_wb, one.v_b, one.omega_b, one.resets) == (1.0, (1, 2, -3), (4, 5, 6), (0.25, 0.5, 0.75), 7)
+    assert np.allclose(matrix(one.q_wb), matrix(ROLLED), atol=1e-6)
+
+
 def track_of(gates):
     return messages.TrackMap(0.0, tuple(messages.MapGate(n, (n, 2, 3), (0.5,) * 4, 2.5, 2.5) for n in range(gates)))
 

@@ -11,6 +11,7 @@ from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.link.logs.samples import clock_offset, rigid
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
+from tests.link.log_writers import imu, odometry, write_bag
 from tests.pilot import ratm_folder
 from tests.processes import run_here
 
@@ -151,6 +152,37 @@ def test_a_log_that_turns_at_its_first_sample_is_replayed_from_there(estimator, 
     path = as_csv(tmp_path / "a.csv", 1_700_000_000 + t, force, rate, q, p, v)
     figures = replayed(path, "--set", f"estimator={estimator}")
     assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < (0.5 if estimator == "eskf" else 20.0)
+
+
+def as_bag(made):
+    """Return a writer of a bag of the motion, with odometry and IMU on topics of their own, x forward, y left, z up."""
+
+    def write(path, t, force, rate, q, p):
+        v, flip = np.gradient(p, t, axis=0), np.array([1.0, *Z_UP])
+
+        def at(store, k):
+            v_b = Z_UP * (matrix(q[k]).T @ v[k])
+            return imu(store, k, Z_UP * force[k], Z_UP * rate[k]), odometry(store, k, Z_UP * p[k], flip * q[k], v_b)
+
+        topics = {"/imu": "sensor_msgs/msg/Imu", "/odom": "nav_msgs/msg/Odometry"}
+        return write_bag(path.parent, made, topics, at, len(t))
+
+    return write
+
+
+@pytest.mark.parametrize("write", [as_csv, as_bag("MCAP"), as_bag("ROS 1")], ids=["CSV", "MCAP", "ROS 1"])
+def test_a_log_with_the_odometry_of_a_vio_is_replayed_along_it(write, tmp_path):
+    """Whose accelerometer errs after its rest, so that it integrates to metres."""
+    t, force, rate, q, p = swaying(hz=100)
+    force[t > 1.2] += [1.0, 0.0, 0.0]
+    path = write(tmp_path / "a.csv", t, force, rate, q, p)
+    off = {}
+    for estimator in ("drift", "drift-vio"):
+        out = tmp_path / estimator
+        code, _, error = replayed(path, "--out", out, "--set", f"estimator={estimator}")
+        assert code == 0, error
+        off[estimator] = json.loads(out.with_suffix(".json").read_text())["from_logged_rms_m"]
+    assert off["drift-vio"] < 0.05 and off["drift"] > 1.0
 
 
 def yawing():

@@ -331,6 +331,39 @@ def test_the_d_term_only_damps_and_no_command_kicks_it():
     assert x[6] > 0  # and a turning body is damped
 
 
+# Gains; error and change of the rate, deg/s, in a step of 1/1000 s; I term and sum of P, I and D in Betaflight's units, by hand
+# from PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529; limits of the sum, if not the defaults.
+PIDSUMS = {
+    "P": ((45, 0, 0), 100.0, 0.0, 0.0, 144.1305),
+    "I": ((0, 80, 0), 100.0, 0.0, 1.955048, 1.955048),
+    "D": ((0, 0, 40), 0.0, 10.0, 0.0, -211.6),
+    "all": ((45, 80, 40), -100.0, 10.0, -1.955048, -144.1305 - 1.955048 - 211.6),
+    "limited": ((45, 80, 40), 600.0, -10.0, 11.730288, (500.0, 500.0, 400.0)),
+    "yaw alone": ((100, 0, 0), -140.0, 0.0, 0.0, (-448.406, -448.406, -400.0)),
+    "as set": ((100, 0, 0), -140.0, 0.0, 0.0, (-300.0, -300.0, -200.0), (300.0, 200.0)),
+}
+
+
+@pytest.mark.parametrize("case", PIDSUMS.values(), ids=PIDSUMS)
+def test_p_i_and_d_and_the_limits_of_their_sum_are_betaflights(case):
+    (p, i, d), error, change, integral, total, *limits = case
+    vehicle, dt, rad = load_vehicle("kolibri"), 1e-3, math.radians(1.0)
+    given = dict(zip(("pidsum_limit", "pidsum_limit_yaw"), *limits, strict=True)) if limits else {}
+    gains = {"kp": (p,) * 3, "ki": (i,) * 3, "kd": (d,) * 3, "gyro_lowpass_hz": np.inf, "dterm_lowpass_hz": np.inf}
+    controller = replace(vehicle.flight_controller, **gains, integral_limit=0.4, **given)
+    par = record(swift.controller_parameters(controller, vehicle.rotors))
+    omega, u = (change * rad,) * 3, ((error + change) * rad,) * 3 + (0.5,)
+    for k, expected in enumerate(np.broadcast_to(total, 3)):
+        found = swift.axis_torque(np.zeros(9), k, omega, u, par, swift.smoothing(par, dt), dt)
+        assert (1000 * found[0], 1000 * found[3]) == pytest.approx((integral, expected))
+
+
+@pytest.mark.parametrize("wrong", [{"pidsum_limit": 99.0}, {"pidsum_limit_yaw": 1001.0}])
+def test_limits_beyond_the_firmwares_are_refused(wrong):
+    with pytest.raises(ValueError, match="must lie between 100 and 1000"):
+        replace(load_vehicle("kolibri").flight_controller, **wrong)
+
+
 def test_the_i_term_is_limited_and_reset_by_cut_throttle():
     par, x = loop(), np.zeros(9)
     for _ in range(2000):
