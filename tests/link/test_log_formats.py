@@ -111,6 +111,30 @@ def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
     assert log.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("kind", "throttle", "told"),
+    [(2, 0.25, ()), (1, 0.5, ("FIXED_WING: SERVO_OUTPUT_RAW",)), (250, 0.5, ("type 250",))],
+)
+@pytest.mark.parametrize("system", [0, 1])
+def test_outputs_are_motors_of_a_multirotor_only(system, kind, throttle, told, tmp_path):
+    """Elsewhere they move rudders; some set the system's number to 0."""
+    packets = [(0, system, 1, dialect.MAVLink_heartbeat_message(kind, dialect.MAV_AUTOPILOT_PX4, 0, 0, 4, 3))]
+    for k in range(80):
+        servos = dialect.MAVLink_servo_output_raw_message(k, 0, *(1000 + 5 * k,) * 8)
+        packets += [(10000 * k, system, 1, message) for message in (*flown(k), servos)]
+    log = read_log_signals(tlog(tmp_path / "a.tlog", packets))
+    assert log.get("throttle").values[50] == pytest.approx([throttle])
+    assert len(log.get("motors")) == (0 if told else 80) and all(text in log.notes[0] for text in told)
+
+
+@pytest.mark.parametrize(("said", "read"), [("ArduCopter V4.5.7", 1), ("ArduPlane V4.5.7", 0), ("APM:Rover V2.5", 0)])
+def test_outputs_of_ardupilot_are_motors_of_copters_only(said, read, tmp_path):
+    kinds = {"IMU": IMU, "MSG": ("QZ", "TimeUS,Message"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
+    rows = [row for k in range(50) for row in (("IMU", k, *range(6), 0), ("RCOU", k, *(1000 + k,) * 4))]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, [("MSG", 0, said.encode()), *rows]))
+    assert ("motors" in log.signals) == ("throttle" in log.signals) == read == (not log.notes)
+
+
 def test_positions_before_the_first_satellite_fix_are_none(tmp_path):
     """Latitude and longitude are 0 until then."""
     packets = [(0, 1, 1, HEARTBEAT)]
