@@ -74,6 +74,16 @@ def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
     assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
 
 
+def test_of_a_log_that_pauses_all_signals_are_those_of_its_longest_part(tmp_path):
+    """Disarmed for a minute, after a flight with more events and a shorter one in which it lands."""
+    rows = [("IMU", 100_000 * k, *range(6), 0) for k in (*range(300), *range(900, 1400))]
+    rows += [("EV", 1_000_000 * t, event) for t, event in ((2, 28), (28, 18), (95, 28), (96, 18), (97, 28))]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}, rows))
+    assert log.notes == ("it pauses 1 times: 49.9 s of 79.8 s are used",)
+    assert log.get("force").t[[0, -1]] == pytest.approx([90, 139.9])
+    assert log.get("landed").t.tolist() == [95, 96, 97] and log.get("landed").values[:, 0].tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize(("still", "throttle"), [(True, 0.04), (False, 0.4)])
 def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(still, throttle, tmp_path):
     kinds = {"IMU": IMU, "CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
