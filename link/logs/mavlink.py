@@ -218,6 +218,10 @@ def dataflash_signals(path: Path) -> samples.LoggedSignals:
             rows[name].append({"t": t, **fields})
         elif name == "MSG" and NO_MULTIROTOR.match(text := _text(fields.get("Message", b""))):
             vehicle = text
+    if not rows:
+        raise samples.SignalError(
+            f"{path}: holds no record of ArduPilot's DataFlash that is read: {', '.join(sorted(wanted))}"
+        )
     tables = {name: samples.table(records) for name, records in rows.items()}
     rates, gyro = tables.get("RATE", {}), np.std(tables.get("IMU", {}).get("GyrX", np.zeros(1)))
     if gyro > 0 and np.std(rates.get("R", np.zeros(1))) / gyro > CENTIDEG:

@@ -234,6 +234,8 @@ def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
 NONE = [
     ("noise", bytes(range(256)), "is no log that is read"),
     ("a.ulg.zip", b"PK\x03\x04" + bytes(60), "is a zip archive: unpack it"),
+    ("a.ulg", b"ULogEnc\1" + bytes(60), "is an encrypted ULog"),
+    ("log05", b"\xbc\2\0\5" + bytes(60), "is a log of a Crazyflie's SD card"),
     ("a.log", b"1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n",
      r"is a log of ArduPilot as text, which is not read: give its \.bin"),
 ]  # fmt: skip
