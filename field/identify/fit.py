@@ -366,7 +366,7 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     if whole < LITTLE:
         cause = "the throttle varies too little; fly throttle steps"
     elif may_rise:
-        cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
+        cause = "its bounds leave open whether it rises; fly throttle steps"
     elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
         cause = "the flight only hovers; fly throttle steps"
     elif log.velocity_only and fall == "falls":
