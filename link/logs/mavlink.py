@@ -79,7 +79,7 @@ TLOG = (
 # Vehicles whose first four outputs are rotors, or of unknown type; and how the messages of ArduPilot's others begin.
 MULTIROTORS = {dialect.MAV_TYPE_GENERIC, dialect.MAV_TYPE_QUADROTOR, dialect.MAV_TYPE_HEXAROTOR,
                dialect.MAV_TYPE_OCTOROTOR, dialect.MAV_TYPE_DODECAROTOR, dialect.MAV_TYPE_DECAROTOR}  # fmt: skip
-NO_MULTIROTOR = re.compile(r"(Ardu|APM:)?(Plane|Rover|Sub|Blimp) V|Frame: HELI")
+NO_MULTIROTOR = re.compile(r"(Ardu|APM:?)?(Plane|Rover2?|Sub|Blimp) v|Frame: HELI", re.I)
 OUTPUTS = tuple(tuple(f"{name}{k}" for k in range(1, 5)) for name in ("C", "Ch", "Chan"))  # the last before 3.3
 FILTERS = ("XKF1", "NKF1", "EKF1")
 DATAFLASH = (

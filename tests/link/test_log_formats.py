@@ -137,7 +137,7 @@ def test_outputs_are_motors_of_a_multirotor_only(system, kind, throttle, told, t
     assert len(log.get("motors")) == (0 if told else 80) and all(text in log.notes[0] for text in told)
 
 
-@pytest.mark.parametrize(("said", "read"), [("ArduCopter V4.5.7", 1), ("ArduPlane V4.5.7", 0), ("APM:Rover V2.5", 0)])
+@pytest.mark.parametrize(("said", "read"), [("ArduCopter V4.5.7", 1), ("ArduPlane V4.5.7", 0), ("APMrover2 v2.42", 0)])
 def test_outputs_of_ardupilot_are_motors_of_copters_only(said, read, tmp_path):
     kinds = {"IMU": IMU, "MSG": ("QZ", "TimeUS,Message"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
     rows = [row for k in range(50) for row in (("IMU", k, *range(6), 0), ("RCOU", k, *(1000 + k,) * 4))]
