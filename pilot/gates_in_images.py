@@ -115,7 +115,8 @@ def _files(sources: list[Path], drawings: Path | None = None) -> list[Path]:
     for source in sources:
         inside = _inside(source) if source.is_dir() else [source]
         if not inside:
-            raise UserError(f"{source}: neither logs (.mcap) nor images ({', '.join(IMAGE_SUFFIXES)}) in this folder")
+            logs, suffixes = ", ".join(LOGS), ", ".join(IMAGE_SUFFIXES)
+            raise UserError(f"{source}: neither logs ({logs}) nor images ({suffixes}) in this folder")
         found += [file for file in inside if file == source or file.resolve() not in drawn]
     return found
 
@@ -124,8 +125,8 @@ def _inside(folder: Path) -> list[Path]:
     """Return the files of a folder and its subfolders that are not hidden: of each its logs, or without logs its images."""
     shown = (file for file in sorted(folder.rglob("*")) if "/." not in f"/{file.relative_to(folder).as_posix()}")
     files = [file for file in shown if not file.is_dir()]
-    of_logs = {file.parent for file in files if file.suffix == ".mcap"}  # in which images are plots
-    return [f for f in files if f.suffix == ".mcap" or (f.suffix.lower() in IMAGE_SUFFIXES and f.parent not in of_logs)]
+    of_logs = {file.parent for file in files if file.suffix in LOGS}  # in which images are plots
+    return [f for f in files if f.suffix in LOGS or (f.suffix.lower() in IMAGE_SUFFIXES and f.parent not in of_logs)]
 
 
 def record(detection: Detection, opening_m: float, camera: Camera | None) -> dict[str, Any]:

@@ -214,7 +214,9 @@ SENTENCES = {  # of the verdict, each where its figures are known
 def verdict(figures: dict[str, Any], name: str) -> str:
     offset_s = figures.get("truth_offset_s", 0.0)
     known = figures | ({"late_ms": 1e3 * offset_s} if abs(offset_s) > LATE_S else {})
-    return f"{name}: " + "".join(text.format(**known) for key, text in SENTENCES.items() if key in known)
+    alone = not known.keys() & {"from_logged_rms_m", "attitude_deg", "error_rms_m"}
+    told = [text.format(**known) for key, text in SENTENCES.items() if key in known]
+    return "".join([f"{name}: ", *told, ", and the log has no pose to compare with" if alone else ""])
 
 
 def draw(path: Path, run: Replay, title: str) -> None:

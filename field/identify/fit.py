@@ -366,7 +366,7 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     if whole < LITTLE:
         cause = "the throttle varies too little; fly throttle steps"
     elif may_rise:
-        cause = "within its bounds it may yet rise, but the throttle varies too little; fly throttle steps"
+        cause = "its bounds leave open whether it rises; fly throttle steps"
     elif float(np.std(log.force_b[log.valid, 2])) < HOVER_M_S2:
         cause = "the flight only hovers; fly throttle steps"
     elif log.velocity_only and fall == "falls":
@@ -374,7 +374,7 @@ def _require_rise(knots: Array, curve: list[Estimate], log: Signals) -> None:
     elif float(np.median(log.force_b[log.valid, 2])) > 0:
         cause = "the specific force must be that of body axes FRD, about -9.8 m/s^2 along z at rest"
     else:
-        cause = "the throttle must be what these motors were commanded, by the clock of the motion"
+        cause = "the throttle must be what these motors were commanded, by one clock, and vibration not spoil the force"
     raise SignalError(
         f"{log.source}: thrust {fall} from {first.value:.1f} m/s^2 at throttle {knots[a]:.2f} to {last.value:.1f} m/s^2 at"
         f" {knots[b]:.2f}: {cause}"

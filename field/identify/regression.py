@@ -332,6 +332,7 @@ def battery_of(logs: list[Signals]) -> BatteryUse | None:
 AXES = ("roll", "pitch", "yaw")
 MOVING_RAD_S = 0.05  # rad/s, commanded rate above which an axis is excited (chosen)
 LEAST_SAMPLES = 50  # excited samples, least number (chosen)
+EXPLAINED = 0.7  # -, share of a rate's mean square that the command must explain; in hover noise is more of it (chosen)
 
 
 @dataclass(frozen=True)
@@ -377,6 +378,8 @@ def fit_rate(logs: list[Signals], axis: int, late: Interval) -> AxisRate:
     lag = float(np.exp(minimize_scalar(misfit, bounds=np.log(LAGS_S[[0, -1]]), method="bounded").x))
     c = follow(delay, lag)
     gain = float(c @ measured / max(float(c @ c), 1e-12))
+    if misfit(np.log(lag)) > (1 - EXPLAINED) * float((measured**2).mean()):
+        return AxisRate()
     if gain <= 0:
         opposed = f"the measured {AXES[axis]} rate opposes the commanded"
         return AxisRate(fault=f"{opposed}: one of the two has the wrong sign")

@@ -121,8 +121,10 @@ def hover_throttle(motion: Motion) -> float:
 def _contact(motion: Motion) -> Mask:
     """Return where (N,) the ground carries the vehicle: the force is gravity's though the throttle is not that of hover."""
     hover = hover_throttle(motion)
-    on_its_back = _lasting(motion.weighs & (motion.force_b[:, 2] > GRAVITY / 2))  # no thrust pushes down
-    lying = motion.landed | on_its_back
+    tipped = motion.force_b[:, 2] > GRAVITY / 2  # on its back: no thrust pushes down
+    if motion.speed is not None:  # or on its side: only the air of a fast flight pushes sideways
+        tipped |= (np.hypot(*motion.force_b[:, :2].T) > GRAVITY / 2) & (motion.speed < RESTING_M_S)
+    lying = motion.landed | _lasting(motion.weighs & tipped)
     if np.isnan(hover):
         return lying | (motion.weighs if motion.speed is None else motion.weighs & (motion.speed < STANDING_M_S))
     below = motion.lift < CARRIED * hover

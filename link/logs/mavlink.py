@@ -2,9 +2,12 @@
 
 A .tlog is a set of packets of several senders. Used are those of one autopilot, the first that sends a heartbeat, and the
 set-points that are addressed to it; the others are named. Its times are those of reception.
+
+Outputs 1 to 4 are read as motors unless the log tells of another vehicle, whose rudders they move.
 """
 
 import math
+import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
@@ -73,6 +76,10 @@ TLOG = (
     Source("voltage", "SYS_STATUS", ("voltage_battery",), scaled(MILLI)),
     Source("landed", "EXTENDED_SYS_STATE", ("landed_state",), lambda state: 1.0 * (state == 1)),
 )
+# Vehicles whose first four outputs are rotors, or of unknown type; and how the messages of ArduPilot's others begin.
+MULTIROTORS = {dialect.MAV_TYPE_GENERIC, dialect.MAV_TYPE_QUADROTOR, dialect.MAV_TYPE_HEXAROTOR,
+               dialect.MAV_TYPE_OCTOROTOR, dialect.MAV_TYPE_DODECAROTOR, dialect.MAV_TYPE_DECAROTOR}  # fmt: skip
+NO_MULTIROTOR = re.compile(r"(Ardu|APM:?)?(Plane|Rover2?|Sub|Blimp) v|Frame: HELI", re.I)
 OUTPUTS = tuple(tuple(f"{name}{k}" for k in range(1, 5)) for name in ("C", "Ch", "Chan"))  # the last before 3.3
 FILTERS = ("XKF1", "NKF1", "EKF1")
 DATAFLASH = (
@@ -132,15 +139,15 @@ def tlog_signals(path: Path) -> samples.LoggedSignals:
     for source in TLOG:
         wanted[source.message] |= {*source.fields}
     rows: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
-    autopilots: list[tuple[int, int]] = []
+    autopilots: dict[tuple[int, int], int] = {}  # type of the vehicle, by sender
     for t, m in tlog_messages(path):
         name, sender = m.get_type(), (m.get_srcSystem(), m.get_srcComponent())
-        if name == "HEARTBEAT" and m.autopilot != dialect.MAV_AUTOPILOT_INVALID and sender not in autopilots:
-            autopilots.append(sender)
+        if name == "HEARTBEAT" and m.autopilot != dialect.MAV_AUTOPILOT_INVALID:
+            autopilots.setdefault(sender, m.type)
         elif name in wanted:
             to = (m.target_system, m.target_component) if name == "SET_ATTITUDE_TARGET" else sender
             rows[to][name].append({"t": t, **{field: getattr(m, field) for field in wanted[name]}})
-    sensed = [sender for sender, kinds in rows.items() if sender[0] and kinds.keys() - {"SET_ATTITUDE_TARGET"}]
+    sensed = [sender for sender, kinds in rows.items() if kinds.keys() - {"SET_ATTITUDE_TARGET"}]
     senders = [one for one in autopilots if one in sensed] or sensed or [(0, 0)]
     used, notes = senders[0], []
     if others := sorted({*sensed, *autopilots} - {used}):
@@ -150,7 +157,16 @@ def tlog_signals(path: Path) -> samples.LoggedSignals:
     # A set-point may be addressed to all components, or all systems.
     for to in ((0, 0), (used[0], 0), used):
         tables |= {name: samples.table(records) for name, records in rows[to].items()}
+    kind, known = autopilots.get(used, dialect.MAV_TYPE_GENERIC), dialect.enums["MAV_TYPE"]
+    if kind not in MULTIROTORS:
+        notes.append(_no_motors(tables, "SERVO_OUTPUT_RAW", known[kind].name if kind in known else f"of type {kind}"))
     return samples.found(tables, TLOG, notes)
+
+
+def _no_motors(tables: dict[str, samples.Table], outputs: str, vehicle: str) -> str:
+    """Remove the outputs of a vehicle that is no multirotor; return a remark."""
+    tables.pop(outputs, None)
+    return f"its vehicle is {vehicle}: {outputs} is not read as its motors"
 
 
 def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]:
@@ -175,8 +191,12 @@ def dataflash_records(path: Path) -> Iterator[tuple[float, str, dict[str, Any]]]
                 break
 
 
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0")[0].decode("ascii", "replace")
+
+
 def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
-    texts = [raw.split(b"\0")[0].decode("ascii", "replace") for raw in (name, letters, columns)]
+    texts = [_text(raw) for raw in (name, letters, columns)]
     names = tuple(texts[2].split(","))
     if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
         return {}
@@ -190,14 +210,20 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
 
 def dataflash_signals(path: Path) -> samples.LoggedSignals:
     """Return the signals of ArduPilot's first IMU, first filter and outputs. Raises FileError."""
-    wanted = {source.message for source in DATAFLASH}
+    wanted, vehicle = {source.message for source in DATAFLASH}, ""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for t, name, fields in dataflash_records(path):
         first = not any(fields.get(instance) for instance in ("I", "C", "Instance", "Inst"))
         if name in wanted and first:
             rows[name].append({"t": t, **fields})
+        elif name == "MSG" and NO_MULTIROTOR.match(text := _text(fields.get("Message", b""))):
+            vehicle = text
+    if not rows:
+        raise samples.SignalError(
+            f"{path}: holds no record of ArduPilot's DataFlash that is read: {', '.join(sorted(wanted))}"
+        )
     tables = {name: samples.table(records) for name, records in rows.items()}
     rates, gyro = tables.get("RATE", {}), np.std(tables.get("IMU", {}).get("GyrX", np.zeros(1)))
     if gyro > 0 and np.std(rates.get("R", np.zeros(1))) / gyro > CENTIDEG:
         tables["RATE"] = {**rates, **{name: 0.01 * rates[name] for name in ("RDes", "PDes", "YDes") if name in rates}}
-    return samples.found(tables, DATAFLASH)
+    return samples.found(tables, DATAFLASH, [_no_motors(tables, "RCOU", vehicle)] if vehicle else [])

@@ -31,8 +31,12 @@ UNITS_BY_HABIT = ROS, INERTIAL  # kinds whose drivers may give forces in g
 START_BYTES = 64
 TIME = r"(?:t|time|timestamp)(?:_(s|sec|ms|us|usec|ns))?|time(us|ms)"  # a column of times, its unit behind the name
 TIME_FIRST = re.compile(rb"(\xef\xbb\xbf)?[# ]*(" + TIME.encode() + rb")\s*[,;\t\[(]", re.I)  # of a table's header
-ARDUPILOT_TEXT = re.compile(rb"[\d\s]*(Ardu\w+ V|FMT, )")  # its DataFlash logs as text
-ZIP = b"PK\x03\x04"  # first bytes of an archive
+UNREAD = (  # first bytes, and what to do
+    (rb"PK\x03\x04", "is a zip archive: unpack it, and give the log inside"),
+    (rb"ULogEnc", "is an encrypted ULog: decrypt it with the key of its autopilot, and give the result"),
+    (rb"\xbc[\1-\x0f]\0", "is a log of a Crazyflie's SD card, which is not read: make a table of it, with units"),
+    (rb"[\d\s]*(Ardu\w+ V|FMT, )", "is a log of ArduPilot as text, which is not read: give its .bin, or its .tlog"),
+)
 ROS_PROFILES = (b"ros1", b"ros2")  # of an MCAP, in the record that follows its first bytes
 
 
@@ -47,8 +51,8 @@ def log_kind(path: Path) -> str:
     start = read_start(path, START_BYTES)
     if not start:
         raise SignalError(f"{path}: is empty, as after a flight that was killed before it began")
-    if start.startswith(ZIP):
-        raise SignalError(f"{path}: is a zip archive: unpack it, and give the log inside")
+    if told := next((told for first, told in UNREAD if re.match(first, start)), ""):
+        raise SignalError(f"{path}: {told}")
     kind = next((kind for kind, (_, starts, _) in KINDS.items() if start.startswith(starts)), "")
     if kind == OWN and any(profile in start for profile in ROS_PROFILES):
         return ROS
@@ -56,9 +60,6 @@ def log_kind(path: Path) -> str:
         return "tlog"
     named = next((kind for kind, (_, _, suffixes) in KINDS.items() if path.suffix.lower() in suffixes), "")
     kind = kind or named or (TABLE if TIME_FIRST.match(start) else "")
-    if ARDUPILOT_TEXT.match(start):
-        cure = "give its .bin, or the .tlog of the flight"
-        raise SignalError(f"{path}: is a log of ArduPilot as text, which is not read: {cure}")
     if not kind:
         raise SignalError(f"{path}: is no log that is read: read are {READ}")
     return kind

@@ -22,6 +22,7 @@ later source is alive.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ Indices = NDArray[np.intp]
 REST_SAMPLES, REST_M_S2 = 40, 0.5  # samples in a rest at least; its largest standard deviation and error of gravity
 LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
 LEAST_STEPS = 20  # of a signal's stamps, by which the direction of a clock is judged (chosen)
-SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, pause beyond which the clock was set
+SHUFFLED_S, LEAP_S = 0.05, 20.0  # s, largest disorder of stamps; s, longest pause within a part (chosen)
 IMU_STEPS_S = 1 / 8000, 1 / 20  # s, between samples of an IMU: they tell the unit of times
 LATEST_S = 1e10  # s, largest valid stamp, in any epoch
 ROUNDING_S = 1e-4  # s, by which equal times may differ; a value that is held would differ by a whole sample
@@ -129,7 +130,7 @@ class LoggedSignals:
 
 
 def usable(log: LoggedSignals) -> LoggedSignals:
-    """Return a log of valid samples, on one clock: the longest part where it was set. Raises ValueError if it runs backwards."""
+    """Return the valid samples on one clock: the longest part where it was set or pauses. Raises ValueError: it runs back."""
     finite = {name: _finite(name, samples) for name, samples in log.signals.items()}
     for samples in finite.values():
         steps = np.sign(np.diff(samples.t))
@@ -138,11 +139,17 @@ def usable(log: LoggedSignals) -> LoggedSignals:
     finite = {name: samples for name, samples in finite.items() if len(samples)}
     reference = _stretches(finite.get("v", finite.get("force", NOTHING)))
     spans = [_span(part) for part in reference]
-    # What pauses while the reference runs on, such as events, is on one clock.
-    parts = {name: _stretches(one, LEAP_S if len(spans) > 1 else math.inf) for name, one in finite.items()}
     longest = int(np.argmax(spans))
+    onward = all(later.t[0] > one.t[-1] for one, later in pairwise(reference))
+    # What pauses while the reference runs on, such as events, is on one clock, as is a log that only pauses.
+    parts = {name: _stretches(one, math.inf if onward else LEAP_S) for name, one in finite.items()}
     kept = {name: part[longest] if len(part) == len(spans) else max(part, key=_span) for name, part in parts.items()}
-    told = f"its clock was set {len(spans) - 1} times: {spans[longest]:.1f} s of {sum(spans):.1f} s are used"
+    if onward and len(spans) > 1:
+        begin, end = reference[longest].t[[0, -1]]
+        kept = {name: one.where((one.t >= begin) & (one.t <= end)) for name, one in kept.items()}
+        kept = {name: one for name, one in kept.items() if len(one)}
+    event = "it pauses" if onward else "its clock was set"
+    told = f"{event} {len(spans) - 1} times: {spans[longest]:.1f} s of {sum(spans):.1f} s are used"
     return _measured(LoggedSignals(kept, (*log.notes, told) if len(spans) > 1 else log.notes, log.names))
 
 

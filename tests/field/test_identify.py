@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from gate_racer.common.errors import UserError
 from gate_racer.field.files import identified, write_vehicle
 from gate_racer.field.identify.fit import identify
-from gate_racer.field.identify.regression import half_widths, lagged
+from gate_racer.field.identify.regression import Interval, fit_rate, half_widths, lagged
 from gate_racer.field.identify.signals import STEP_S, Signals, read_signals
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -242,3 +243,17 @@ def test_bounds_hold_in_95_of_100_fits(tau_s, share):
 def test_a_log_of_seconds_has_no_bound():
     t = np.arange(0.0, 1.5, SAMPLE_S)
     assert half_widths(np.ones((len(t), 1)), np.ones(len(t)), t) == [np.inf]
+
+
+@pytest.mark.parametrize(
+    ("follows", "gain", "fault"), [(1.0, 1.0, False), (-1.0, None, True), (0.2, None, False), (-0.2, None, False)]
+)
+def test_rates_that_their_commands_hardly_explain_tell_neither_gain_nor_sign(follows, gain, fault):
+    """In a hover the commands answer noise, and what follows them drowns in it."""
+    rng = np.random.default_rng(0)
+    command = 0.1 * correlated(rng, 3000, 0.1)
+    measured = follows * command + 0.03 * correlated(rng, 3000, 0.1)
+    log = SimpleNamespace(t=STEP_S * np.arange(3000), valid=np.ones(3000, bool))
+    log.omega_cmd, log.omega_b = (np.column_stack([one] * 3) for one in (command, measured))
+    rate = fit_rate([log], 0, Interval(0.0, 0.0, 0.01))
+    assert (rate.gain and rate.gain.value) == (gain and pytest.approx(gain, abs=0.05)) and bool(rate.fault) == fault

@@ -122,10 +122,12 @@ def test_a_few_samples_far_from_the_others_tell_nothing_of_the_thrust_there(tmp_
     require_thrust_within_bounds(fit, 0.15)
 
 
-def test_a_vehicle_on_its_back_does_not_fly(tmp_path):
+@pytest.mark.parametrize("force_g", [(0.0, -1.0), (-0.8, 0.6)])
+def test_a_vehicle_on_its_back_or_its_side_does_not_fly(force_g, tmp_path):
     table = nano(2)
     fallen = slice(1200, 1800)
-    table[fallen, COLUMN["imu_acc_z"]] = -1.0
+    for axis, force in zip("yz", force_g, strict=True):
+        table[fallen, COLUMN[f"imu_acc_{axis}"]] = force
     table[fallen, COLUMN["vz"]] = 0.0
     log = logged(tmp_path / "a.csv", table)
     assert seconds_cut(log, "on the ground") > 5.0 and not log.valid[1250:1750].any()

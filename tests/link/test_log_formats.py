@@ -77,6 +77,16 @@ def test_events_with_pauses_are_on_the_clock_of_the_imu(tmp_path):
     assert log.notes == () and log.get("landed").values[:, 0].tolist() == [0, 1]
 
 
+def test_of_a_log_that_pauses_all_signals_are_those_of_its_longest_part(tmp_path):
+    """Disarmed for a minute, after a flight with more events and a shorter one in which it lands."""
+    rows = [("IMU", 100_000 * k, *range(6), 0) for k in (*range(300), *range(900, 1400))]
+    rows += [("EV", 1_000_000 * t, event) for t, event in ((2, 28), (28, 18), (95, 28), (96, 18), (97, 28))]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", {"IMU": IMU, "EV": ("QB", "TimeUS,Id")}, rows))
+    assert log.notes == ("it pauses 1 times: 49.9 s of 79.8 s are used",)
+    assert log.get("force").t[[0, -1]] == pytest.approx([90, 139.9])
+    assert log.get("landed").t.tolist() == [95, 96, 97] and log.get("landed").values[:, 0].tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize(("still", "throttle"), [(True, 0.04), (False, 0.4)])
 def test_a_source_that_never_changes_is_passed_over_for_one_that_lives(still, throttle, tmp_path):
     kinds = {"CTUN": ("Qf", "TimeUS,ThO"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
@@ -116,6 +126,30 @@ def test_what_ground_stations_record_of_ardupilot_is_read(tmp_path):
     assert log.get("v").values[50] == pytest.approx([1, -2, 3])
     assert log.get("p").values[50] == pytest.approx([50.1, 0, -50], abs=0.1)
     assert log.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "throttle", "told"),
+    [(2, 0.25, ()), (1, 0.5, ("FIXED_WING: SERVO_OUTPUT_RAW",)), (250, 0.5, ("type 250",))],
+)
+@pytest.mark.parametrize("system", [0, 1])
+def test_outputs_are_motors_of_a_multirotor_only(system, kind, throttle, told, tmp_path):
+    """Elsewhere they move rudders; some set the system's number to 0."""
+    packets = [(0, system, 1, dialect.MAVLink_heartbeat_message(kind, dialect.MAV_AUTOPILOT_PX4, 0, 0, 4, 3))]
+    for k in range(80):
+        servos = dialect.MAVLink_servo_output_raw_message(k, 0, *(1000 + 5 * k,) * 8)
+        packets += [(10000 * k, system, 1, message) for message in (*flown(k), servos)]
+    log = read_log_signals(tlog(tmp_path / "a.tlog", packets))
+    assert log.get("throttle").values[50] == pytest.approx([throttle])
+    assert len(log.get("motors")) == (0 if told else 80) and all(text in log.notes[0] for text in told)
+
+
+@pytest.mark.parametrize(("said", "read"), [("ArduCopter V4.5.7", 1), ("ArduPlane V4.5.7", 0), ("APMrover2 v2.42", 0)])
+def test_outputs_of_ardupilot_are_motors_of_copters_only(said, read, tmp_path):
+    kinds = {"IMU": IMU, "MSG": ("QZ", "TimeUS,Message"), "RCOU": ("QHHHH", "TimeUS,C1,C2,C3,C4")}
+    rows = [row for k in range(50) for row in (("IMU", k, *range(6), 0), ("RCOU", k, *(1000 + k,) * 4))]
+    log = read_log_signals(dataflash(tmp_path / "a.bin", kinds, [("MSG", 0, said.encode()), *rows]))
+    assert ("motors" in log.signals) == ("throttle" in log.signals) == read == (not log.notes)
 
 
 def test_positions_before_the_first_satellite_fix_are_none(tmp_path):
@@ -207,6 +241,8 @@ def test_the_first_bytes_tell_the_kind_whatever_the_name(tmp_path):
 NONE = [
     ("noise", bytes(range(256)), "is no log that is read"),
     ("a.ulg.zip", b"PK\x03\x04" + bytes(60), "is a zip archive: unpack it"),
+    ("a.ulg", b"ULogEnc\1" + bytes(60), "is an encrypted ULog"),
+    ("log05", b"\xbc\2\0\5" + bytes(60), "is a log of a Crazyflie's SD card"),
     ("a.log", b"1\r\n\r\nArduCopter V3.1\r\nFMT, 128, 89, FMT, BBnNZ, Type,Length,Name,Format\r\n",
      r"is a log of ArduPilot as text, which is not read: give its \.bin"),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from gate_racer.common.errors import UserError
 from gate_racer.pilot.detect_gates import parser
 from gate_racer.pilot.gates_in_images import run
 from gate_racer.pilot.records.flight_log import FlightLog
+from tests.link import log_writers
 
 
 @pytest.fixture
@@ -55,6 +56,18 @@ def test_images_of_one_name_in_two_folders_are_both_kept(folder, sources, capsys
         f"{folder}/both/left/0.jpg": 1, f"{folder}/both/right/0.jpg": 0,
     }  # fmt: skip
     assert "1 of 2 images were skipped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("made", ["MCAP", "SQLite", "ROS 1"])
+def test_bags_of_ros_are_found_in_a_folder(made, tmp_path):
+    """That of ROS 2 is a folder itself."""
+
+    def at(store, k):
+        return (log_writers.image(store, k, "bgr8", np.full((40, 60, 3), 9, np.uint8)),)
+
+    log_writers.write_bag(tmp_path, made, {"/camera": "sensor_msgs/msg/Image"}, at, 3)
+    assert run(parser().parse_args([str(tmp_path), "--json", str(tmp_path / "found.json")])) == 0
+    assert list(json.loads((tmp_path / "found.json").read_text()).values()) == [[]] * 3
 
 
 def test_of_a_folder_all_is_read_but_plots_of_logs_hidden_files_and_earlier_drawings(folder):

@@ -9,6 +9,7 @@ import pytest
 
 from gate_racer.link.logs.ratm import read_ratm
 from gate_racer.link.logs.samples import clock_offset, rigid
+from gate_racer.pilot.replay import verdict
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import from_euler, from_matrix, matrix
 from tests.link.log_writers import imu, odometry, write_bag
@@ -253,3 +254,9 @@ def test_the_offset_of_a_clock_is_found_by_rotation_whatever_the_axes(late_s):
     offset = clock_offset(t, rate @ matrix(from_euler(0.3, 0.2, 0.1)), t + late_s, q)
     assert offset == pytest.approx(late_s, abs=2e-3)
     assert np.isnan(clock_offset(t, np.random.default_rng(0).normal(size=rate.shape), t, q))
+
+
+@pytest.mark.parametrize("compared", [{}, {"attitude_deg": 1.0}, {"error_rms_m": 0.1}])
+def test_a_verdict_without_a_figure_says_why(compared):
+    """Of a log of accelerometer and gyro alone, as of a phone."""
+    assert ("no pose" in verdict({"gates_used": 0, "frames": 0, **compared}, "imu.csv")) == (not compared)
