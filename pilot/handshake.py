@@ -231,6 +231,8 @@ UNANSWERED_S = 5.0  # s without an acknowledgement, after which the simulator is
 UNARMED_BEATS, UNARMED_S = 3, 0.3  # consecutive heartbeats and s that prove it disarmed: single ones may be stale
 ATTITUDE_WAIT_S = 1.0  # s to wait for the first ATTITUDE; the gyro alone suffices
 RESTART_S = 0.5  # s, least difference between start times of two races
+# What is awaited by phase, once linked; else an accepted arm command.
+AWAITED = {Phase.CALIBRATE: "a vehicle at rest on the pad", Phase.WAIT_GO: "GO of a race"}
 
 
 class Handshake:
@@ -247,6 +249,7 @@ class Handshake:
         self._rest_t = 0.0  # s, start of the rest on the pad
         self._received: set[type] = set()
         self._armed = self._answered = self._beats_armed = False
+        self._denied = ""  # what the simulator's last answer to arming says
         self._unarmed_beats, self._unarmed_since = 0, 0.0  # consecutive disarmed heartbeats in flight
         self._complete_but_attitude = np.inf  # s, time at which only ATTITUDE was missing
         self._counting_down = False  # a race was received before its start
@@ -266,9 +269,13 @@ class Handshake:
         return [name for kind, name in names.items() if kind not in self._received]
 
     @property
-    def refusal(self) -> str:
-        """Return what the autopilot refuses before the flight, with its reason if given; empty if nothing."""
-        return self._offboard.refusal if self._offboard is not None else ""
+    def awaited(self) -> str:
+        """Return what the flight waits for, with what the simulator refuses and its reason if given."""
+        if self.phase is Phase.WAIT_LINK:
+            return ", ".join(self.missing)
+        refusal = self._offboard.refusal if self._offboard is not None else self._denied
+        awaited = AWAITED.get(self.phase, "an accepted arm command")
+        return f"{awaited}; {refusal}" if refusal else awaited
 
     def receive(self, message: messages.Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Process one message at time t (s). `airborne`: the launch has succeeded."""
@@ -282,6 +289,7 @@ class Handshake:
         elif isinstance(message, messages.Ack) and message.command == messages.ARM_COMMAND:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
             self._answered = self._answered or message.known
+            self._denied = "" if message.accepted or not message.known else "arming is refused"
         elif isinstance(message, messages.RaceStatus):
             self._follow_race(message)
         elif isinstance(message, messages.Farewell):

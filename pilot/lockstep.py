@@ -108,8 +108,7 @@ class LockstepFlight:
             recorder.phase(pilot)
             self.status(pilot)
             if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
-                handshake = pilot.handshake
-                missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
+                missing = f"still missing {pilot.handshake.awaited}"
                 pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
             if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
                 pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")

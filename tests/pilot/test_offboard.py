@@ -70,13 +70,13 @@ def test_a_refusal_is_said_with_its_reason(px4):
     px4.run(4.0)
     px4.receive(StatusText(px4.t, 6, "Armed by external command"))
     px4.receive(Ack(px4.t, False, 176, result="DENIED"))
-    assert px4.handshake.refusal == "OFFBOARD is refused (DENIED)"
+    assert px4.handshake.awaited == "an accepted arm command; OFFBOARD is refused (DENIED)"
     px4.receive(StatusText(px4.t, 2, "Offboard needs a permit"))
-    assert px4.handshake.refusal == "OFFBOARD is refused (DENIED): Offboard needs a permit"
+    assert px4.handshake.awaited == "an accepted arm command; OFFBOARD is refused (DENIED): Offboard needs a permit"
     px4.receive(beat(px4.t, "OFFBOARD"))
-    assert px4.handshake.refusal == ""
+    assert px4.handshake.awaited == "an accepted arm command"
     px4.receive(Ack(px4.t, False, 400, result="TEMPORARILY_REJECTED"))
-    assert "arming is refused (TEMPORARILY_REJECTED)" in px4.handshake.refusal
+    assert "arming is refused (TEMPORARILY_REJECTED)" in px4.handshake.awaited
 
 
 def launched(px4):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
+from gate_racer.link.messages import Ack, Arm, Attitude, Heartbeat, Imu, RaceStatus
 from gate_racer.link.profile import load_profile
 from gate_racer.perception.association import Associator
 from gate_racer.pilot.flight import DetectedImage, FlightOptions, Passages, Phase
@@ -238,3 +238,18 @@ def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is
         state = SimpleNamespace(t=float(t), p_wb=p_wb, v_w=v_w)
         assert guidance.judge(state, float(t), 0.0, estimator) is None
     assert len(guidance.passages.times_s) == 1 and 1.0 < guidance.passages.times_s[0] < 2.0
+
+
+def test_what_a_vehicle_on_the_pad_waits_for_is_said_and_what_is_refused():
+    handshake = Handshake(load_profile("spec"))
+    assert handshake.awaited == "HEARTBEAT, HIGHRES_IMU, video, ATTITUDE"
+    level = Attitude(0.0, (1.0, 0.0, 0.0, 0.0))
+    for message in (Heartbeat(0.0, False), Imu(0.0, (0.0, 0.0, -9.8), (0.0,) * 3), level, DetectedImage(0.0, 1, [])):
+        handshake.receive(message, 0.0, airborne=False)
+    handshake.phase = Phase.CALIBRATE
+    assert handshake.awaited == "a vehicle at rest on the pad"
+    handshake.phase = Phase.ARM
+    handshake.receive(Ack(0.0, False), 0.0, airborne=False)
+    assert handshake.awaited == "an accepted arm command; arming is refused"
+    handshake.receive(Ack(0.0, True), 0.0, airborne=False)
+    assert "refused" not in handshake.awaited
