@@ -1,5 +1,6 @@
 """The pilot waits for GO, arms again, and believes no race but its own."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -253,3 +254,13 @@ def test_what_a_vehicle_on_the_pad_waits_for_is_said_and_what_is_refused():
     assert handshake.awaited == "an accepted arm command; arming is refused"
     handshake.receive(Ack(0.0, True), 0.0, airborne=False)
     assert "refused" not in handshake.awaited
+
+
+@pytest.mark.parametrize("hz", [0.0, 117.0])
+def test_an_attitude_is_used_only_if_the_profile_has_it(dcl, hz):
+    used, profile = [], replace(load_profile("dcl"), attitude_hz=hz)
+    estimator = Clockwork()
+    estimator.attitude = used.append
+    pilot = Pilot(Handshake(profile), estimator, Waiting(), profile, dcl)
+    pilot.receive(Attitude(10.0, (1.0, 0.0, 0.0, 0.0)))
+    assert len(used) == (hz > 0.0)
