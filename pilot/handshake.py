@@ -27,6 +27,7 @@ FEWEST = 50  # least samples in a mean
 GRAVITY_RANGE = 0.2  # relative, tolerance of gravity's length: ten times the scale errors of IMUs (chosen)
 TILTED_RAD, SAME_RAD = 0.12, 0.05  # rad; a mirrored angle is at least the first, and opposite within the second
 ASTRAY_RAD = 0.35  # rad (20 deg), angle between ATTITUDE and gravity beyond all biases and errors of alignment (chosen)
+TURNED_RAD = 0.05  # rad (3 deg), three standard deviations of a vehicle that is placed by hand
 JUMP_S = 1.0  # s between two stamps that shows that the clock was set
 STRETCH = 20.0  # largest factor between the IMU rate by its stamps and by the profile, and between the clocks of images and IMU
 IMAGES, IMAGES_S = 10, 0.5  # least images, and s between the first and the newest: single ones may be late (chosen)
@@ -64,6 +65,20 @@ class Preflight:
     def contradiction(self) -> str:
         """Return one line on why not to start; empty if nothing contradicts."""
         return next(chain(self._of_clocks(), self._of_rest(), self._of_race()), "")
+
+    def remark(self) -> str:
+        """Return one line on an ATTITUDE whose yaw at rest is off the track's, which is flown all the same; empty if none is."""
+        told = self._newest.get(messages.Attitude)
+        if told is None or self._track is None:
+            return ""
+        yaw, stated = to_euler(told.q_wb)[2], math.radians(self._track.start.yaw_deg)
+        if abs(_wrapped(yaw - stated)) < TURNED_RAD:
+            return ""
+        degrees = f"{math.degrees(yaw):+.1f} deg, by the track file {self._track.start.yaw_deg:+.1f}"
+        why = (
+            "the pad is turned, or its north is not the map's: then fly without, by attitude_hz: 0 in the wire profile"
+        )
+        return f"ATTITUDE's yaw on the pad is {degrees}: {why}"
 
     def _of_clocks(self) -> Iterator[str]:
         first, last = self._stamps
@@ -231,6 +246,8 @@ UNANSWERED_S = 5.0  # s without an acknowledgement, after which the simulator is
 UNARMED_BEATS, UNARMED_S = 3, 0.3  # consecutive heartbeats and s that prove it disarmed: single ones may be stale
 ATTITUDE_WAIT_S = 1.0  # s to wait for the first ATTITUDE; the gyro alone suffices
 RESTART_S = 0.5  # s, least difference between start times of two races
+# What is awaited by phase, once linked; else an accepted arm command.
+AWAITED = {Phase.CALIBRATE: "a vehicle at rest on the pad", Phase.WAIT_GO: "GO of a race"}
 
 
 class Handshake:
@@ -247,6 +264,7 @@ class Handshake:
         self._rest_t = 0.0  # s, start of the rest on the pad
         self._received: set[type] = set()
         self._armed = self._answered = self._beats_armed = False
+        self._denied = ""  # what the simulator's last answer to arming says
         self._unarmed_beats, self._unarmed_since = 0, 0.0  # consecutive disarmed heartbeats in flight
         self._complete_but_attitude = np.inf  # s, time at which only ATTITUDE was missing
         self._counting_down = False  # a race was received before its start
@@ -266,9 +284,17 @@ class Handshake:
         return [name for kind, name in names.items() if kind not in self._received]
 
     @property
-    def refusal(self) -> str:
-        """Return what the autopilot refuses before the flight, with its reason if given; empty if nothing."""
-        return self._offboard.refusal if self._offboard is not None else ""
+    def awaited(self) -> str:
+        """Return what the flight waits for, with what the simulator refuses and its reason if given."""
+        if self.phase is Phase.WAIT_LINK:
+            return ", ".join(self.missing)
+        refusal = self._offboard.refusal if self._offboard is not None else self._denied
+        awaited = AWAITED.get(self.phase, "an accepted arm command")
+        return f"{awaited}; {refusal}" if refusal else awaited
+
+    @property
+    def remark(self) -> str:
+        return self._preflight.remark() if self._preflight is not None else ""
 
     def receive(self, message: messages.Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Process one message at time t (s). `airborne`: the launch has succeeded."""
@@ -282,6 +308,7 @@ class Handshake:
         elif isinstance(message, messages.Ack) and message.command == messages.ARM_COMMAND:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
             self._answered = self._answered or message.known
+            self._denied = "" if message.accepted or not message.known else "arming is refused"
         elif isinstance(message, messages.RaceStatus):
             self._follow_race(message)
         elif isinstance(message, messages.Farewell):

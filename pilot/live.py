@@ -243,9 +243,7 @@ class LiveDriver:
         if pilot.phase is Phase.WAIT_LINK and (why := self._client.refused.removeprefix("; ")):
             self._recorder.note("refused", why)
         if pilot.go_t is None and now - begin > timeout_s:
-            refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
-            go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
-            why = (", ".join(pilot.handshake.missing) or f"{go}{refused}") + self._client.refused
+            why = pilot.handshake.awaited + self._client.refused
             where = f"on {self._client.where}"
             if (probed := self._client.knocking) is not None:
                 where += f", no answer from {probed[0]}:{probed[1]}"

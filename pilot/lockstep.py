@@ -14,7 +14,7 @@ from math import ceil, inf
 import numpy as np
 
 from gate_racer.link.client import MavlinkClient
-from gate_racer.link.clock import StreamClock, Timeline
+from gate_racer.link.clock import CHAIN_S, StreamClock, Timeline
 from gate_racer.link.messages import AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
 from gate_racer.link.profile import Profile
 from gate_racer.link.sockets import LinkError
@@ -37,8 +37,8 @@ LINK_LIMIT_S = 20.0  # s from the first sample, allowed before the start
 class LockstepLink(ABC):
     """Link whose simulated time waits until the pilot has answered."""
 
-    t = 0.0  # s, simulator clock
-    now = 0.0  # s, reception of the last tick's telemetry, monotonic clock
+    t = 0.0  # s, simulator clock, continued where that is set
+    now = 0.0  # s, reception of the last tick's telemetry: simulated time, since the local one means nothing here
     images: Sequence[DetectedImage] = ()  # exposed in this tick, on the clock of the telemetry
     late_s = 0.0  # s, latency of these images beyond the profile's
 
@@ -108,13 +108,14 @@ class LockstepFlight:
             recorder.phase(pilot)
             self.status(pilot)
             if pilot.go_t is None and link.t - begin_t > LINK_LIMIT_S:
-                handshake = pilot.handshake
-                missing = ", ".join(handshake.missing) or handshake.refusal or "the vehicle is not at rest on the pad"
+                missing = f"still missing {pilot.handshake.awaited}"
                 pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
             if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
                 pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")
-                return
+                break
             yield
+        if times := timeline.clock_set:
+            recorder.note("clock", f"the simulator's clock was set {times} times")
 
     def report(self, frames_dropped: int, counters: dict[str, int]) -> LinkReport:
         """Return the report of the link: mean rate of the set-points (Hz), the most within one second, and counters."""
@@ -142,6 +143,7 @@ class UdpLink(LockstepLink):
         self._latency_s, self._timeout_s = profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
         self._stamp = 0.0  # s, of the newest sample
+        self._ahead_s = 0.0  # s, the simulator's clock minus `t`, since it was set
         self._unasked = 0  # times that several samples came at once
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
@@ -164,19 +166,26 @@ class UdpLink(LockstepLink):
         self._require_waiting({message.t for message in received if isinstance(message, Imu)})
         for message in received:
             if isinstance(message, Imu):
-                self.now, self._stamp = time.monotonic(), message.t
-                self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
+                self._advance(message.t)
                 self._clock.reference(message.t, self.t)
         images = []
         self._video.accept_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                searched = window()
+                t, searched = stamp - self._ahead_s, window()
                 found = self._detector.detect_encoded(frame.jpeg, searched)
-                images.append(DetectedImage(stamp, frame.id, found, frame.jpeg, self._clock.sigma_s, searched))
+                images.append(DetectedImage(t, frame.id, found, frame.jpeg, self._clock.sigma_s, searched))
         self.images = images
         return received
+
+    def _advance(self, stamp: float) -> None:
+        """Continue the time to the tick that sent a sample, by one tick if the simulator's clock was set: it has waited."""
+        tick = ceil(stamp * self._physics_hz - 1e-3) / self._physics_hz
+        if self._stamp and abs(tick - self._ahead_s - self.t) > CHAIN_S:
+            self._ahead_s = tick - self.t - 1 / self._physics_hz
+        self.t = self.now = tick - self._ahead_s
+        self._stamp = stamp
 
     def _unheard(self, messages: list[Telemetry]) -> list[Telemetry]:
         """Return what follows a tick that was sent again, which ends with its IMU sample, and answer that again.

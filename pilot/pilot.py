@@ -144,6 +144,7 @@ class Pilot(Generic[E]):
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
         self.pose, self._by_rates, self._shadow = options.pose, options.by_rates, options.shadow
         self._period_s, self._vehicle, self._landing = 1 / profile.command_hz, vehicle, landing
+        self._attitudes = profile.attitude_hz > 0.0  # whether they are used, if sent
         ignored = AUTOMATIC_ONLY if options.shadow else ()
         self._flight = GuidedFlight(guidance, self._period_s, profile.run_limit_s, ignored)
         self.counters = self._flight.counters
@@ -211,6 +212,8 @@ class Pilot(Generic[E]):
         return self._landing is not None and self.end is not None and not self._coasts
 
     def receive(self, message: Telemetry | DetectedImage) -> None:
+        if isinstance(message, Attitude) and not self._attitudes:
+            return
         self.handshake.receive(message, self.estimator.t, self._flight.airborne)
         self._conclude(self.handshake.end)
         if isinstance(message, Imu):

@@ -1,12 +1,23 @@
 """The way to the start: the pilot waits for GO, arms again, believes no race but its own, and enters PX4's OFFBOARD."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gate_racer.estimation.registry import make_estimator
-from gate_racer.link.messages import Ack, Arm, AttitudeTarget, EnterOffboard, Heartbeat, Imu, RaceStatus, StatusText
+from gate_racer.link.messages import (
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    EnterOffboard,
+    Heartbeat,
+    Imu,
+    RaceStatus,
+    StatusText,
+)
 from gate_racer.link.profile import load_profile
 from gate_racer.perception.association import Associator
 from gate_racer.pilot.flight import DetectedImage, EndReason, FlightOptions, Passages, Phase
@@ -230,6 +241,31 @@ def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is
     assert len(guidance.passages.times_s) == 1 and 1.0 < guidance.passages.times_s[0] < 2.0
 
 
+def test_what_a_vehicle_on_the_pad_waits_for_is_said_and_what_is_refused():
+    handshake = Handshake(load_profile("spec"))
+    assert handshake.awaited == "HEARTBEAT, HIGHRES_IMU, video, ATTITUDE"
+    level = Attitude(0.0, (1.0, 0.0, 0.0, 0.0))
+    for message in (Heartbeat(0.0, False), Imu(0.0, (0.0, 0.0, -9.8), (0.0,) * 3), level, DetectedImage(0.0, 1, [])):
+        handshake.receive(message, 0.0, airborne=False)
+    handshake.phase = Phase.CALIBRATE
+    assert handshake.awaited == "a vehicle at rest on the pad"
+    handshake.phase = Phase.ARM
+    handshake.receive(Ack(0.0, False), 0.0, airborne=False)
+    assert handshake.awaited == "an accepted arm command; arming is refused"
+    handshake.receive(Ack(0.0, True), 0.0, airborne=False)
+    assert "refused" not in handshake.awaited
+
+
+@pytest.mark.parametrize("hz", [0.0, 117.0])
+def test_an_attitude_is_used_only_if_the_profile_has_it(dcl, hz):
+    used, profile = [], replace(load_profile("dcl"), attitude_hz=hz)
+    estimator = Clockwork()
+    estimator.attitude = used.append
+    pilot = Pilot(Handshake(profile), estimator, Waiting(), profile, dcl)
+    pilot.receive(Attitude(10.0, (1.0, 0.0, 0.0, 0.0)))
+    assert len(used) == (hz > 0.0)
+
+
 # PX4's way into OFFBOARD, step by step, and what is said of refusals.
 
 
@@ -296,13 +332,13 @@ def test_a_refusal_is_said_with_its_reason(px4):
     px4.run(4.0)
     px4.receive(StatusText(px4.t, 6, "Armed by external command"))
     px4.receive(Ack(px4.t, False, 176, result="DENIED"))
-    assert px4.handshake.refusal == "OFFBOARD is refused (DENIED)"
+    assert px4.handshake.awaited == "an accepted arm command; OFFBOARD is refused (DENIED)"
     px4.receive(StatusText(px4.t, 2, "Offboard needs a permit"))
-    assert px4.handshake.refusal == "OFFBOARD is refused (DENIED): Offboard needs a permit"
+    assert px4.handshake.awaited == "an accepted arm command; OFFBOARD is refused (DENIED): Offboard needs a permit"
     px4.receive(beat(px4.t, "OFFBOARD"))
-    assert px4.handshake.refusal == ""
+    assert px4.handshake.awaited == "an accepted arm command"
     px4.receive(Ack(px4.t, False, 400, result="TEMPORARILY_REJECTED"))
-    assert "arming is refused (TEMPORARILY_REJECTED)" in px4.handshake.refusal
+    assert "arming is refused (TEMPORARILY_REJECTED)" in px4.handshake.awaited
 
 
 def launched(px4):

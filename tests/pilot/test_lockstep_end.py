@@ -8,6 +8,7 @@ import pytest
 from pymavlink.dialects.v20 import common as dialect
 
 from gate_racer.link.client import ClientCodec, MavlinkClient, VideoReceiver
+from gate_racer.link.clock import Timeline
 from gate_racer.link.messages import Attitude, Farewell, Heartbeat, Imu
 from gate_racer.link.profile import load_profile
 from gate_racer.link.server import ServerCodec
@@ -175,6 +176,19 @@ def test_a_tick_that_is_sent_again_is_answered_again_and_heard_once(simulated):
     while server.answered_ms is None:
         server.decode(peer.socket.recv(65535))
     assert server.answered_ms == 1000
+
+
+@pytest.mark.parametrize("set_s", [-1.5, -1e6, 20.0])
+def test_time_goes_on_by_one_tick_where_the_clock_of_a_simulator_that_waits_is_set(simulated, set_s):
+    peer, timeline, admitted = simulated(), Timeline(), []
+    steps = [k / SPEC.physics_hz for k in range(40)]
+    for k, step in enumerate(steps):
+        peer.say(first(2e6 + step + (set_s if k > 20 else 0.0)))
+        for message in peer.link.tick(lambda: None):
+            admitted += timeline.admit(message, peer.link.now)
+        assert peer.link.t == pytest.approx(2e6 + step)
+    assert [m.t - 2e6 for m in admitted if isinstance(m, Imu)] == pytest.approx(steps, abs=1e-6)
+    assert timeline.clock_set == 1
 
 
 def test_a_simulator_that_does_not_wait_is_told_of_once_that_is_sure(simulated):
