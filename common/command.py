@@ -78,7 +78,7 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
 
     def refuse(message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        near = closest(unknown and spelled(unknown), [*options, *sets])
+        near = closest(spelled(unknown), [*options, *sets]) if unknown.startswith("-") else ""
         hint = near and f"; did you mean {sets.get(near, near)}?"
         if "argument COMMAND: invalid choice" in message and "--tracks" in options:
             hint = "; or, if it is a course: --tracks"
