@@ -59,16 +59,20 @@ class StreamPort:
         return data
 
     def write(self, data: bytes) -> None:
-        line, until = self._line, time.monotonic() + STUCK_S
+        until = time.monotonic() + STUCK_S
         while data:
             try:
-                data = data[os.write(line, data) if isinstance(line, int) else line.send(data) :]
+                data = data[self.put(data) :]
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise LinkError(f"{self._name}: the other end does not read") from None
-                select.select([], [line], [], STUCK_S)
+                select.select([], [self._line], [], STUCK_S)
             except OSError as error:
                 raise LinkError(f"{self._name}: the line is gone ({error.strerror})") from None
+
+    def put(self, data: bytes) -> int:
+        """Return how many bytes are written without waiting. Raises OSError."""
+        return os.write(self._line, data) if isinstance(self._line, int) else self._line.send(data)
 
     def fileno(self) -> int:
         return self._line if isinstance(self._line, int) else self._line.fileno()

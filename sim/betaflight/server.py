@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from gate_racer.common.process import real_time
-from gate_racer.link.msp.ports import AT_ONCE, SITL_PORT, StreamPort
+from gate_racer.link.msp.ports import SITL_PORT, StreamPort
 from gate_racer.link.options import TERMINAL
 from gate_racer.link.sockets import LinkError, parse_address
 from gate_racer.sim.betaflight.station import BetaflightStation
@@ -36,7 +36,7 @@ class TerminalLine(StreamPort):
 
     def write(self, data: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # nobody reads: a line does not wait
-            os.write(self.fileno(), data)
+            self.put(data)
 
     def close(self) -> None:
         super().close()
@@ -53,33 +53,27 @@ class TcpLine:
             self._server = socket.create_server((host, port), backlog=1)
         except OSError as error:
             raise LinkError(f"link.msp {TCP}{host}:{port} cannot be bound ({error.strerror})") from None
-        self._client: socket.socket | None = None
+        self._client: StreamPort | None = None
         bound = self._server.getsockname()
         self.name = f"{TCP}{bound[0]}:{bound[1]}"
 
     def read(self, timeout_s: float) -> bytes:
-        waiting = self._client or self._server
-        if not select.select([waiting], [], [], max(0.0, timeout_s))[0]:
-            return b""
         if self._client is None:
-            self._client, _ = self._server.accept()
-            self._client.setblocking(False)
-            self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if select.select([self._server], [], [], max(0.0, timeout_s))[0]:
+                connected, _ = self._server.accept()
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._client = StreamPort(connected, self.name)
             return b""
         try:
-            if data := self._client.recv(AT_ONCE):
-                return data
-        except BlockingIOError:
+            return self._client.read(timeout_s)
+        except LinkError:
+            self._hang_up()
             return b""
-        except ConnectionError:
-            pass
-        self._hang_up()
-        return b""
 
     def write(self, data: bytes) -> None:
         if self._client is not None:
             try:
-                self._client.send(data)
+                self._client.put(data)
             except BlockingIOError:
                 pass
             except OSError:
