@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gate_racer.model.imu import ImuReading
-from gate_racer.model.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, column, cross
+from gate_racer.model.states import B_A, B_G, EYE3, LEAN, NORTH, S_A, THETA, N, Nominal, column, cross
 from gate_racer.model.strapdown import propagated, transition
 from gate_racer.vehicle.dynamics import GRAVITY
 from gate_racer.vehicle.rotation import Array, conjugate, log, matrix, product
@@ -114,7 +114,7 @@ def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tupl
 def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[MeasurementModel, Array]:
     """Return the measurement by an attitude (4,) from `later_s` before the state, propagated by omega (3,) rad/s.
 
-    Its systematic error is a state: q_measured = q * exp(lean).
+    Its systematic errors are states: q_measured = exp(north e_z) * q * exp(lean).
     """
     q_measured = np.array(product(q_measured, turned(omega * later_s)))
 
@@ -123,7 +123,9 @@ def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Measureme
         H = np.zeros((3, N))
         # The Jacobian of exp on the right, to second order; that of the logarithm is 1, as residuals are small.
         H[:, THETA], H[:, LEAN] = matrix(lean).T, EYE3 - 0.5 * across + across @ across / 6
-        return log(product(conjugate(product(x.q_wb, lean)), q_measured)), H
+        leaning = product(x.q_wb, lean)
+        H[:, NORTH] = matrix(leaning)[2]
+        return log(product(conjugate(product(turned([0.0, 0.0, x[NORTH]]), leaning)), q_measured)), H
 
     return measure, (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
 

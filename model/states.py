@@ -79,6 +79,9 @@ def table(known: Doubt) -> dict[str, StateBlock]:
         "arm": StateBlock(XYZ, "m", "offset of the camera from nominal, body FRD", known.arm_m, linear=0.02),
         # Prior: two sigma of the lean of autopilots' attitude filters in turns; the walk follows the turns of a lap.
         "lean": StateBlock(XYZ, "rad", "rotation of a measured attitude, body FRD", math.radians(1.0), 2e-3),
+        "north": StateBlock(
+            "", "rad", "clockwise turn of the map's north from that of a measured attitude", known.north
+        ),
         "radial": StateBlock("k1 k2", "-", "excess of the distortion over nominal", known.radial, linear=0.002),
         "readout": StateBlock("", "s", "readout time from first row to last", known.readout_s, linear=2e-3),
         # Errors of position and attitude at rest in their part, so that a flight tells how wrong the pad's pose was.
@@ -96,6 +99,7 @@ RADIAL, PAD = (ERROR[name].at for name in ("radial", "pad"))
 ACCEL_DELAY, TILT, DELAY = (ERROR[name].at.start for name in ("accel_delay", "tilt", "delay"))
 EDGE_PX, SCALE = (ERROR[name].at.start for name in ("edge_px", "scale"))
 YAW, ROLL, FOCAL, READOUT, HEADING = (ERROR[name].at.start for name in ("yaw", "roll", "focal", "readout", "heading"))
+NORTH = ERROR["north"].at.start
 POSE = slice(0, THETA.stop)  # errors propagated by others: position, velocity and attitude
 MOVING = slice(0, S_G.stop)  # these and the errors that drive them; the rest: camera, clocks and map
 N = ERROR.size

@@ -27,7 +27,6 @@ FEWEST = 50  # least samples in a mean
 GRAVITY_RANGE = 0.2  # relative, tolerance of gravity's length: ten times the scale errors of IMUs (chosen)
 TILTED_RAD, SAME_RAD = 0.12, 0.05  # rad; a mirrored angle is at least the first, and opposite within the second
 ASTRAY_RAD = 0.35  # rad (20 deg), angle between ATTITUDE and gravity beyond all biases and errors of alignment (chosen)
-TURNED_RAD = 0.05  # rad (3 deg), three standard deviations of a vehicle that is placed by hand
 JUMP_S = 1.0  # s between two stamps that shows that the clock was set
 STRETCH = 20.0  # largest factor between the IMU rate by its stamps and by the profile, and between the clocks of images and IMU
 IMAGES, IMAGES_S = 10, 0.5  # least images, and s between the first and the newest: single ones may be late (chosen)
@@ -65,20 +64,6 @@ class Preflight:
     def contradiction(self) -> str:
         """Return one line on why not to start; empty if nothing contradicts."""
         return next(chain(self._of_clocks(), self._of_rest(), self._of_race()), "")
-
-    def remark(self) -> str:
-        """Return one line on an ATTITUDE whose yaw at rest is off the track's, which is flown all the same; empty if none is."""
-        told = self._newest.get(messages.Attitude)
-        if told is None or self._track is None:
-            return ""
-        yaw, stated = to_euler(told.q_wb)[2], math.radians(self._track.start.yaw_deg)
-        if abs(_wrapped(yaw - stated)) < TURNED_RAD:
-            return ""
-        degrees = f"{math.degrees(yaw):+.1f} deg, by the track file {self._track.start.yaw_deg:+.1f}"
-        why = (
-            "the pad is turned, or its north is not the map's: then fly without, by attitude_hz: 0 in the wire profile"
-        )
-        return f"ATTITUDE's yaw on the pad is {degrees}: {why}"
 
     def _of_clocks(self) -> Iterator[str]:
         first, last = self._stamps
@@ -291,10 +276,6 @@ class Handshake:
         refusal = self._offboard.refusal if self._offboard is not None else self._denied
         awaited = AWAITED.get(self.phase, "an accepted arm command")
         return f"{awaited}; {refusal}" if refusal else awaited
-
-    @property
-    def remark(self) -> str:
-        return self._preflight.remark() if self._preflight is not None else ""
 
     def receive(self, message: messages.Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Process one message at time t (s). `airborne`: the launch has succeeded."""

@@ -77,6 +77,7 @@ class Sensors:
         self._accel_axes = np.diag(1 + np.array(errors.accel_scale)) @ R_sb
         self._gyro_axes = np.diag(1 + np.array(errors.gyro_scale)) @ R_sb
         self._attitude_error = exp(np.radians(errors.attitude_deg))
+        self._north = exp(np.radians([0.0, 0.0, errors.north_deg]))
         self._low_pass = LowPass(lpf_hz) if lpf_hz else None
         self._forces: deque[tuple[float, Array]] = deque()  # time and filtered specific force, body axes
 
@@ -103,7 +104,7 @@ class Sensors:
 
     def attitude(self, truth: Truth) -> messages.Attitude:
         """Return one ATTITUDE sample; noise-free, as in the real simulator."""
-        w, x, y, z = (float(part) for part in product(truth.q_wb, self._attitude_error))
+        w, x, y, z = (float(part) for part in product(product(self._north, truth.q_wb), self._attitude_error))
         return messages.Attitude(truth.t, (w, x, y, z))
 
 

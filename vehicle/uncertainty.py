@@ -18,6 +18,7 @@ class Doubt:
     pad_m: float = 0.1  # m, position of the pad, the origin of a map
     pad_m_s: float = 0.005  # m/s, velocity at rest
     pad_yaw: float = DEG  # rad, of a vehicle placed by hand
+    north: float = DEG  # rad, of an autopilot's heading from the map's
     # rad, tilt, which gravity measures; the qualifier's pad is pitched by 17.8 deg, which no file states.
     pad_lean: float = 20 * DEG
     # The IMU, in addition to the vehicle's file: a consumer part.

@@ -251,8 +251,6 @@ class Recorder:
         if pilot.phase != self._phase:
             self._phase = pilot.phase
             self.log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
-            if pilot.phase is Phase.ARM and (remark := pilot.handshake.remark):
-                self.note("heading", remark)
 
     def received(self, message: Telemetry) -> None:
         if isinstance(message, Imu):

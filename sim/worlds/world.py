@@ -83,6 +83,7 @@ class ImuDeviation(Section):
     misalignment_deg: Vector = ZERO  # rotation vector from the body's axes to the sensor's
     accel_age_s: float = limited(0.0, least=0.0)  # delay of the specific force, with its axes, relative to its stamp
     attitude_deg: Vector = ZERO  # rotation vector, body axes, error of the reported ATTITUDE
+    north_deg: float = 0.0  # turn of the map's north, clockwise, from that of the reported ATTITUDE
 
 
 @dataclass(frozen=True)

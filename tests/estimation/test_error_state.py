@@ -18,6 +18,7 @@ from gate_racer.model.states import (
     HEADING,
     LEAN,
     MOVING,
+    NORTH,
     POSE,
     ROLL,
     THETA,
@@ -152,7 +153,8 @@ def test_a_turned_camera_is_taken_for_a_turned_body(dcl):
 def test_a_told_attitude_has_the_jacobian_of_its_differences(seed):
     rng = np.random.default_rng(seed)
     x = some_state(rng)
-    measure, _ = kalman.attitude(product(x.q_wb, exp(x[LEAN])), 0.0, np.zeros(3))
+    north = exp([0.0, 0.0, x[NORTH]])
+    measure, _ = kalman.attitude(product(north, product(x.q_wb, exp(x[LEAN]))), 0.0, np.zeros(3))
     assert measure(x)[0] == pytest.approx(np.zeros(3))
     assert measure(x)[1] == pytest.approx(-differences(lambda e: measure(x.plus(e))[0]), abs=1e-5)
 

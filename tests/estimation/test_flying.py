@@ -15,7 +15,7 @@ from gate_racer.model.states import DELAY
 from gate_racer.perception.detection import Detection
 from gate_racer.tracks.track import load_track
 from gate_racer.vehicle.dynamics import GRAVITY
-from gate_racer.vehicle.rotation import matrix
+from gate_racer.vehicle.rotation import exp, matrix, product
 from gate_racer.vehicle.statistics import chi2_limit, mahalanobis2
 from gate_racer.vehicle.vehicle import FOLDER as VEHICLES
 from gate_racer.vehicle.vehicle import load_vehicle
@@ -87,6 +87,18 @@ def test_attitude_telemetry_is_not_needed_but_used(name, vq1, dcl):
         if flight.k % 4 == 0:
             flight.look()
     assert flight.turned < 3e-3
+
+
+@pytest.mark.parametrize("north_deg", [3.0, -6.0, 20.0])
+def test_an_attitude_of_another_north_does_not_turn_the_map(north_deg, vq1, dcl):
+    flight, north = Flight(vq1, dcl), exp(np.radians([0.0, 0.0, north_deg]))
+    for k in range(150):
+        flight.w = np.array([0.0, -2.0 * np.sin(2 * np.pi * k / 150), 0.0])  # nose down by 55 deg, and up again
+        flight.tick()
+        flight.estimator.attitude(Attitude(flight.t, tuple(product(north, flight.q))))
+        if flight.k % 4 == 0:
+            flight.look()
+    assert flight.turned < 0.02 and flight.error < 0.1
 
 
 def test_gates_bring_back_a_pose_that_the_gyro_has_lost(dcl):

@@ -46,15 +46,6 @@ def filmed(messages, rate):
     return [m for imu in messages for m in (imu, DetectedImage(rate * imu.t, 0, []))]
 
 
-@pytest.mark.parametrize(("yaw_deg", "remarked"), [(180.0, False), (-178.0, False), (-176.0, True), (160.0, True)])
-def test_a_pad_that_is_turned_or_another_north_is_remarked(yaw_deg, remarked):
-    preflight = Preflight(SPEC, VQ1)
-    for message in rest() + flipped((0.0, np.radians(-17.8), np.radians(yaw_deg))):
-        preflight.receive(message)
-    assert not preflight.contradiction()
-    assert ("the pad is turned, or its north is not the map's" in preflight.remark()) is remarked
-
-
 @pytest.mark.parametrize(
     ("profile", "messages", "why"),
     [
