@@ -84,6 +84,7 @@ class SimulatorSettings:
         link, rivals = self.link, self.rivals
         if self.shot.file is None:
             require_usual(self.shot, ["pose"], "needs shot.file", "shot.")
+        self.world.require_vio()
         if link.lockstep and link.realtime != 1.0:
             raise UserError("--lockstep and link.realtime exclude each other: in lock-step the client sets the pace")
         if rivals.pilots == 1 and rivals != MultiVehicleSettings():
