@@ -260,8 +260,11 @@ class RunSettings:
             if given and link.live:
                 raise UserError(f"{name}: applies to the built-in simulator only; with --live, give it to race-sim")
         world.require_vio()
-        if self.perception.estimator == VIO and self.perception.pose:
-            raise UserError(f"perception.estimator={VIO}: cannot be combined with perception.pose, the true state")
+        by_vio = f"perception.estimator={VIO}" if self.perception.estimator == VIO else "world.vio" if world.vio else ""
+        if by_vio and self.perception.pose:
+            raise UserError(
+                f"{by_vio}: cannot be combined with perception.pose, which takes ODOMETRY for the true state"
+            )
         for name, other in {"link.shadow": link.shadow, "race.grid": self.race.grid}.items():
             if planless and other:
                 raise UserError(f"--controller {self.controller.name}: flies without a plan, which {name} needs")
