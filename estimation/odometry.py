@@ -148,7 +148,9 @@ class InertialOdometry:
             p_w, q_wb = pose.p_w + shift + (pose.t - now.t) * gain, normalised(product(turn, pose.q_wb))
             return Pose(pose.t, p_w, pose.v_w + gain, q_wb, pose.omega_b)
 
-        self._history = deque(moved(pose) if pose.t >= now.t else pose for pose in self._history)
+        # The newest pose moves in any case: a sample ahead of the IMU was extrapolated from it.
+        begin = min(now.t, self.pose.t)
+        self._history = deque(moved(pose) if pose.t >= begin else pose for pose in self._history)
         self.pose = moved(self.pose)
         if self._anchor is not None:
             self._anchor = moved(self._anchor[0]), self._anchor[1]

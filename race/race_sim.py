@@ -84,6 +84,9 @@ class SimulatorSettings:
         link, rivals = self.link, self.rivals
         if self.shot.file is None:
             require_usual(self.shot, ["pose"], "needs shot.file", "shot.")
+        self.world.require_vio()
+        if self.world.vio and link.pose:
+            raise UserError("world.vio: cannot be combined with link.pose, which sends the true state as ODOMETRY")
         if link.lockstep and link.realtime != 1.0:
             raise UserError("--lockstep and link.realtime exclude each other: in lock-step the client sets the pace")
         if rivals.pilots == 1 and rivals != MultiVehicleSettings():

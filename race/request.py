@@ -165,6 +165,8 @@ def require_wire(settings: RunSettings, msp: BetaflightProfile | None) -> None:
     for name, asked in told.items():
         if msp is not None and asked:
             raise UserError(f"{name}: not available with the MSP profile {settings.link.profile}")
+    if settings.perception.estimator == VIO and not (settings.link.live or settings.world.vio):
+        raise UserError(f"perception.estimator={VIO}: needs a VIO: give its errors, as in world.vio=openvins")
     if msp is not None and settings.controller.command == "attitude":
         raise UserError(f"controller.command=attitude: the MSP profile {settings.link.profile} accepts body rates only")
 

@@ -202,6 +202,13 @@ class WorldSettings:
     style: str = key("race", "rendering style: name or YAML file")
     vio: str = key("", "errors of a VIO on board, which then sends ODOMETRY: a size of race-bench make-errors", "SIZE")
 
+    def require_vio(self) -> None:
+        """Check the errors of the simulated VIO, if there is one. Raises UserError for an unknown size."""
+        if self.vio:
+            from gate_racer.race.campaign.residuals import sizes
+
+            sizes(self.vio, "world.vio")
+
     def vio_errors(self, track: Track) -> "ObservationModel | None":
         """Return the errors of the simulated VIO, None if there is none. Raises UserError for an unknown size."""
         if not self.vio:
@@ -252,11 +259,12 @@ class RunSettings:
         for name, given in {"--world": world.file != NOMINAL, "world.vio": bool(world.vio)}.items():
             if given and link.live:
                 raise UserError(f"{name}: applies to the built-in simulator only; with --live, give it to race-sim")
-        if self.perception.estimator == VIO:
-            if self.perception.pose:
-                raise UserError(f"perception.estimator={VIO}: cannot be combined with perception.pose, the true state")
-            if not (link.live or world.vio):
-                raise UserError(f"perception.estimator={VIO}: needs a VIO: give its errors, as in world.vio=openvins")
+        world.require_vio()
+        by_vio = f"perception.estimator={VIO}" if self.perception.estimator == VIO else "world.vio" if world.vio else ""
+        if by_vio and self.perception.pose:
+            raise UserError(
+                f"{by_vio}: cannot be combined with perception.pose, which takes ODOMETRY for the true state"
+            )
         for name, other in {"link.shadow": link.shadow, "race.grid": self.race.grid}.items():
             if planless and other:
                 raise UserError(f"--controller {self.controller.name}: flies without a plan, which {name} needs")

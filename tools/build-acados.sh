@@ -12,14 +12,14 @@ wheel=$VIRTUAL_ENV/acados-wheel
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sources=${ACADOS_SOURCES:-$work/acados}
-if [ ! -d "$sources" ]; then
+if [ -z "${ACADOS_SOURCES:-}" ]; then
     git clone --quiet --depth 1 --branch v0.6.0 https://github.com/acados/acados "$sources"
     git -C "$sources" submodule --quiet update --init --depth 1 external/blasfeo external/hpipm
 fi
 # shellcheck disable=SC2086
 cmake -S "$sources" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DACADOS_INSTALL_DIR="$work/install" \
     -DACADOS_WITH_QPOASES=OFF -DACADOS_SILENT=ON $target
-cmake --build "$work/build" --target install --parallel
+cmake --build "$work/build" --target install --parallel "$(getconf _NPROCESSORS_ONLN)"  # else make's jobs have no limit
 pip install --quiet --no-deps --target "$work/python" "$sources/interfaces/acados_template"
 pip install --quiet Deprecated  # which its interface imports
 cp "$sources/lib/link_libs.json" "$work/install/lib"  # written beside the sources, and read by the interface

@@ -27,6 +27,7 @@ from gate_racer.vehicle.vehicle import Vehicle, load_vehicle
 
 # Correlation length of made errors: about the distance between gates, where drift is corrected (a guess).
 LENGTH_M = 10.0
+LARGEST = 1000.0  # m, m/s or rad, of a size; far larger ones overflow (chosen)
 
 
 def _begin(out: Path, vehicle: str, *inputs: Path | str) -> Vehicle:
@@ -103,7 +104,7 @@ def errors_of_size(track: Track, size: str) -> ObservationModel:
     return ObservationModel.of_size(waypoints(track), sizes(size), LENGTH_M)
 
 
-def sizes(text: str) -> tuple[float, float, float]:
+def sizes(text: str, asked: str = "size") -> tuple[float, float, float]:
     """Return the standard deviations of position (m), velocity (m/s) and attitude (rad) on each axis. Raises UserError."""
     known = {one.name: one for one in published().odometry}
     if text in known:
@@ -111,9 +112,9 @@ def sizes(text: str) -> tuple[float, float, float]:
     try:
         position_m, velocity_m_s, attitude_rad = found = [float(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"size {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
-    if not (np.isfinite(found).all() and min(found) > 0):
-        raise UserError(f"size {text}: the three numbers must be positive")
+        raise UserError(f"{asked} {text}: must be {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
+    if not all(0 < one <= LARGEST for one in found):
+        raise UserError(f"{asked} {text}: the three numbers must be positive, and at most {LARGEST:g}")
     return position_m, velocity_m_s, attitude_rad
 
 

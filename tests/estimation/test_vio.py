@@ -58,6 +58,15 @@ def test_a_sample_of_the_past_moves_the_present_by_what_has_been_integrated_sinc
     assert estimator.state().p_wb == pytest.approx(p_w, abs=0.01)
 
 
+def test_samples_ahead_of_the_imu_correct_it_once():
+    estimator, v_w = VioDriftEstimator(START), matrix(START.q_wb) @ [SPEED_M_S, 0.0, 0.0]
+    ahead = np.arange(1, 5) / 500  # s, of a VIO that is several times as fast as the IMU
+    p_w = flown(
+        estimator, 3.0, lambda t, _: [seen(t + s, START.p_wb + (t + s - 1) * v_w, v_w) for s in ahead], error=1.0
+    )
+    assert estimator.state().p_wb == pytest.approx(p_w, abs=0.01)
+
+
 def moved(sample):
     return replace(sample, p_wb=(sample.p_wb[0] + 40.0, *sample.p_wb[1:]))
 

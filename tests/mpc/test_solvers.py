@@ -1,6 +1,8 @@
 """Both back-ends solve one problem; where acados cannot run CasADi flies; its failures are statuses."""
 
 import ctypes
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +135,21 @@ def test_a_failed_solve_is_reported_by_its_status_alone(plan, dcl, vq1, capfd):
     ctypes.CDLL(None).fflush(None)  # what the C library holds back
     said = capfd.readouterr()
     assert control.status != 0 and said.out == said.err == ""
+
+
+def test_acados_is_built_from_the_named_sources_only_by_as_many_jobs_as_there_are_processors(tmp_path):
+    for name in ("git", "cmake", "pip"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >> "{tmp_path}/calls"\n')
+        (tmp_path / name).chmod(0o755)
+    given = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "ACADOS_SOURCES": str(tmp_path / "none"),
+        "VIRTUAL_ENV": str(tmp_path),
+    }
+    script = Path(__file__).parents[2] / "tools/build-acados.sh"
+    assert subprocess.run([script], env=os.environ | given, capture_output=True).returncode != 0
+    calls = (tmp_path / "calls").read_text()
+    assert "git clone" not in calls and f"--parallel {os.cpu_count()}" in calls
 
 
 def test_without_asserts_acados_counts_as_missing():

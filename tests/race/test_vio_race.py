@@ -42,9 +42,13 @@ def test_a_replay_flies_the_same_estimate_from_the_vio_in_the_log(flight, tmp_pa
 REFUSED = {
     "no VIO": ([VIO], "needs a VIO: give its errors, as in world.vio=openvins"),
     "and the truth": ([VIO, SIZE, "perception.pose=true"], "cannot be combined with perception.pose"),
+    "for the truth": ([SIZE, "perception.pose=true"], "world.vio: cannot be combined with perception.pose"),
     "elsewhere": ([VIO, SIZE, "link.live=true"], "world.vio: applies to the built-in simulator only"),
     "by MSP": ([VIO, SIZE, "link.profile=betaflight"], "not available with the MSP profile betaflight"),
-    "of no size": ([VIO, "world.vio=large"], "size large: must be swift, openvins"),
+    "that MSP has not": ([VIO, "link.profile=betaflight"], "not available with the MSP profile betaflight"),
+    "of no size": ([VIO, "world.vio=large"], "error: world.vio large: must be swift, openvins"),
+    "in real time": (["world.vio=large", "link.lockstep=false"], "error: world.vio large: must be swift, openvins"),
+    "too large": ([VIO, "world.vio=1e300,1e300,1e300"], "must be positive, and at most 1000"),
 }
 
 
@@ -52,7 +56,12 @@ REFUSED = {
 def test_a_vio_that_contradicts_is_refused_in_a_line(keys, words, tmp_path, plan_folder):
     asked = plan_folder / "vq1.csv", "--log", tmp_path, "--set", "link.lockstep=true", *keys
     done = run_here("gate_racer.race.run_mpc", *asked)
-    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert done.returncode == 2 and words in done.stderr.splitlines()[0], done.stderr
+
+
+def test_a_simulator_sends_one_odometry():
+    done = run_here("gate_racer.race.race_sim", "--set", SIZE, "link.pose=true")
+    assert done.returncode == 2 and "world.vio: cannot be combined with link.pose" in done.stderr, done.stderr
 
 
 def test_a_campaign_by_vio_needs_its_errors():
