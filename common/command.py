@@ -77,8 +77,8 @@ def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     """Parse the command line and run it. Returns the exit code."""
 
     def refuse(message: str) -> NoReturn:
-        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        near = closest(spelled(unknown), [*options, *sets]) if unknown.startswith("-") else ""
+        unknown, equals, _ = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")
+        near = closest(spelled(unknown), [*options, *sets]) if equals or unknown.startswith("-") else ""
         hint = near and f"; did you mean {sets.get(near, near)}?"
         if "argument COMMAND: invalid choice" in message and "--tracks" in options:
             hint = "; or, if it is a course: --tracks"

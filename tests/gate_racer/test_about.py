@@ -69,6 +69,7 @@ MISSPELT = [
     [
         (["--lockstp"], "error: unrecognized arguments: --lockstp; did you mean --lockstep? (run-mpc --help)\n"),
         (["vq1", "vq2"], "error: unrecognized arguments: vq2 (run-mpc --help)\n"),
+        (["vq1", "seed=3"], "error: unrecognized arguments: seed=3; did you mean --seed? (run-mpc --help)\n"),
         (["--seed", "one"], "error: --seed one: world.seed: expected a whole number, found 'one'\n"),
     ],
 )
