@@ -88,18 +88,14 @@ class VioDriftEstimator(DriftEstimator):
         seen = Pose(sample.t, p, matrix(q) @ v_b, q, before.omega_b)
         align, flying = self._align, self._align is not None and not self._at_rest
         begins = align is None or self._at_rest or sample.resets != self._resets
-        if align is None or begins or off(align(seen).p_w, before.p_w) > MOVED_M:
+        if align is None or begins or math.dist(align(seen).p_w, before.p_w) > MOVED_M:
             align = _Alignment.of(seen, before)
         now = align(seen)
         turn = log(product(now.q_wb, conjugate(before.q_wb)))
-        if off(now.v_w, before.v_w) > DIVERGED_M_S or float(np.linalg.norm(turn)) > DIVERGED_RAD:
+        if math.dist(now.v_w, before.v_w) > DIVERGED_M_S or float(np.linalg.norm(turn)) > DIVERGED_RAD:
             return False
         self.health.odometry_resets += flying and align is not self._align
         self._align, self._newest_t, self._resets = align, sample.t, sample.resets
         if not self._at_rest:
             self.rejoin(before, now)
         return True
-
-
-def off(a: Array, b: Array) -> float:
-    return float(np.linalg.norm(a - b))

@@ -168,8 +168,8 @@ def fly_lockstep(
         sitl: Betaflight's own program as that flight controller.
     """
     if not isinstance(profile, BetaflightProfile):
-        given = {one.name: getattr(setup, one.name) for one in fields(setup)}
-        alone = MultiVehicleSetup(**{**given, "pose": entry.pilot.pose})
+        given = {one.name: getattr(setup, one.name) for one in fields(setup)} | {"pose": entry.pilot.pose}
+        alone = MultiVehicleSetup(**given)
         race = MultiVehicleRace(world, profile, seed, alone)
         return fly_together(race, [entry])[0]
     with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as program:

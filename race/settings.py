@@ -213,9 +213,9 @@ class WorldSettings:
         """Return the errors of the simulated VIO, None if there is none. Raises UserError for an unknown size."""
         if not self.vio:
             return None
-        from gate_racer.race.campaign.residuals import errors_of_size
+        from gate_racer.race.campaign.residuals import errors_along, sizes
 
-        return errors_of_size(track, self.vio)
+        return errors_along(track, sizes(self.vio, "world.vio"))
 
 
 @dataclass(frozen=True)

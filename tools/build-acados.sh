@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds acados 0.6 where the wheel `comma-deps-acados` is not for the processor (aarch64), or a newer one is wanted, into
+# Builds acados 0.6, where the wheel `comma-deps-acados` does not run on the processor or a newer one is wanted, into
 # `acados-wheel` of the active virtual environment, in place of what is there. Needs git, cmake, make and a C compiler; takes
 # two minutes. Give BLASFEO's target for the fastest code, or GENERIC for one that runs everywhere:
 #     tools/build-acados.sh [TARGET]     such as ARMV8A_ARM_CORTEX_A76 (Jetson Orin), X64_INTEL_HASWELL

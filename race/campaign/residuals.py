@@ -90,7 +90,8 @@ def read(path: Path) -> dict[str, list[Record]]:
 def make_errors(arguments: argparse.Namespace) -> int:
     """Write a residual file with errors of the size and print a summary. Raises UserError."""
     vehicle, track = _begin(arguments.out, arguments.vehicle, arguments.track), load_track(arguments.track)
-    sigmas, observation = sizes(arguments.size), errors_of_size(track, arguments.size)
+    sigmas = sizes(arguments.size)
+    observation = errors_along(track, sigmas)
     Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
     print("standard deviations per axis: {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
     of_axis = dict(zip(("position_m", "velocity_m_s", "attitude_rad"), sigmas, strict=True))
@@ -99,9 +100,9 @@ def make_errors(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def errors_of_size(track: Track, size: str) -> ObservationModel:
-    """Return odometry errors of a size, see `sizes`, along a track. Raises UserError."""
-    return ObservationModel.of_size(waypoints(track), sizes(size), LENGTH_M)
+def errors_along(track: Track, sigmas: tuple[float, float, float]) -> ObservationModel:
+    """Return odometry errors of a size, see `sizes`, along a track."""
+    return ObservationModel.of_size(waypoints(track), sigmas, LENGTH_M)
 
 
 def sizes(text: str, asked: str = "size") -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ import pytest
 
 from gate_racer.link.messages import LocalPosition, Odometry
 from gate_racer.link.profile import load_profile
-from gate_racer.race.campaign.residuals import errors_of_size
+from gate_racer.race.campaign.residuals import errors_along, sizes
 from gate_racer.sim.simulator import RunSetup, Simulator
 from gate_racer.sim.worlds.world import as_believed
 from tests.processes import raced, run_here
@@ -70,7 +70,7 @@ def test_a_campaign_by_vio_needs_its_errors():
 
 
 def test_the_simulated_vio_begins_at_an_origin_and_a_heading_of_its_own(vq1, dcl):
-    setup = RunSetup(vio=errors_of_size(vq1, "openvins"))
+    setup = RunSetup(vio=errors_along(vq1, sizes("openvins")))
     simulator = Simulator(as_believed(vq1, dcl), load_profile("dcl"), 0, setup)
     told = [message for _ in range(120) for message in simulator.tick().telemetry]
     odometry = [message for message in told if isinstance(message, Odometry)]
