@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from filterpy.kalman import KalmanFilter
 
-from gate_racer.estimation.drift import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, PoseFix
+from gate_racer.estimation.drift import STRAPDOWN_NOISE, SWIFT_NOISE, DriftEstimator, DriftFilter, PoseFix
 from gate_racer.estimation.odometry import InertialOdometry
 from gate_racer.link.messages import Imu
+from gate_racer.model.reprojection import GateSighting
 from gate_racer.model.states import Nominal
+from gate_racer.tracks.track import Start
 from gate_racer.vehicle.dynamics import G_W, GRAVITY
 from gate_racer.vehicle.rotation import from_euler, matrix, product
 from gate_racer.vehicle.statistics import mahalanobis2
@@ -53,6 +55,22 @@ def test_constant_acceleration_gives_the_parabola_and_a_steady_turn_a_circle():
     odometry.pose = replace(odometry.pose, v_w=np.array([speed, 0, 0]), omega_b=np.array([0, 0, omega]))
     fed(odometry, t, (0.0, speed * omega, -GRAVITY), (0.0, 0.0, omega), round(2 * np.pi / omega * HZ))
     assert np.linalg.norm(odometry.pose.p_w) < 0.1
+
+
+def test_samples_repeated_under_a_new_stamp_change_nothing():
+    """The real simulator repeats 29 % of its samples; with them or without, the true ones give the same flight."""
+    ends = []
+    for repeats in (True, False):
+        odometry, t = released_odometry()
+        for k in range(1, 121):
+            true = k if k % 3 else k - 1
+            if repeats or k == true:
+                s = true / HZ
+                odometry.imu(Imu(t + k / HZ, (40 * s, 9 * np.sin(9 * s), -GRAVITY), (3 * np.sin(5 * s), s, 8 * s)))
+        odometry.imu(Imu(t + 121 / HZ, (1.0, 2.0, -GRAVITY), (0.5, 0.5, 0.5)))
+        ends.append(odometry.pose)
+    for name in ("p_w", "v_w", "q_wb"):
+        assert getattr(ends[0], name) == pytest.approx(getattr(ends[1], name), abs=1e-12)
 
 
 def test_the_past_is_interpolated_and_the_far_past_is_not_known():
@@ -120,6 +138,42 @@ def test_between_images_the_drift_moves_by_its_velocity():
     assert drift.at(2 / 30 + 0.02)[0][:3] == pytest.approx(before[:3] + 0.02 * before[3:])
     assert drift.at(2 / 30 + 1e-6)[1] == pytest.approx(drift.P, abs=1e-6)  # no step of Q without an image
     assert np.array_equal(drift.x, before) and drift.t == 2 / 30
+
+
+def fix(p, sigma):
+    """A sighting of which the drift filter uses the position alone."""
+    return GateSighting(0.0, 0, np.array(p), np.eye(3) * sigma**2, np.zeros((3, 3)), 1.0, None, None, None, None)
+
+
+def see(estimator, stamp, fix):
+    """Return the number of fixes that an estimator uses of an image with one gate."""
+    exposure = estimator.predict(stamp)
+    return 0 if exposure is None else estimator.correct(exposure, [fix], 0)
+
+
+def moving_estimator(force):
+    """An estimator whose IMU lies: the vehicle really stands still."""
+    estimator = DriftEstimator(Start((0.0, 0.0, 0.0), 0.0), STRAPDOWN_NOISE)
+    t = fed(estimator, 0.0)
+    estimator.release()
+    return estimator, fed(estimator, t, (force, 0.0, -GRAVITY))
+
+
+def test_gates_take_the_drift_away():
+    estimator, t = moving_estimator(0.2)
+    assert estimator.state().p_wb[0] > 0.08
+    for back in (0.4, 0.2, 0.1, 0.05):
+        assert see(estimator, t - back, fix(np.zeros(3), 0.01)) == 1
+    assert abs(estimator.state().p_wb[0]) < 0.02
+
+
+def test_a_late_image_is_used_at_its_own_time():
+    """A sighting that agrees with the odometry of then must not move the estimate of now."""
+    estimator, t = moving_estimator(0.2)
+    past = estimator.pose_at(t - 0.3)
+    before = estimator.state().p_wb
+    see(estimator, t - 0.3, fix(past.p_w, 0.01))
+    assert estimator.state().p_wb == pytest.approx(before, abs=2e-3)
 
 
 def placed(p_wb, q_wb):

@@ -35,18 +35,18 @@ def test_rest_on_the_tilted_pad_tells_the_biases(vq1, dcl):
     assert np.linalg.norm(flight.estimator.state().omega_b) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["eskf", "drift"])
-def test_gates_hold_the_position_that_a_wrong_bias_would_lose(name, vq1, dcl):
+@pytest.mark.parametrize(("name", "most_m"), [("eskf", 0.05), ("drift", 0.06)])
+def test_gates_hold_the_position_that_a_wrong_bias_would_lose(name, most_m, vq1, dcl):
     flight, blind = (Flight(vq1, dcl, name) for _ in range(2))
     for one, every in ((flight, 4), (blind, 0)):
         one.a_b, one.bias = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.05, 0.05])  # not there at rest
         one.fly(1.5, every=every)
-    assert flight.error < 0.06 and flight.estimator.health.gates_used > 30
+    assert flight.error < most_m and flight.estimator.health.gates_used > 30
     assert blind.error > 0.07
 
 
-@pytest.mark.parametrize("name", ["eskf", "drift"])
-def test_a_late_image_counts_at_its_own_time(name, vq1, dcl):
+@pytest.mark.parametrize(("name", "most_m"), [("eskf", 0.03), ("drift", 0.05)])
+def test_a_late_image_counts_at_its_own_time(name, most_m, vq1, dcl):
     """Images of 50 ms ago, at 4 m/s: 0.2 m if used at arrival."""
     flight, queue = Flight(vq1, dcl, name), []
     flight.a_b = np.array([4.0, 0.0, 0.0])
@@ -56,7 +56,7 @@ def test_a_late_image_counts_at_its_own_time(name, vq1, dcl):
             queue.append((flight.k, flight.t, flight.detections()))
         if queue and queue[0][0] == flight.k - 6:
             flight.look(*queue.pop(0)[1:])
-    assert flight.estimator.health.gates_used > 25 and flight.error < 0.05
+    assert flight.estimator.health.gates_used > 25 and flight.error < most_m
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
